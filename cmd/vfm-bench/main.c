@@ -79,27 +79,22 @@ void bench_layout(const struct vfm_parallel *p, struct vfm_buf *out)
 		vfm_buf_adds(out, p->fsdp ? " fsdp" : " distopt");
 }
 
-static const struct {
-	const char *key, *heading;
-} fallback_columns[] = {{"slow_attn", "slow attn"}, {"slow_gemm", "slow gemm"}, {"heuristic_gemm", "heur gemm"}};
+void bench_columns(struct vfm_table *t, const struct bench_column *c)
+{
+	for (; c->key; c++)
+		vfm_table_col(t, c->key, c->heading, c->digits);
+}
 
 struct bench_fallbacks bench_fallbacks_of(const struct vfm_dev *d)
 {
-	return (struct bench_fallbacks){{d->slow_attn, d->slow_gemm, d->heuristic_gemm}};
-}
-
-void bench_fallback_columns(struct vfm_table *t)
-{
-	for (int i = 0; i < BENCH_FALLBACKS; i++)
-		vfm_table_col(t, fallback_columns[i].key, fallback_columns[i].heading, 0);
+	return (struct bench_fallbacks){d->slow_attn, d->slow_gemm, d->heuristic_gemm};
 }
 
 void bench_fallback_cells(struct vfm_table *t, const struct vfm_dev *d, const struct bench_fallbacks *before)
 {
-	struct bench_fallbacks now = bench_fallbacks_of(d);
-
-	for (int i = 0; i < BENCH_FALLBACKS; i++)
-		vfm_table_i64(t, fallback_columns[i].key, now.n[i] - before->n[i]);
+	vfm_table_i64(t, "slow_attn", d->slow_attn - before->slow_attn);
+	vfm_table_i64(t, "slow_gemm", d->slow_gemm - before->slow_gemm);
+	vfm_table_i64(t, "heuristic_gemm", d->heuristic_gemm - before->heuristic_gemm);
 }
 
 void bench_fallback_notes(struct vfm_table *t, const struct vfm_dev *d)
@@ -160,6 +155,66 @@ int bench_time_case(
 		TRY(time_calls(c, s, calls, &x[i], err));
 	*seconds = vfm_spread_of(x, (size_t)repeat);
 	return 0;
+}
+
+int bench_time_copies(struct vfm_stream *s, void *dst, const void *src, size_t n, bool to_host, int repeat,
+	struct vfm_spread *seconds, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = s->dev->t;
+	double x[BENCH_REPEAT_MAX], start;
+
+	for (int i = -1; i < repeat; i++) { /* run -1 is the warmup */
+		TRY(t->stream_sync(s, err));
+		start = vfm_now();
+		TRY(to_host ? t->to_host(s, dst, src, n, err) : t->to_device(s, dst, src, n, err));
+		TRY(t->stream_sync(s, err));
+		x[i < 0 ? 0 : i] = vfm_now() - start;
+	}
+	*seconds = vfm_spread_of(x, (size_t)repeat);
+	return 0;
+}
+
+int bench_copy_speed(struct vfm_stream *s, size_t n, int repeat, double *bytes_s, struct vfm_err *err)
+{
+	char *p = vfm_dev_alloc(s, 2 * n, "the buffers of the copy benchmark", err);
+	int rc = p ? s->dev->t->zero(s, p, 2 * n, err) : VFM_EENV;
+	struct vfm_spread seconds;
+
+	if (rc == 0)
+		rc = bench_time_copies(s, p + n, p, n, false, repeat, &seconds, err);
+	if (rc == 0)
+		*bytes_s = 2 * (double)n / seconds.median;
+	vfm_dev_free(s, p, 2 * n);
+	return rc;
+}
+
+const char *const bench_collective_names[BENCH_COLLECTIVES] = {
+	"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "exchange", "send", "barrier"};
+
+int bench_call_collective(enum bench_collective what, struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype t,
+	char *a, char *b, int64_t n, struct vfm_err *err)
+{
+	struct vfm_tensor x = vfm_t1(a, t, n), y = vfm_t1(b, t, n);
+	int size = c->size, rank = c->rank, peer = rank ^ 1;
+
+	switch (what) {
+	case BENCH_ALL_REDUCE:
+		return vfm_all_reduce(c, s, x, err);
+	case BENCH_ALL_GATHER:
+		return vfm_all_gather(c, s, vfm_t1(a, t, n / size), y, NULL, err);
+	case BENCH_REDUCE_SCATTER:
+		return vfm_reduce_scatter(c, s, x, vfm_t1(b, t, n / size), NULL, err);
+	case BENCH_ALL_TO_ALL:
+		return vfm_all_to_all(c, s, x, y, NULL, NULL, err);
+	case BENCH_BROADCAST:
+		return vfm_broadcast(c, s, x, 0, err);
+	case BENCH_EXCHANGE:
+		return vfm_exchange(c, s, x, (rank + 1) % size, y, (rank + size - 1) % size, err);
+	case BENCH_SEND:
+		return peer >= size ? 0 : rank < peer ? vfm_send(c, s, x, peer, err) : vfm_recv(c, s, y, peer, err);
+	default:
+		return vfm_barrier(c, s, err);
+	}
 }
 
 int main(int argc, char **argv)

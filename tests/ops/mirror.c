@@ -153,8 +153,8 @@ static int through(struct vfm_stream *s, enum vfm_op_id op, const void *args, st
 	memcpy(&a, args, info->args_size);
 	for (int i = 0; o[i].name; i++)
 		add(m, &r, vfm_operand_of(&a, &o[i]));
-	for (int i = 0; i < 2 && info->seqs[i]; i++) {
-		const struct vfm_seqs **at = (const struct vfm_seqs **)((char *)&a + info->seqs[i]);
+	for (int i = 0; i < 2 && info->seqs[i].name; i++) {
+		const struct vfm_seqs **at = (const struct vfm_seqs **)((char *)&a + info->seqs[i].offset);
 
 		if (!*at)
 			continue;
@@ -168,8 +168,8 @@ static int through(struct vfm_stream *s, enum vfm_op_id op, const void *args, st
 	TRY_OUT(upload(m, &r, err));
 	for (int i = 0; o[i].name; i++)
 		translate(&r, vfm_operand_of(&a, &o[i]));
-	for (int i = 0; i < 2 && info->seqs[i]; i++)
-		if (*(const struct vfm_seqs **)((char *)&a + info->seqs[i])) {
+	for (int i = 0; i < 2 && info->seqs[i].name; i++)
+		if (*(const struct vfm_seqs **)((char *)&a + info->seqs[i].offset)) {
 			translate(&r, &seqs[i].dev_cu);
 			translate(&r, &seqs[i].seg);
 		}

@@ -123,8 +123,9 @@ static void shape_operands(const struct vfm_case *c, const struct op_rule *rule,
 			*t = *dy;
 	}
 	for (int i = 0; i < 2; i++)
-		if (fwd->seqs[i])
-			memcpy((char *)f + fwd->seqs[i], (const char *)&c->args + bwd->seqs[i], sizeof(void *));
+		if (fwd->seqs[i].name)
+			memcpy((char *)f + fwd->seqs[i].offset, (const char *)&c->args + bwd->seqs[i].offset,
+				sizeof(void *));
 }
 
 void forward_args(const struct vfm_case *c, union vfm_op_args *f)

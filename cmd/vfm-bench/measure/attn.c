@@ -151,20 +151,9 @@ static int time_mix(
 	return rc;
 }
 
-static void add_attn_columns(struct vfm_table *t)
-{
-	vfm_table_col(t, "layout", "layout", 0);
-	vfm_table_col(t, "pass", "pass", 0);
-	vfm_table_col(t, "rows", "rows", 0);
-	vfm_table_col(t, "padding", "padding", 2);
-	vfm_table_col(t, "ms", "median ms", 3);
-	vfm_table_col(t, "ms_min", "min ms", 3);
-	vfm_table_col(t, "ms_max", "max ms", 3);
-	vfm_table_col(t, "gflop_s", "GFLOP/s", 1);
-	vfm_table_col(t, "tok_s", "token/s", 0);
-	vfm_table_col(t, "of_packed", "of packed", 2);
-	vfm_table_col(t, "kind", "kind", 0);
-}
+static const struct bench_column columns[] = {{"layout", "layout", 0}, {"pass", "pass", 0}, {"rows", "rows", 0},
+	{"padding", "padding", 2}, {"ms", "median ms", 3}, {"ms_min", "min ms", 3}, {"ms_max", "max ms", 3},
+	{"gflop_s", "GFLOP/s", 1}, {"tok_s", "token/s", 0}, {"of_packed", "of packed", 2}, {"kind", "kind", 0}, {0}};
 
 struct attn_asked {
 	const struct mix *m;
@@ -176,7 +165,7 @@ static int fill_attn(struct vfm_table *t, struct vfm_stream *s, void *ctx, struc
 	const struct attn_asked *a = ctx;
 	const struct mix *m = a->m;
 
-	add_attn_columns(t);
+	bench_columns(t, columns);
 	TRY(time_mix(m, s, a->dt, t, err));
 	vfm_table_note(t,
 		"%d samples, %" PRId64 " tokens; %" PRId64 " heads (%" PRId64 " of keys) of %" PRId64

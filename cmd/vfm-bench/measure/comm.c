@@ -57,53 +57,6 @@ struct comm_work {
 	char *host;  /* [n] */
 };
 
-static struct vfm_tensor whole(const struct comm_work *w, char *p)
-{
-	return vfm_t1(p, w->dt, w->n);
-}
-
-static struct vfm_tensor part(const struct comm_work *w, char *p)
-{
-	return vfm_t1(p, w->dt, w->n / w->c->size);
-}
-
-static int all_reduce(struct comm_work *w, struct vfm_err *err)
-{
-	return vfm_all_reduce(w->c, w->s, whole(w, w->a), err);
-}
-
-static int all_gather(struct comm_work *w, struct vfm_err *err)
-{
-	return vfm_all_gather(w->c, w->s, part(w, w->a), whole(w, w->b), NULL, err);
-}
-
-static int reduce_scatter(struct comm_work *w, struct vfm_err *err)
-{
-	return vfm_reduce_scatter(w->c, w->s, whole(w, w->a), part(w, w->b), NULL, err);
-}
-
-static int all_to_all(struct comm_work *w, struct vfm_err *err)
-{
-	return vfm_all_to_all(w->c, w->s, whole(w, w->a), whole(w, w->b), NULL, NULL, err);
-}
-
-static int broadcast(struct comm_work *w, struct vfm_err *err)
-{
-	return vfm_broadcast(w->c, w->s, whole(w, w->a), 0, err);
-}
-
-static int run_exchange(struct comm_work *w, struct vfm_err *err)
-{
-	int n = w->c->size, r = w->c->rank;
-
-	return vfm_exchange(w->c, w->s, whole(w, w->a), (r + 1) % n, whole(w, w->b), (r + n - 1) % n, err);
-}
-
-static int barrier(struct comm_work *w, struct vfm_err *err)
-{
-	return vfm_barrier(w->c, w->s, err);
-}
-
 /* Returns element i of the operand of rank r.  The want_* functions return element i of the correct result.  Values are
  * small integers, so that sums are exact. */
 static int64_t value(int r, int64_t i)
@@ -156,20 +109,24 @@ static int64_t want_prev(const struct comm_work *w, int64_t i)
 }
 
 static const struct op {
-	const char *name;
-	int (*run)(struct comm_work *w, struct vfm_err *err);
+	enum bench_collective what;
 	int64_t (*want)(const struct comm_work *w, int64_t i);
 	bool in_a, shares;    /* the result is in a; has n / ranks elements */
 	double bus, per_rank; /* bus bandwidth: factor; 1: times (n-1)/n */
 } table[] = {
-	{"all_reduce", all_reduce, want_reduce, true, false, 2, 1},
-	{"all_gather", all_gather, want_gather, false, false, 1, 1},
-	{"reduce_scatter", reduce_scatter, want_scatter, false, true, 1, 1},
-	{"all_to_all", all_to_all, want_a2a, false, false, 1, 1},
-	{"broadcast", broadcast, want_root, true, false, 1, 0},
-	{"exchange", run_exchange, want_prev, false, false, 1, 0},
-	{"barrier", barrier, NULL, false, false, 0, 0},
+	{BENCH_ALL_REDUCE, want_reduce, true, false, 2, 1},
+	{BENCH_ALL_GATHER, want_gather, false, false, 1, 1},
+	{BENCH_REDUCE_SCATTER, want_scatter, false, true, 1, 1},
+	{BENCH_ALL_TO_ALL, want_a2a, false, false, 1, 1},
+	{BENCH_BROADCAST, want_root, true, false, 1, 0},
+	{BENCH_EXCHANGE, want_prev, false, false, 1, 0},
+	{BENCH_BARRIER, NULL, false, false, 0, 0},
 };
+
+static int call_op(const struct comm_work *w, const struct op *op, struct vfm_err *err)
+{
+	return bench_call_collective(op->what, w->c, w->s, w->dt, w->a, w->b, w->n, err);
+}
 
 static int fill_input(const struct comm_work *w, struct vfm_err *err)
 {
@@ -195,7 +152,7 @@ static int check(struct comm_work *w, const struct op *op, struct vfm_err *err)
 	const char *p = w->host;
 
 	TRY(fill_input(w, err));
-	TRY(op->run(w, err));
+	TRY(call_op(w, op, err));
 	TRY(w->s->dev->t->to_host(w->s, w->host, op->in_a ? w->a : w->b, (size_t)n * es, err));
 	TRY(sync(w, err));
 	for (int64_t i = 0; op->want && i < n; i++) {
@@ -206,8 +163,8 @@ static int check(struct comm_work *w, const struct op *op, struct vfm_err *err)
 	}
 	TRY(vfm_all_reduce(w->c, NULL, vfm_t1(&wrong, VFM_I64, 1), err));
 	if (wrong)
-		return vfm_fail(err, VFM_EENV, "%s of %lld %s: %lld elements are wrong", op->name, (long long)w->n,
-			vfm_dtype_name(w->dt), (long long)wrong);
+		return vfm_fail(err, VFM_EENV, "%s of %lld %s: %lld elements are wrong",
+			bench_collective_names[op->what], (long long)w->n, vfm_dtype_name(w->dt), (long long)wrong);
 	return 0;
 }
 
@@ -219,7 +176,7 @@ static int measure(struct comm_work *w, const struct op *op, int64_t calls, doub
 	TRY(vfm_barrier(w->c, NULL, err));
 	start = vfm_now();
 	for (int64_t i = 0; i < calls; i++)
-		TRY(op->run(w, err));
+		TRY(call_op(w, op, err));
 	TRY(sync(w, err));
 	TRY(vfm_barrier(w->c, NULL, err));
 	*t = (vfm_now() - start) / (double)calls;
@@ -246,7 +203,7 @@ static int run_op(struct comm_work *w, const struct op *op, struct vfm_table *t,
 		return 0;
 	s = vfm_spread_of(x, (size_t)repeat);
 	vfm_table_row(t);
-	vfm_table_str(t, "op", op->name);
+	vfm_table_str(t, "op", bench_collective_names[op->what]);
 	vfm_table_i64(t, "ranks", w->c->size);
 	vfm_table_str(t, "dtype", vfm_dtype_name(w->dt));
 	vfm_table_i64(t, "bytes", op->want ? (int64_t)bytes : 0);
@@ -297,7 +254,7 @@ static int run_size(struct vfm_context *x, int64_t bytes, const struct op *op, s
 static const struct op *op_named(const char *name)
 {
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
-		if (!strcmp(table[i].name, name))
+		if (!strcmp(bench_collective_names[table[i].what], name))
 			return &table[i];
 	return NULL;
 }
@@ -349,28 +306,18 @@ static int parse_comm_list(struct request *r, const char *option, const char *te
 	return rc < 0 ? vfm_err_context(err, "%s", option) : 0;
 }
 
-static struct vfm_table *new_table(void)
-{
-	static const struct {
-		const char *key, *heading;
-		int digits;
-	} cols[] = {{"op", "op", 0}, {"ranks", "ranks", 0}, {"dtype", "dtype", 0}, {"bytes", "bytes", 0},
-		{"calls", "calls", 0}, {"median_us", "median us", 1}, {"min_us", "min us", 1},
-		{"alg_gb_s", "algbw GB/s", 2}, {"bus_gb_s", "busbw GB/s", 2}, {"result", "result", 0},
-		{"kind", "kind", 0}};
-	struct vfm_table *t = vfm_table_new();
-
-	for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
-		vfm_table_col(t, cols[i].key, cols[i].heading, cols[i].digits);
-	return t;
-}
+static const struct bench_column columns[] = {{"op", "op", 0}, {"ranks", "ranks", 0}, {"dtype", "dtype", 0},
+	{"bytes", "bytes", 0}, {"calls", "calls", 0}, {"median_us", "median us", 1}, {"min_us", "min us", 1},
+	{"alg_gb_s", "algbw GB/s", 2}, {"bus_gb_s", "busbw GB/s", 2}, {"result", "result", 0}, {"kind", "kind", 0},
+	{0}};
 
 static int measure_comm(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
 	const struct request *r = ctx;
-	struct vfm_table *t = new_table();
+	struct vfm_table *t = vfm_table_new();
 	int rc = vfm_context_device(x, false, err);
 
+	bench_columns(t, columns);
 	for (int i = 0; rc >= 0 && i < r->n_op; i++)
 		for (int k = 0; rc >= 0 && k < (r->op[i]->want ? r->n_size : 1); k++)
 			rc = run_size(x, r->op[i]->want ? r->size[k] : 1024, r->op[i], t, err);

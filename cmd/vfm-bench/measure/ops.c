@@ -2,7 +2,6 @@
 #include <fnmatch.h>
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "base/par.h"
 #include "io/opt.h"
 #include "bench.h"
@@ -46,32 +45,6 @@ static bool chosen(const struct vfm_case *c, char **patterns, int n)
 			return true;
 	}
 	return n == 0;
-}
-
-/* Measures a copy within device memory in bytes per second, read and written: the reference for memory-bound ops. */
-static int copy_speed(struct vfm_stream *s, double *bytes_s, struct vfm_err *err)
-{
-	const struct vfm_dev *d = s->dev;
-	/* Much larger than any cache, and a small part of the memory. */
-	size_t n = d->mem_total > (int64_t)16 << 30 ? (size_t)1 << 30 : (size_t)128 << 20;
-	char *p = vfm_dev_alloc(s, 2 * n, "the buffers of the copy benchmark", err);
-	double seconds[7], start;
-	int rc = p ? d->t->zero(s, p, 2 * n, err) : VFM_EENV;
-
-	for (int i = -1; i < 7 && rc == 0; i++) { /* run -1 is the warmup */
-		rc = d->t->stream_sync(s, err);
-		start = vfm_now();
-		if (rc == 0)
-			rc = d->t->to_device(s, p + n, p, n, err);
-		if (rc == 0)
-			rc = d->t->stream_sync(s, err);
-		seconds[i < 0 ? 0 : i] = vfm_now() - start;
-	}
-	if (p)
-		vfm_dev_free(s, p, 2 * n);
-	if (rc == 0)
-		*bytes_s = 2 * (double)n / vfm_spread_of(seconds, 7).median;
-	return rc;
 }
 
 static void add_case_row(struct vfm_table *t, const struct vfm_case *c, struct vfm_spread seconds, double copy,
@@ -119,18 +92,10 @@ static int time_cases(const struct vfm_cases *l, struct vfm_stream *s, struct vf
 	return rows ? 0 : vfm_fail(err, VFM_EUSAGE, "no case matches (--list prints their names)");
 }
 
-static void add_case_columns(struct vfm_table *t)
-{
-	vfm_table_col(t, "case", "case", 0);
-	vfm_table_col(t, "ms", "median ms", 3);
-	vfm_table_col(t, "ms_min", "min ms", 3);
-	vfm_table_col(t, "ms_max", "max ms", 3);
-	vfm_table_col(t, "gflop_s", "GFLOP/s", 1);
-	vfm_table_col(t, "gb_s", "GB/s", 1);
-	vfm_table_col(t, "of_copy", "of copy", 2);
-	bench_fallback_columns(t);
-	vfm_table_col(t, "kind", "kind", 0);
-}
+static const struct bench_column columns[] = {{"case", "case", 0}, {"ms", "median ms", 3}, {"ms_min", "min ms", 3},
+	{"ms_max", "max ms", 3}, {"gflop_s", "GFLOP/s", 1}, {"gb_s", "GB/s", 1}, {"of_copy", "of copy", 2},
+	{"slow_attn", "slow attn", 0}, {"slow_gemm", "slow gemm", 0}, {"heuristic_gemm", "heur gemm", 0},
+	{"kind", "kind", 0}, {0}};
 
 struct ops_asked {
 	const struct vfm_cases *l;
@@ -141,10 +106,12 @@ struct ops_asked {
 static int fill_ops(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm_err *err)
 {
 	const struct ops_asked *a = ctx;
+	/* Much larger than any cache, and a small part of the memory. */
+	size_t n = s->dev->mem_total > (int64_t)16 << 30 ? (size_t)1 << 30 : (size_t)128 << 20;
 	double copy = 0;
 
-	add_case_columns(t);
-	TRY(copy_speed(s, &copy, err));
+	bench_columns(t, columns);
+	TRY(bench_copy_speed(s, n, 7, &copy, err));
 	TRY(time_cases(a->l, s, t, a->patterns, a->n, copy, err));
 	vfm_table_note(t, "a copy within device memory: %.1f GB/s, read and written; of copy: GB/s relative to it",
 		copy / 1e9);

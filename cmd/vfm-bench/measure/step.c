@@ -41,35 +41,14 @@ struct measurement {
 	struct vfm_bench_predicted predicted; /* of the last step, on a simulated device */
 };
 
-static void add_step_columns(struct vfm_table *t)
-{
-	vfm_table_col(t, "model", "model", 0);
-	vfm_table_col(t, "hidden", "hidden", 0);
-	vfm_table_col(t, "layers", "layers", 0);
-	vfm_table_col(t, "dtype", "dtype", 0);
-	vfm_table_col(t, "residual", "residual", 0);
-	vfm_table_col(t, "tokens", "tokens", 0);
-	vfm_table_col(t, "samples", "samples", 0);
-	vfm_table_col(t, "step_ms", "step ms", 1);
-	vfm_table_col(t, "min_ms", "min", 1);
-	vfm_table_col(t, "max_ms", "max", 1);
-	vfm_table_col(t, "n", "n", 0);
-	vfm_table_col(t, "gflops", "GFLOP/s", 0);
-	vfm_table_col(t, "mfu", "MFU", 3);
-	vfm_table_col(t, "tok_s", "token/s", 0);
-	vfm_table_col(t, "mem_gib", "GiB", 2);
-	vfm_table_col(t, "ranks", "ranks", 0);
-	vfm_table_col(t, "threads", "threads", 0);
-	vfm_table_col(t, "layout", "layout", VFM_TABLE_STRINGS);
-	vfm_table_col(t, "comm", "comm", 3);
-	vfm_table_col(t, "bubble", "bubble", 3);
-	vfm_table_col(t, "copy", "copy", 3);
-	vfm_table_col(t, "host_ms", "host ms", 1);
-	vfm_table_col(t, "ahead_ms", "ahead", 1);
-	bench_fallback_columns(t);
-	vfm_table_col(t, "compactions", "compactions", 0);
-	vfm_table_col(t, "how", "how", 0);
-}
+static const struct bench_column columns[] = {{"model", "model", 0}, {"hidden", "hidden", 0}, {"layers", "layers", 0},
+	{"dtype", "dtype", 0}, {"residual", "residual", 0}, {"tokens", "tokens", 0}, {"samples", "samples", 0},
+	{"step_ms", "step ms", 1}, {"min_ms", "min", 1}, {"max_ms", "max", 1}, {"n", "n", 0}, {"gflops", "GFLOP/s", 0},
+	{"mfu", "MFU", 3}, {"tok_s", "token/s", 0}, {"mem_gib", "GiB", 2}, {"ranks", "ranks", 0},
+	{"threads", "threads", 0}, {"layout", "layout", VFM_TABLE_STRINGS}, {"comm", "comm", 3},
+	{"bubble", "bubble", 3}, {"copy", "copy", 3}, {"host_ms", "host ms", 1}, {"ahead_ms", "ahead", 1},
+	{"slow_attn", "slow attn", 0}, {"slow_gemm", "slow gemm", 0}, {"heuristic_gemm", "heur gemm", 0},
+	{"compactions", "compactions", 0}, {"how", "how", 0}, {0}};
 
 static void add_step_row(
 	struct vfm_table *t, const struct measurement *m, const struct vfm_bench_result *r, const struct vfm_context *x)
@@ -145,7 +124,7 @@ static int print(
 	struct vfm_table *t = vfm_table_new();
 	int rc;
 
-	add_step_columns(t);
+	bench_columns(t, columns);
 	add_step_row(t, m, r, x);
 	vfm_table_note(t, "device %s: %s", x->device.dev->name, x->device.dev->descr);
 	if (vfm_dev_predicts(x->device.dev))

@@ -215,36 +215,18 @@ static int measure_attention(struct vfm_stream *s, enum vfm_dtype t, int n, int 
 	struct rates *rates, struct vfm_err *err)
 {
 	enum { SAMPLES = 512 };
-	int32_t cu[2][SAMPLES + 1];
-	struct vfm_tensor q = vfm_t3(NULL, t, (int64_t)n * lq, h, d), k = vfm_t3(NULL, t, (int64_t)n * lk, h, d);
-	struct vfm_tensor lse = vfm_t2(NULL, VFM_F32, (int64_t)n * lq, h);
-	struct vfm_case c = {.op = VFM_OP_attn, .flags = VFM_CASE_BENCH};
+	int len[2][SAMPLES], rc = 0;
+	struct vfm_cases l = {0};
 
-	for (int i = 0; i <= n; i++) {
-		cu[0][i] = i * lq;
-		cu[1][i] = i * lk;
+	for (int i = 0; i < n; i++) {
+		len[0][i] = lq;
+		len[1][i] = lk;
 	}
-	vfm_seqs_init(&c.seqs[0], n, cu[0]);
-	vfm_seqs_init(&c.seqs[1], n, cu[1]);
-	c.args.attn = (struct vfm_attn){
-		.q = q, .k = k, .v = k, .o = q, .lse = lse, .seqs_q = &c.seqs[0], .seqs_k = &c.seqs[1], .scale = 0.1f};
-	TRY(measure_rate(&c, s, rates, err));
-	c = (struct vfm_case){.op = VFM_OP_attn_bwd, .flags = VFM_CASE_BENCH};
-	vfm_seqs_init(&c.seqs[0], n, cu[0]);
-	vfm_seqs_init(&c.seqs[1], n, cu[1]);
-	c.args.attn_bwd = (struct vfm_attn_bwd){.q = q,
-		.k = k,
-		.v = k,
-		.o = q,
-		.lse = lse,
-		.dout = q,
-		.dq = q,
-		.dk = k,
-		.dv = k,
-		.seqs_q = &c.seqs[0],
-		.seqs_k = &c.seqs[1],
-		.scale = 0.1f};
-	return measure_rate(&c, s, rates, err);
+	vfm_case_attn(&l, VFM_CASE_BENCH, "calibrate", t, t, n, len[0], len[1], h, h, d);
+	for (size_t i = 0; i < l.n && rc == 0; i++)
+		rc = measure_rate(l.v[i], s, rates, err);
+	vfm_cases_release(&l);
+	return rc;
 }
 
 static int measure_attentions(struct vfm_stream *s, enum vfm_dtype t, struct rates *rates, struct vfm_err *err)
@@ -285,40 +267,14 @@ static int measure_memory_ops(struct vfm_stream *s, struct rates *rates, struct 
 
 /* ---- collectives ---- */
 
-struct coll_case {
-	const char *kind; /* as in vfm_sim_cpu_coll_of */
-	enum vfm_dtype dtype;
-};
 /* Only sums depend on the dtype. */
-static const struct coll_case coll_cases[] = {{"all_reduce", VFM_F32}, {"all_reduce", VFM_BF16},
-	{"reduce_scatter", VFM_F32}, {"reduce_scatter", VFM_BF16}, {"all_gather", VFM_BF16}, {"all_to_all", VFM_BF16},
-	{"broadcast", VFM_BF16}, {"exchange", VFM_BF16}, {"send", VFM_BF16}};
+static const struct coll_case {
+	enum bench_collective what;
+	enum vfm_dtype dtype;
+} coll_cases[] = {{BENCH_ALL_REDUCE, VFM_F32}, {BENCH_ALL_REDUCE, VFM_BF16}, {BENCH_REDUCE_SCATTER, VFM_F32},
+	{BENCH_REDUCE_SCATTER, VFM_BF16}, {BENCH_ALL_GATHER, VFM_BF16}, {BENCH_ALL_TO_ALL, VFM_BF16},
+	{BENCH_BROADCAST, VFM_BF16}, {BENCH_EXCHANGE, VFM_BF16}, {BENCH_SEND, VFM_BF16}};
 enum { COLL_CASES = sizeof(coll_cases) / sizeof(*coll_cases) };
-
-/* a, b [n] */
-static int call_collective(struct vfm_comm *c, struct vfm_stream *s, const struct coll_case *k, char *a, char *b,
-	int64_t n, struct vfm_err *err)
-{
-	struct vfm_tensor x = vfm_t1(a, k->dtype, n), y = vfm_t1(b, k->dtype, n),
-			  part = vfm_t1(b, k->dtype, n / c->size);
-	int size = c->size, rank = c->rank, peer = rank ^ 1;
-
-	if (!strcmp(k->kind, "all_reduce"))
-		return vfm_all_reduce(c, s, x, err);
-	if (!strcmp(k->kind, "reduce_scatter"))
-		return vfm_reduce_scatter(c, s, x, part, NULL, err);
-	if (!strcmp(k->kind, "all_gather"))
-		return vfm_all_gather(c, s, part, x, NULL, err);
-	if (!strcmp(k->kind, "all_to_all"))
-		return vfm_all_to_all(c, s, x, y, NULL, NULL, err);
-	if (!strcmp(k->kind, "broadcast"))
-		return vfm_broadcast(c, s, x, 0, err);
-	if (!strcmp(k->kind, "exchange"))
-		return vfm_exchange(c, s, x, (rank + 1) % size, y, (rank + size - 1) % size, err);
-	if (peer >= size)
-		return 0;
-	return rank < peer ? vfm_send(c, s, x, peer, err) : vfm_recv(c, s, y, peer, err);
-}
 
 /* Measures the seconds of a call: of large operands each call alone, which are not in caches; of small ones several. */
 static int time_collective(struct vfm_comm *c, struct vfm_stream *s, const struct coll_case *k, char *a, char *b,
@@ -329,14 +285,14 @@ static int time_collective(struct vfm_comm *c, struct vfm_stream *s, const struc
 	int calls = bytes < LARGE ? CALLS : 1;
 	double x[BENCH_REPEAT_MAX], start;
 
-	TRY(call_collective(c, s, k, a, b, n, err));
+	TRY(bench_call_collective(k->what, c, s, k->dtype, a, b, n, err));
 	for (int i = 0; i < o.repeat; i++) {
 		if (calls == 1)
 			evict_caches(r);
 		TRY(vfm_barrier(r->world, NULL, err));
 		start = vfm_now();
 		for (int j = 0; j < calls; j++)
-			TRY(call_collective(c, s, k, a, b, n, err));
+			TRY(bench_call_collective(k->what, c, s, k->dtype, a, b, n, err));
 		TRY(s->dev->t->stream_sync(s, err));
 		x[i] = (vfm_now() - start) / calls;
 	}
@@ -353,8 +309,8 @@ static int measure_group(struct vfm_comm *c, struct vfm_stream *s, struct rates 
 
 	for (int k = 0; k < COLL_CASES; k++)
 		for (int64_t bytes = VFM_SIM_COLL_LEAST * c->size; rc >= 0 && bytes <= most; bytes *= 4) {
-			struct vfm_sim_cpu_work w =
-				vfm_sim_cpu_coll_of(coll_cases[k].kind, coll_cases[k].dtype, (double)bytes, c->size);
+			struct vfm_sim_cpu_work w = vfm_sim_cpu_coll_of(bench_collective_names[coll_cases[k].what],
+				coll_cases[k].dtype, (double)bytes, c->size);
 			double seconds = 0;
 
 			rc = time_collective(c, s, &coll_cases[k], a, a + most, bytes, r, &seconds, err);
@@ -381,27 +337,6 @@ static int measure_collectives(struct vfm_comm *world, struct vfm_stream *s, str
 		TRY(rc);
 	}
 	return 0;
-}
-
-static int measure_copy(struct vfm_stream *s, double *gb_s, struct vfm_err *err)
-{
-	size_t n = o.tiny ? (size_t)1 << 20 : (size_t)128 << 20;
-	char *p = vfm_dev_alloc(s, 2 * n, "the buffers of the copy benchmark", err);
-	double seconds[5], start;
-	int rc = p ? s->dev->t->zero(s, p, 2 * n, err) : VFM_EENV;
-
-	for (int i = 0; i < 5 && rc == 0; i++) {
-		start = vfm_now();
-		rc = s->dev->t->to_device(s, p + n, p, n, err);
-		if (rc == 0)
-			rc = s->dev->t->stream_sync(s, err);
-		seconds[i] = vfm_now() - start;
-	}
-	if (p)
-		vfm_dev_free(s, p, 2 * n);
-	if (rc == 0)
-		*gb_s = 2 * (double)n / vfm_spread_of(seconds, 5).median / 1e9;
-	return rc;
 }
 
 static json_t *sourced(json_t *value, const char *source)
@@ -475,11 +410,11 @@ static int measure_machine(struct vfm_context *x, json_t *m, struct vfm_err *err
 	rates.evict = vfm_big_alloc(rates.evict_bytes, "the memory that evicts caches", err);
 	rc = vfm_job_agree(&x->job, rates.evict ? 0 : VFM_EENV, err);
 	if (rc >= 0)
-		rc = measure_copy(x->device.stream, &copy, err);
+		rc = bench_copy_speed(x->device.stream, o.tiny ? 1 << 20 : 128 << 20, 5, &copy, err);
 	if (rc >= 0)
 		rc = mean_of_ranks(&rates, &copy, err);
 	json_object_set_new(
-		m, "copy_gb_s", sourced(json_real(copy), "measured: median of 5 copies, mean of the ranks"));
+		m, "copy_gb_s", sourced(json_real(copy / 1e9), "measured: median of 5 copies, mean of the ranks"));
 	if (rc >= 0)
 		rc = measure_rates(x->world, x->device.stream, &rates, err);
 	vfm_big_free(rates.evict, rates.evict_bytes);

@@ -154,18 +154,7 @@ static int measure_attention_rows(const struct gpus *g, struct vfm_err *err)
 static int time_copies(const struct gpus *g, void *dst, const void *src, size_t bytes, bool to_host,
 	struct vfm_spread *seconds, struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = g->s->dev->t;
-	double x[BENCH_REPEAT_MAX], start;
-
-	for (int i = -1; i < g->c->repeat; i++) { /* the first is not measured */
-		TRY(t->stream_sync(g->s, err));
-		start = vfm_now();
-		TRY(to_host ? t->to_host(g->s, dst, src, bytes, err) : t->to_device(g->s, dst, src, bytes, err));
-		TRY(t->stream_sync(g->s, err));
-		if (i >= 0)
-			x[i] = vfm_now() - start;
-	}
-	*seconds = vfm_spread_of(x, (size_t)g->c->repeat);
+	TRY(bench_time_copies(g->s, dst, src, bytes, to_host, g->c->repeat, seconds, err));
 	return mean_spread(g, seconds, err);
 }
 

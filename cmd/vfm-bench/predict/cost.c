@@ -110,18 +110,15 @@ static int write_cost_file(const struct cost_job *j, struct vfm_err *err)
 	return rc;
 }
 
+static const struct bench_column columns[] = {{"model", "model", 0}, {"layers", "layers", 0}, {"dtype", "dtype", 0},
+	{"tokens", "tokens", 0}, {"ms", "ms a sample", 3}, {"us_token", "us a token", 3}, {"how", "how", 0}, {0}};
+
 static int print_costs(const struct cost_job *j, const struct vfm_context *x, struct vfm_err *err)
 {
 	struct vfm_table *t = vfm_table_new();
 	int rc;
 
-	vfm_table_col(t, "model", "model", 0);
-	vfm_table_col(t, "layers", "layers", 0);
-	vfm_table_col(t, "dtype", "dtype", 0);
-	vfm_table_col(t, "tokens", "tokens", 0);
-	vfm_table_col(t, "ms", "ms a sample", 3);
-	vfm_table_col(t, "us_token", "us a token", 3);
-	vfm_table_col(t, "how", "how", 0);
+	bench_columns(t, columns);
 	for (int i = 0; i < j->n; i++) {
 		vfm_table_row(t);
 		vfm_table_str(t, "model", step_opts.preset);

@@ -157,22 +157,10 @@ static int compare_groups(const void *a, const void *b)
 	return op ? op : strcmp(x->shape, y->shape);
 }
 
-static void add_launch_columns(struct vfm_table *t)
-{
-	vfm_table_col(t, "class", "class", 0);
-	vfm_table_col(t, "op", "op", 0);
-	vfm_table_col(t, "shape", "shape", 0);
-	vfm_table_col(t, "count", "count", -4);
-	vfm_table_col(t, "launches", "launches", -5);
-	vfm_table_col(t, "gflop", "GFLOP", 1);
-	vfm_table_col(t, "gb", "GB", 3);
-	vfm_table_col(t, "tflops", "TFLOP/s", 0);
-	vfm_table_col(t, "gb_s", "GB/s", 0);
-	vfm_table_col(t, "ms", "ms", 3);
-	vfm_table_col(t, "low_ms", "at low rates", 3);
-	vfm_table_col(t, "high_ms", "at high", 3);
-	vfm_table_col(t, "how", "how", 0);
-}
+static const struct bench_column columns[] = {{"class", "class", 0}, {"op", "op", 0}, {"shape", "shape", 0},
+	{"count", "count", -4}, {"launches", "launches", -5}, {"gflop", "GFLOP", 1}, {"gb", "GB", 3},
+	{"tflops", "TFLOP/s", 0}, {"gb_s", "GB/s", 0}, {"ms", "ms", 3}, {"low_ms", "at low rates", 3},
+	{"high_ms", "at high", 3}, {"how", "how", 0}, {0}};
 
 static void add_times(struct vfm_table *t, const double s[VFM_ESTIMATES])
 {
@@ -236,7 +224,7 @@ static int print_launches(struct launches *l, const struct vfm_context *x, struc
 		merge_unmatched(l);
 	if (l->groups.n)
 		qsort(l->groups.v, l->groups.n, sizeof(*l->groups.v), compare_groups);
-	add_launch_columns(t);
+	bench_columns(t, columns);
 	for (size_t i = 0; i < l->groups.n; i++)
 		add_group_row(t, vfm_sim_class_name(l->groups.v[i].class), l->groups.v[i].op, &l->groups.v[i]);
 	add_totals(t, l);

@@ -7,16 +7,9 @@
  * two tiles side by side.  Steps are complete: words past the end of K and rows past the end of a panel are zero.
  *
  * The register tile is 32 x 32: four accumulators, two tiles of A and two of B.  A step has four products of 16 cycles
- * and four loads of 8 cycles each from L1, so the tile unit is busy if two operands come from L1 and two from L2 (2 KiB
- * in 64 cycles; L2 delivers about 48 bytes a cycle).  Hence the driver keeps a chunk of a panel of B in L1 and streams
- * panels of A from L2.  A line of B is read again after one panel of each, and so both chunks and a tile of C must fit
- * L1: 2 x 128 kc + 4096 bytes <= 48 KiB, kc <= 176 words.  With 160 words, 10 units, a tile has 640 cycles of products,
- * 4 loads and 4 stores of C (at most 96 cycles, partly overlapped).
- *
- * Estimate, not measured: 60 to 75 % of peak where K and the rows of A are hundreds.  On two cores at 3.7 GHz (peak 7.5
- * TFLOP/s) that is 4.5 TFLOP/s for the product alone.  A layer of 384 inputs and 1,536 outputs on 2,048 rows then takes
- * 0.5 ms, beside 14 MB that it reads and writes (0.5 ms at 28 GB/s): memory bounds such layers, and the epilogue on the
- * tile saves a pass over C.
+ * and four loads of 8 cycles each from L1, so the tile unit is busy if two operands come from L1 and two from L2.  The
+ * driver keeps a chunk of a panel of B in L1 and streams panels of A from L2.  Both chunks and a tile of C must fit L1:
+ * 2 x 128 kc + 4096 bytes <= 48 KiB, kc <= 176 words.  The rates are estimates, not measured.
  */
 #ifndef VFM_DEVICE_CPU_CPU_GEMM_TILE_H
 #define VFM_DEVICE_CPU_CPU_GEMM_TILE_H

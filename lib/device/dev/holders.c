@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "io/hash.h"
 
 /* Replaces each run of digits by one 'N'. */
 static void normalize_name(const char *what, char *name, size_t len)
@@ -23,41 +22,21 @@ static void normalize_name(const char *what, char *name, size_t len)
 	name[n] = '\0';
 }
 
-static uint32_t *holder_slot(const struct vfm_holders *h, const char *name)
-{
-	uint32_t i = (uint32_t)vfm_fnv64(name, strlen(name)) & (h->slots - 1);
-
-	while (h->table[i] && strcmp(h->v[h->table[i] - 1].name, name) != 0)
-		i = (i + 1) & (h->slots - 1);
-	return &h->table[i];
-}
-
-static void grow_holders(struct vfm_holders *h)
-{
-	free(h->table);
-	h->slots = h->slots ? 2 * h->slots : 64;
-	h->table = vfm_calloc(h->slots, sizeof(*h->table));
-	for (size_t i = 0; i < h->n; i++)
-		*holder_slot(h, h->v[i].name) = (uint32_t)i + 1;
-}
-
 uint32_t vfm_holders_add(struct vfm_holders *h, const char *what, uint64_t bytes)
 {
 	char name[sizeof(h->v->name)];
-	uint32_t *at;
+	int64_t id;
 
 	normalize_name(what ? what : "", name, sizeof(name));
-	if (2 * (h->n + 1) > h->slots)
-		grow_holders(h);
-	at = holder_slot(h, name);
-	if (!*at) {
+	id = vfm_names_find(&h->names, name);
+	if (id < 0) {
+		id = vfm_names_add(&h->names, name);
 		vfm_grow(&h->v, &h->cap, h->n + 1, sizeof(*h->v));
 		memcpy(h->v[h->n].name, name, sizeof(name));
 		h->v[h->n++].bytes = 0;
-		*at = (uint32_t)h->n;
 	}
-	h->v[*at - 1].bytes += bytes;
-	return *at - 1;
+	h->v[id].bytes += bytes;
+	return (uint32_t)id;
 }
 
 void vfm_holders_sub(struct vfm_holders *h, uint32_t id, uint64_t bytes)
@@ -68,7 +47,7 @@ void vfm_holders_sub(struct vfm_holders *h, uint32_t id, uint64_t bytes)
 void vfm_holders_release(struct vfm_holders *h)
 {
 	free(h->v);
-	free(h->table);
+	vfm_names_release(&h->names);
 	*h = (struct vfm_holders){0};
 }
 

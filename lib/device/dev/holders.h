@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "device/dev/dev.h"
+#include "io/names.h"
 
 /* `= {0}` is empty.  Names that differ in digits only ("blocks.3.fc1") count as one.  Not thread-safe. */
 struct vfm_holders {
@@ -15,8 +16,7 @@ struct vfm_holders {
 		uint64_t bytes;
 	} * v; /* [n] */
 	size_t n, cap;
-	uint32_t *table; /* [slots]: 1 + place in v; 0: empty */
-	uint32_t slots;
+	struct vfm_names names; /* their numbers are places in v */
 };
 /* Adds bytes to the name `what`; returns its number for vfm_holders_sub. */
 uint32_t vfm_holders_add(struct vfm_holders *h, const char *what, uint64_t bytes);

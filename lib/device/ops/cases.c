@@ -29,7 +29,8 @@ void vfm_case_seqs(struct vfm_cases *l, struct vfm_case *c, int which, int n, co
 {
 	struct vfm_seqs *q = &c->seqs[which];
 	int32_t *cu = vfm_arena_alloc(&l->arena, (size_t)(n + 1) * sizeof(*cu));
-	const struct vfm_seqs **at = (const struct vfm_seqs **)((char *)&c->args + vfm_op_info(c->op)->seqs[which]);
+	const struct vfm_seqs **at =
+		(const struct vfm_seqs **)((char *)&c->args + vfm_op_info(c->op)->seqs[which].offset);
 
 	for (int i = 0; i < n; i++)
 		cu[i + 1] = cu[i] + len[i];

@@ -1,36 +1,55 @@
 /* cases_optim.c - the optimizer: AdamW, split master weights, norm and clipping; random fills; frozen weights. */
+#include <stdio.h>
+
 #include "device/ops/cases_impl.h"
+
+/* The operands of adamw that a case has. */
+struct adamw_has {
+	bool split; /* split masters instead of p */
+	enum vfm_dtype m, g;
+	bool grad_scale, w, ema;
+};
+
+static void add_adamw(struct vfm_cases *l, unsigned flags, const char *name, int64_t n, int bound, struct adamw_has has)
+{
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_adamw, flags, "%s/%d", name, (int)n);
+	struct vfm_tensor x = vec(VFM_F32, n);
+
+	c->bound[0] = bound;
+	c->args.adamw = (struct vfm_adamw){.lr = 1e-2f,
+		.beta1 = 0.9f,
+		.beta2 = 0.95f,
+		.eps = 1e-8f,
+		.wd = 0.1f,
+		.c1 = 0.4f,
+		.c2 = 0.2f,
+		.ema_decay = 0.99f,
+		.p = has.split ? none : x,
+		.m = vec(has.m, n),
+		.v = x,
+		.g = vec(has.g, n),
+		.grad_scale = has.grad_scale ? vec(VFM_F32, 1) : none,
+		.w = has.w ? vec(VFM_BF16, n) : none,
+		.p_lo = has.split ? vec(VFM_I16, n) : none,
+		.ema = has.ema ? x : none};
+}
 
 /* Steps whose gradient is NaN or infinite: clip says so, adamw changes nothing. */
 static void nonfinite_cases(struct vfm_cases *l)
 {
 	for (int i = 0; i < 8; i++) {
-		int64_t n = i & 4 ? 1000 : 4003;
-		struct vfm_tensor x = vec(VFM_F32, n), h = vec(VFM_BF16, n);
+		const char *step = i & 1 ? "inf" : "nan";
+		enum vfm_dtype t = types[i >= 4];
 		bool split = i & 2;
-		struct vfm_case *c = vfm_case_add(l, VFM_OP_adamw, VFM_CASE_TEST, "%s-%s/%d", i & 1 ? "inf" : "nan",
-			split ? "split" : "w-ema", (int)n);
+		struct vfm_case *c;
+		char name[32];
 
-		c->bound[0] = 1 + (i & 1);
-		c->args.adamw = (struct vfm_adamw){.lr = 1e-2f,
-			.beta1 = 0.9f,
-			.beta2 = 0.95f,
-			.eps = 1e-8f,
-			.wd = 0.1f,
-			.c1 = 0.4f,
-			.c2 = 0.2f,
-			.ema_decay = 0.99f,
-			.p = split ? none : x,
-			.m = i & 4 ? h : x,
-			.v = x,
-			.g = i & 4 ? h : x,
-			.grad_scale = vec(VFM_F32, 1),
-			.w = h,
-			.p_lo = split ? vec(VFM_I16, n) : none,
-			.ema = split ? none : x};
+		snprintf(name, sizeof(name), "%s-%s", step, split ? "split" : "w-ema");
+		add_adamw(l, VFM_CASE_TEST, name, i >= 4 ? 1000 : 4003, 1 + (i & 1),
+			(struct adamw_has){split, t, t, true, true, !split});
 		if (i >= 4)
 			continue;
-		c = vfm_case_add(l, VFM_OP_clip, VFM_CASE_TEST, "%s-max%d", i & 1 ? "inf" : "nan", i / 2);
+		c = vfm_case_add(l, VFM_OP_clip, VFM_CASE_TEST, "%s-max%d", step, i / 2);
 		c->bound[0] = 1 + (i & 1);
 		c->args.clip = (struct vfm_clip){.sum = vec(VFM_F64, 1),
 			.norm = vec(VFM_F32, 1),
@@ -91,29 +110,13 @@ void vfm_cases_optim(struct vfm_cases *l)
 {
 	static const int sizes[] = {1, 1000, 70003};
 	struct vfm_case *c;
+	char name[32];
 
 	for (int i = 0; i < 4; i++)
 		for (int bench = 0; bench < 2; bench++) {
-			int64_t n = bench ? 8 << 20 : sizes[i % 3];
-			struct vfm_tensor x = vec(VFM_F32, n);
-
-			c = vfm_case_add(l, VFM_OP_adamw, bench ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s%s/%d",
-				i & 1 ? "w" : "plain", i & 2 ? "-ema" : "", (int)n);
-			c->args.adamw = (struct vfm_adamw){.lr = 1e-2f,
-				.beta1 = 0.9f,
-				.beta2 = 0.95f,
-				.eps = 1e-8f,
-				.wd = 0.1f,
-				.c1 = 0.4f,
-				.c2 = 0.2f,
-				.ema_decay = 0.99f,
-				.p = x,
-				.m = x,
-				.v = x,
-				.g = x,
-				.grad_scale = i & 1 ? vec(VFM_F32, 1) : none,
-				.w = i & 1 ? vec(VFM_BF16, n) : none,
-				.ema = i & 2 ? x : none};
+			snprintf(name, sizeof(name), "%s%s", i & 1 ? "w" : "plain", i & 2 ? "-ema" : "");
+			add_adamw(l, bench ? VFM_CASE_BENCH : VFM_CASE_TEST, name, bench ? 8 << 20 : sizes[i % 3], 0,
+				(struct adamw_has){false, VFM_F32, VFM_F32, i & 1, i & 1, i & 2});
 		}
 	for (int i = 0; i < 8; i++) {
 		int64_t n = i / 2 == 3 ? 16 << 20 : sizes[i / 2];
@@ -125,28 +128,16 @@ void vfm_cases_optim(struct vfm_cases *l)
 		c->bound[0] = c->bound[1] = c->bound[2] = 32768;
 	}
 	for (int i = 0; i < 6; i++) { /* bf16 moments and gradients, split master */
-		int64_t n = i == 5 ? 8 << 20 : i & 1 ? 1000 : 4003;
-		struct vfm_tensor x = vec(VFM_F32, n), h = vec(VFM_BF16, n);
-		bool split = i >= 2, m16 = i != 1 && i != 2, g16 = i != 0 && i != 2;
+		bool split = i >= 2;
+		enum vfm_dtype m = types[i != 1 && i != 2], g = types[i != 0 && i != 2];
 
-		c = vfm_case_add(l, VFM_OP_adamw, i == 5 ? VFM_CASE_BENCH : VFM_CASE_TEST, "%s-m-%s-g-%s/%d",
-			split ? "split" : "w", vfm_dtype_name(types[m16]), vfm_dtype_name(types[g16]), (int)n);
-		c->args.adamw = (struct vfm_adamw){.lr = 1e-2f,
-			.beta1 = 0.9f,
-			.beta2 = 0.95f,
-			.eps = 1e-8f,
-			.wd = 0.1f,
-			.c1 = 0.4f,
-			.c2 = 0.2f,
-			.ema_decay = 0.99f,
-			.p = split ? none : x,
-			.m = m16 ? h : x,
-			.v = x,
-			.g = g16 ? h : x,
-			.grad_scale = i & 1 ? vec(VFM_F32, 1) : none,
-			.w = h,
-			.p_lo = split ? vec(VFM_I16, n) : none,
-			.ema = i == 3 ? x : none};
+		snprintf(name, sizeof(name), "%s-m-%s-g-%s", split ? "split" : "w", vfm_dtype_name(m),
+			vfm_dtype_name(g));
+		add_adamw(l, i == 5 ? VFM_CASE_BENCH : VFM_CASE_TEST, name,
+			i == 5          ? 8 << 20
+				: i & 1 ? 1000
+					: 4003,
+			0, (struct adamw_has){split, m, g, i & 1, true, i == 3});
 	}
 	for (int i = 0; i < 5; i++) {
 		int64_t n = i == 3 ? 16 << 20 : sizes[i % 3] * 3;

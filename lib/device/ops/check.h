@@ -1,4 +1,4 @@
-/* check.h - macros of ops*.c: the checks of operands, and the row of an op. */
+/* check.h - macros of ops*.c: the row of an op, which describes its operands, and further checks. */
 #ifndef VFM_DEVICE_OPS_CHECK_H
 #define VFM_DEVICE_OPS_CHECK_H
 
@@ -18,18 +18,17 @@ enum {
 	F8 = 1u << VFM_F8E4M3 | 1u << VFM_F8E5M2,
 	OPT = 1u << 30,     /* may be absent */
 	STRIDED = 1u << 29, /* outer strides may be larger than the shape asks for */
+	LIKE = 1u << 28,    /* has the dtype of the op's first operand, or one that is given, too */
 };
 
 int vfm_op_check(const char *op, const char *name, const struct vfm_tensor *t, unsigned what, int ndim,
 	const int64_t *dims, struct vfm_err *err);
-/* Checks that q covers `total` rows with `samples` samples (negative: any number). */
-int vfm_op_check_seqs(const char *op, const char *name, const struct vfm_seqs *q, int64_t total, int64_t samples,
-	struct vfm_err *err);
-
-/* Returns the length of dimension i; -1 if t has no such dimension. */
-static inline int64_t op_dim(const struct vfm_tensor *t, int i)
+/* Checks all operands against their shapes, and the seqs. */
+int vfm_op_check_operands(const struct vfm_op_info *info, const void *args, struct vfm_err *err);
+static inline int no_check(const void *args, struct vfm_err *err)
 {
-	return i < t->ndim ? t->shape[i] : -1;
+	(void)args, (void)err;
+	return 0;
 }
 
 static inline double op_bytes(const struct vfm_tensor *t)
@@ -51,29 +50,43 @@ static inline double op_bytes(const struct vfm_tensor *t)
 VFM_OP_LIST(X)
 #undef X
 
-/* OP(op, seqs, operands…) is the row of an op.  It defines vfm_op_X, which calls check_X and then the device's
- * implementation, and the description of the op.
+/* OP(op, check, seqs, operands…) is the row of an op.  It defines vfm_op_X, which checks the operands, calls `check`
+ * for what their shapes do not say (no_check: nothing), and then the device's implementation; and the description of
+ * the op.
  *
- * An operand is IN(name, contents), OUT(name), OUT_OVER(name, other), which may have the memory of the other, or
- * IO(name, contents), which the op adds to or updates.  These are the roles of the general case.  Contents (enum
- * vfm_content) are those in the cases; outputs have some, too, because accumulating variants read them.
- * seqs: the members that are a struct vfm_seqs. */
-#define OPERAND(f, role, c, over)                                                                                      \
+ * An operand is IN(name, contents, allows, shape), OUT(name, allows, shape), OUT_OVER(name, other, allows, shape), which
+ * may have the memory of the other, or IO(name, contents, allows, shape), which the op adds to or updates.  These are
+ * the roles of the general case.  Contents (enum vfm_content) are those in the cases; outputs have some, too, because
+ * accumulating variants read them.
+ *
+ * A shape has for each dimension a letter, which stands for the same length in all operands; a multiple of one, as in
+ * "T2F"; a number, as in "S4"; or '*', any length.  `check` checks operands that are IN_CHECK.
+ * SEQS(name, dims): a member that is a struct vfm_seqs, with the letters of its rows and of its samples ('*': any
+ * number).  It may be absent if no operand that is present has the samples' letter. */
+#define OPERAND(f, role, c, over, ...)                                                                                 \
 	{                                                                                                              \
-#f, offsetof(op_args, f), role, VFM_C_##c, over                                                        \
+#f, offsetof(op_args, f), role, VFM_C_##c, over, __VA_ARGS__                                           \
 	}
-#define IN(f, c)       OPERAND(f, VFM_IN, c, NULL)
-#define OUT(f)         OPERAND(f, VFM_OUT, NORMAL, NULL)
-#define OUT_OVER(f, x) OPERAND(f, VFM_OUT, NORMAL, #x)
-#define IO(f, c)       OPERAND(f, VFM_INOUT, c, NULL)
-#define NO_SEQS        0
-#define SEQS(f)        offsetof(op_args, f)
-#define SEQS2(f, g)    offsetof(op_args, f), offsetof(op_args, g)
-#define OP(op, seqs, ...)                                                                                              \
+#define IN(f, c, ...)       OPERAND(f, VFM_IN, c, NULL, __VA_ARGS__)
+#define OUT(f, ...)         OPERAND(f, VFM_OUT, NORMAL, NULL, __VA_ARGS__)
+#define OUT_OVER(f, x, ...) OPERAND(f, VFM_OUT, NORMAL, #x, __VA_ARGS__)
+#define IO(f, c, ...)       OPERAND(f, VFM_INOUT, c, NULL, __VA_ARGS__)
+#define IN_CHECK            0, NULL
+#define NO_SEQS                                                                                                        \
+	{                                                                                                              \
+		0                                                                                                      \
+	}
+#define SEQS(f, dims)                                                                                                  \
+	{                                                                                                              \
+#f, offsetof(op_args, f), dims                                                                         \
+	}
+#define SEQS2(f, g) f, g
+#define OP(op, check, seqs, ...)                                                                                       \
 	int vfm_op_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                           \
 	{                                                                                                              \
 		const struct vfm_dev_table *t = s->dev->t;                                                             \
-		TRY(check_##op(a, err));                                                                               \
+		TRY(vfm_op_check_operands(vfm_op_info_##op(), a, err));                                                \
+		TRY(check(a, err));                                                                                    \
 		if (s->host_only)                                                                                      \
 			return vfm_fail(err, VFM_EUSAGE, "internal: '" #op "' on a stream without ops");               \
 		if (!t->ops->op)                                                                                       \

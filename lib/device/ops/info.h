@@ -1,6 +1,6 @@
 /* info.h - describes each op to code that handles any of them: operands with their roles, call, cost.
  *
- * The row OP(...) next to the checks of the op defines its description (check.h, ops*.c).
+ * The row OP(...) of the op defines its description (check.h, ops*.c).
  */
 #ifndef VFM_DEVICE_OPS_INFO_H
 #define VFM_DEVICE_OPS_INFO_H
@@ -33,14 +33,22 @@ struct vfm_operand {
 	size_t offset; /* of the struct vfm_tensor within the op's arguments */
 	enum vfm_role role;
 	enum vfm_content content;
-	const char *over; /* the operand whose memory it may have; NULL: none */
+	const char *over;  /* the operand whose memory it may have; NULL: none */
+	unsigned allows;   /* dtypes and properties (check.h) */
+	const char *shape; /* "TD", as check.h says; NULL: only the op knows */
+};
+
+struct vfm_op_seqs {
+	const char *name; /* NULL: none */
+	size_t offset;    /* of a `const struct vfm_seqs *` within the op's arguments */
+	const char *dims; /* letters of its rows and of its samples: "TS" */
 };
 
 struct vfm_op_info {
 	const char *name;
 	size_t args_size;
 	const struct vfm_operand *operands; /* ends with name NULL */
-	size_t seqs[2];                     /* offsets of `const struct vfm_seqs *`; 0: none */
+	struct vfm_op_seqs seqs[2];
 	int (*call)(struct vfm_stream *s, const void *args, struct vfm_err *err);
 	struct vfm_cost (*cost)(const void *args);
 };

@@ -1,27 +1,16 @@
 #include "device/ops/check.h"
-
-#include <inttypes.h>
-#include <stdio.h>
+#include "device/ops/dynamic8.h"
 
 /* ---- gemm ---------------------------------------------------------------------- */
 
 static int check_gemm(const struct vfm_gemm *a, struct vfm_err *err)
 {
-	int64_t m, n, k;
-	bool f8;
+	int64_t m = a->c.shape[0], n = a->c.shape[1], k = a->a.shape[a->trans_a ? 0 : 1];
+	bool f8 = 1u << a->a.dtype & F8;
 
-	CHECK("gemm", a, ACT | F8 | STRIDED, -1, -1);
-	f8 = 1u << a->a.dtype & F8;
-	m = a->a.shape[a->trans_a ? 1 : 0];
-	k = a->a.shape[a->trans_a ? 0 : 1];
-	CHECK("gemm", b, ACT | F8 | STRIDED, a->trans_b ? -1 : k, a->trans_b ? k : -1);
-	n = a->b.shape[a->trans_b ? 0 : 1];
-	CHECK("gemm", c, ACT | STRIDED, m, n);
-	CHECK("gemm", bias, ACT | OPT, n);
-	CHECK("gemm", aux, (1u << a->c.dtype) | STRIDED | OPT, m, n);
-	CHECK("gemm", a_rowsum, F32 | OPT, m);
-	CHECK("gemm", scale_a, F32 | OPT, 1);
-	CHECK("gemm", scale_b, F32 | OPT, 1);
+	CHECK("gemm", a, ACT | F8 | STRIDED, a->trans_a ? k : m, a->trans_a ? m : k);
+	CHECK("gemm", b, ACT | F8 | STRIDED, a->trans_b ? n : k, a->trans_b ? k : n);
+	REQUIRE("gemm", !vfm_has(&a->aux) || a->aux.dtype == a->c.dtype, "aux and c differ in dtype");
 	REQUIRE("gemm", vfm_has(&a->scale_a) == f8 && vfm_has(&a->scale_b) == f8,
 		"fp8 operands, and no others, need scale_a and scale_b");
 	if (f8) {
@@ -49,21 +38,14 @@ struct vfm_cost vfm_cost_gemm(const struct vfm_gemm *a)
 	};
 }
 
-OP(gemm, NO_SEQS, IN(a, NORMAL), IN(b, SMALL), IO(c, NORMAL), IN(bias, NORMAL), IO(aux, NORMAL), IO(a_rowsum, NORMAL),
-	IN(scale_a, POWER), IN(scale_b, POWER))
+OP(gemm, check_gemm, NO_SEQS, IN(a, NORMAL, ACT | F8 | STRIDED, "**"), IN(b, SMALL, ACT | F8 | STRIDED, "**"),
+	IO(c, NORMAL, ACT | STRIDED, "MN"), IN(bias, NORMAL, ACT | OPT, "N"),
+	IO(aux, NORMAL, ACT | STRIDED | OPT, "MN"), IO(a_rowsum, NORMAL, F32 | OPT, "M"),
+	IN(scale_a, POWER, F32 | OPT, "1"), IN(scale_b, POWER, F32 | OPT, "1"))
 
 static int check_quant(const struct vfm_quant *a, struct vfm_err *err)
 {
-	int64_t t, d;
-
-	CHECK("quant", x, ACT | STRIDED, -1, -1);
-	t = a->x.shape[0], d = a->x.shape[1];
-	CHECK("quant", y, F8 | OPT, t, d);
-	CHECK("quant", yt, F8 | OPT, d, (t + 15) / 16 * 16);
-	CHECK("quant", history, F32 | OPT, -1);
-	CHECK("quant", amax, F32, 1);
-	CHECK("quant", inv, F32, 1);
-	CHECK("quant", colsum, F32 | OPT, d);
+	CHECK("quant", yt, F8 | OPT, a->x.shape[1], (a->x.shape[0] + 15) / 16 * 16);
 	REQUIRE("quant", vfm_has(&a->y) || vfm_has(&a->yt), "neither y nor yt is there");
 	REQUIRE("quant", !vfm_has(&a->y) || !vfm_has(&a->yt) || a->y.dtype == a->yt.dtype, "y and yt differ in dtype");
 	return 0;
@@ -76,26 +58,21 @@ struct vfm_cost vfm_cost_quant(const struct vfm_quant *a)
 			2 * vfm_nbytes(&a->colsum))};
 }
 
-OP(quant, NO_SEQS, IN(x, NORMAL), OUT(y), OUT(yt), IN(history, PAST), IO(amax, POSITIVE), OUT(inv), IO(colsum, NORMAL))
+OP(quant, check_quant, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "TD"), OUT(y, F8 | OPT, "TD"), OUT(yt, F8 | OPT, "D*"),
+	IN(history, PAST, F32 | OPT, "*"), IO(amax, POSITIVE, F32, "1"), OUT(inv, F32, "1"),
+	IO(colsum, NORMAL, F32 | OPT, "D"))
 
 static int check_transpose8(const struct vfm_transpose8 *a, struct vfm_err *err)
 {
-	CHECK("transpose8", x, F8, -1, -1);
-	CHECK("transpose8", y, 1u << a->x.dtype, a->x.shape[1], (a->x.shape[0] + 15) / 16 * 16);
+	CHECK("transpose8", y, F8, a->x.shape[1], (a->x.shape[0] + 15) / 16 * 16);
 	return 0;
 }
 
 COST_OF_BYTES(transpose8)
-OP(transpose8, NO_SEQS, IN(x, NORMAL), OUT(y))
+OP(transpose8, check_transpose8, NO_SEQS, IN(x, NORMAL, F8, "TD"), OUT(y, LIKE, "D*"))
 
 static int check_amax_push(const struct vfm_amax_push *a, struct vfm_err *err)
 {
-	int64_t n;
-
-	CHECK("amax_push", past, F32, -1, -1);
-	n = a->past.shape[0];
-	CHECK("amax_push", parts, F32 | STRIDED, -1, n);
-	CHECK("amax_push", grad_scale, F32 | OPT, 1);
 	REQUIRE("amax_push", a->past.shape[1] > 0, "operand 'past' has no columns");
 	return 0;
 }
@@ -105,101 +82,51 @@ struct vfm_cost vfm_cost_amax_push(const struct vfm_amax_push *a)
 	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->parts) + 2 * vfm_nbytes(&a->past))};
 }
 
-OP(amax_push, NO_SEQS, IN(parts, POSITIVE), IO(past, POSITIVE), IN(grad_scale, SCALE))
+OP(amax_push, check_amax_push, NO_SEQS, IN(parts, POSITIVE, F32 | STRIDED, "*N"), IO(past, POSITIVE, F32, "N*"),
+	IN(grad_scale, SCALE, F32 | OPT, "1"))
 
 /* ---- norm ---------------------------------------------------------------------- */
 
-/* The samples of a norm: those of the modulation, of the gate, or -1. */
-static int check_norm_samples(const char *op, const struct vfm_tensor *scale, const struct vfm_tensor *gate,
-	const struct vfm_seqs *seqs, int64_t t, struct vfm_err *err)
-{
-	const struct vfm_tensor *by = vfm_has(scale) ? scale : gate;
-
-	if (!vfm_has(by))
-		return 0;
-	if (vfm_has(gate) && gate->shape[0] != by->shape[0])
-		return vfm_fail(err, VFM_EUSAGE, "%s: operands 'scale' and 'gate' differ in samples", op);
-	return vfm_op_check_seqs(op, "seqs", seqs, t, by->shape[0], err);
-}
-
 static int check_norm(const struct vfm_norm *a, struct vfm_err *err)
 {
-	int64_t t, d, s;
 	bool h = vfm_has(&a->h);
 
-	CHECK("norm", x, ACT, -1, -1);
-	t = a->x.shape[0], d = a->x.shape[1];
-	REQUIRE("norm", d > 0, "operand 'x' has no columns");
-	s = op_dim(&a->scale, 0);
-	CHECK("norm", y, vfm_has(&a->history) ? 1u << VFM_F8E4M3 : ACT, t, d);
-	CHECK("norm", weight, F32 | OPT, d);
-	CHECK("norm", bias, F32 | OPT, d);
-	CHECK("norm", scale, ACT | STRIDED | OPT, -1, d);
-	CHECK("norm", shift, ACT | STRIDED | OPT, s, d);
+	REQUIRE("norm", 1u << a->y.dtype & (vfm_has(&a->history) ? 1u << VFM_F8E4M3 : ACT),
+		"operand 'y' is e4m3 with a history, else f32 or bf16");
+	REQUIRE("norm", a->x.shape[1] > 0, "operand 'x' has no columns");
 	REQUIRE("norm", vfm_has(&a->scale) == vfm_has(&a->shift), "scale and shift go together");
 	REQUIRE("norm", !vfm_has(&a->scale) || !vfm_has(&a->weight), "scale and weight exclude each other");
 	REQUIRE("norm", !vfm_has(&a->bias) || vfm_has(&a->weight), "bias needs weight");
-	CHECK("norm", h, ACT | OPT, t, d);
-	CHECK("norm", gate, ACT | STRIDED | OPT, -1, d);
-	CHECK("norm", sum, 1u << a->x.dtype | OPT, t, d);
 	REQUIRE("norm", vfm_has(&a->sum) == h, "h and sum go together");
 	REQUIRE("norm", h || !vfm_has(&a->gate), "gate needs h");
-	CHECK("norm", mean, F32 | OPT, t);
-	CHECK("norm", rstd, F32 | OPT, t);
-	CHECK("norm", history, F32 | OPT, -1);
-	CHECK("norm", inv, F32 | OPT, 1);
-	CHECK("norm", amax, F32 | OPT, 1);
 	REQUIRE("norm", vfm_has(&a->history) == vfm_has(&a->inv), "history and inv go together");
-	return check_norm_samples("norm", &a->scale, &a->gate, a->seqs, t, err);
-}
-
-COST_OF_BYTES(norm)
-OP(norm, SEQS(seqs), IN(x, NORMAL), OUT(y), IN(weight, POSITIVE), IN(bias, NORMAL), IN(shift, NORMAL), IN(scale, SMALL),
-	IN(h, NORMAL), IN(gate, NORMAL), OUT(sum), OUT(mean), OUT(rstd), IN(history, PAST), OUT(inv),
-	IO(amax, POSITIVE))
-
-/* The operands of the residual sum in front of the norm. */
-static int check_branch_bwd(const struct vfm_norm_bwd *a, int64_t t, int64_t d, struct vfm_err *err)
-{
-	bool gate = vfm_has(&a->gate);
-
-	CHECK("norm_bwd", h, ACT | OPT, t, d);
-	CHECK("norm_bwd", gate, ACT | STRIDED | OPT, -1, d);
-	CHECK("norm_bwd", dh, (vfm_has(&a->h) ? 1u << a->h.dtype : ACT) | OPT, t, d);
-	CHECK("norm_bwd", dgate, F32 | STRIDED | OPT, gate ? a->gate.shape[0] : -1, d);
-	CHECK("norm_bwd", dh_sum, F32 | OPT, d);
-	REQUIRE("norm_bwd", vfm_has(&a->h) == vfm_has(&a->dgate), "h and dgate go together");
-	REQUIRE("norm_bwd", gate || !vfm_has(&a->dgate), "dgate needs gate");
-	REQUIRE("norm_bwd", vfm_has(&a->dh) || !(gate || vfm_has(&a->dh_sum)), "gate and dh_sum need dh");
 	return 0;
 }
 
+COST_OF_BYTES(norm)
+OP(norm, check_norm, SEQS(seqs, "TS"), IN(x, NORMAL, ACT, "TD"), OUT(y, ACT | F8, "TD"),
+	IN(weight, POSITIVE, F32 | OPT, "D"), IN(bias, NORMAL, F32 | OPT, "D"),
+	IN(shift, NORMAL, ACT | STRIDED | OPT, "SD"), IN(scale, SMALL, ACT | STRIDED | OPT, "SD"),
+	IN(h, NORMAL, ACT | OPT, "TD"), IN(gate, NORMAL, ACT | STRIDED | OPT, "SD"), OUT(sum, LIKE | OPT, "TD"),
+	OUT(mean, F32 | OPT, "T"), OUT(rstd, F32 | OPT, "T"), IN(history, PAST, F32 | OPT, "*"),
+	OUT(inv, F32 | OPT, "1"), IO(amax, POSITIVE, F32 | OPT, "1"))
+
 static int check_norm_bwd(const struct vfm_norm_bwd *a, struct vfm_err *err)
 {
-	int64_t t, d, s;
-	bool mod = vfm_has(&a->scale);
+	bool mod = vfm_has(&a->scale), gate = vfm_has(&a->gate);
 
-	CHECK("norm_bwd", x, ACT, -1, -1);
-	t = a->x.shape[0], d = a->x.shape[1];
-	REQUIRE("norm_bwd", d > 0, "operand 'x' has no columns");
-	CHECK("norm_bwd", dy, ACT, t, d);
-	CHECK("norm_bwd", dx, ACT, t, d);
-	CHECK("norm_bwd", weight, F32 | OPT, d);
-	CHECK("norm_bwd", scale, ACT | STRIDED | OPT, -1, d);
-	s = mod ? a->scale.shape[0] : -1;
-	CHECK("norm_bwd", rstd, F32, t);
-	if (a->kind == VFM_NORM_LAYER)
-		CHECK("norm_bwd", mean, F32, t);
-	CHECK("norm_bwd", dweight, F32 | OPT, d);
-	CHECK("norm_bwd", dbias, F32 | OPT, d);
-	CHECK("norm_bwd", dshift, F32 | STRIDED | OPT, s, d);
-	CHECK("norm_bwd", dscale, F32 | STRIDED | OPT, s, d);
+	REQUIRE("norm_bwd", a->x.shape[1] > 0, "operand 'x' has no columns");
 	REQUIRE("norm_bwd", !mod || !vfm_has(&a->weight), "scale and weight exclude each other");
 	REQUIRE("norm_bwd", vfm_has(&a->weight) || (!vfm_has(&a->dweight) && !vfm_has(&a->dbias)),
 		"dweight and dbias need weight");
 	REQUIRE("norm_bwd", mod || (!vfm_has(&a->dshift) && !vfm_has(&a->dscale)), "dshift and dscale need scale");
-	TRY(check_branch_bwd(a, t, d, err));
-	return check_norm_samples("norm_bwd", &a->scale, &a->gate, a->seqs, t, err);
+	REQUIRE("norm_bwd", a->kind != VFM_NORM_LAYER || vfm_has(&a->mean), "operand 'mean' is missing");
+	REQUIRE("norm_bwd", !vfm_has(&a->h) || !vfm_has(&a->dh) || a->dh.dtype == a->h.dtype,
+		"h and dh differ in dtype");
+	REQUIRE("norm_bwd", vfm_has(&a->h) == vfm_has(&a->dgate), "h and dgate go together");
+	REQUIRE("norm_bwd", gate || !vfm_has(&a->dgate), "dgate needs gate");
+	REQUIRE("norm_bwd", vfm_has(&a->dh) || !(gate || vfm_has(&a->dh_sum)), "gate and dh_sum need dh");
+	return 0;
 }
 
 struct vfm_cost vfm_cost_norm_bwd(const struct vfm_norm_bwd *a)
@@ -212,87 +139,48 @@ struct vfm_cost vfm_cost_norm_bwd(const struct vfm_norm_bwd *a)
 			vfm_nbytes(&a->dgate) + 2 * vfm_nbytes(&a->dh_sum))};
 }
 
-OP(norm_bwd, SEQS(seqs), IN(x, NORMAL), IN(dy, NORMAL), IN(weight, POSITIVE), IN(scale, SMALL), IN(mean, SMALL),
-	IN(rstd, POSITIVE), IO(dx, NORMAL), IO(dweight, NORMAL), IO(dbias, NORMAL), OUT(dshift), OUT(dscale),
-	IN(h, NORMAL), IN(gate, NORMAL), OUT(dh), OUT(dgate), IO(dh_sum, NORMAL))
+OP(norm_bwd, check_norm_bwd, SEQS(seqs, "TS"), IN(x, NORMAL, ACT, "TD"), IN(dy, NORMAL, ACT, "TD"),
+	IN(weight, POSITIVE, F32 | OPT, "D"), IN(scale, SMALL, ACT | STRIDED | OPT, "SD"),
+	IN(mean, SMALL, F32 | OPT, "T"), IN(rstd, POSITIVE, F32, "T"), IO(dx, NORMAL, ACT, "TD"),
+	IO(dweight, NORMAL, F32 | OPT, "D"), IO(dbias, NORMAL, F32 | OPT, "D"), OUT(dshift, F32 | STRIDED | OPT, "SD"),
+	OUT(dscale, F32 | STRIDED | OPT, "SD"), IN(h, NORMAL, ACT | OPT, "TD"),
+	IN(gate, NORMAL, ACT | STRIDED | OPT, "SD"), OUT(dh, ACT | OPT, "TD"), OUT(dgate, F32 | STRIDED | OPT, "SD"),
+	IO(dh_sum, NORMAL, F32 | OPT, "D"))
 
 /* ---- gate ---------------------------------------------------------------------- */
 
-static int check_gate(const struct vfm_gate *a, struct vfm_err *err)
-{
-	int64_t t, d;
-
-	CHECK("gate", x, ACT, -1, -1);
-	t = a->x.shape[0], d = a->x.shape[1];
-	CHECK("gate", y, 1u << a->x.dtype, t, d);
-	CHECK("gate", h, ACT, t, d);
-	CHECK("gate", gate, ACT | STRIDED | OPT, -1, d);
-	if (vfm_has(&a->gate))
-		TRY(vfm_op_check_seqs("gate", "seqs", a->seqs, t, a->gate.shape[0], err));
-	return 0;
-}
-
 COST_OF_BYTES(gate)
-OP(gate, SEQS(seqs), IN(x, NORMAL), IN(h, NORMAL), IN(gate, NORMAL), OUT_OVER(y, x))
+OP(gate, no_check, SEQS(seqs, "TS"), IN(x, NORMAL, ACT, "TD"), IN(h, NORMAL, ACT, "TD"),
+	IN(gate, NORMAL, ACT | STRIDED | OPT, "SD"), OUT_OVER(y, x, LIKE, "TD"))
 
 static int check_gate_bwd(const struct vfm_gate_bwd *a, struct vfm_err *err)
 {
-	int64_t t, d, s;
-
-	CHECK("gate_bwd", dy, ACT, -1, -1);
-	t = a->dy.shape[0], d = a->dy.shape[1];
-	CHECK("gate_bwd", h, ACT | OPT, t, d);
-	CHECK("gate_bwd", gate, ACT | STRIDED, -1, d);
-	s = a->gate.shape[0];
-	CHECK("gate_bwd", dh, vfm_has(&a->h) ? 1u << a->h.dtype : ACT, t, d);
-	CHECK("gate_bwd", dgate, F32 | STRIDED | OPT, s, d);
-	CHECK("gate_bwd", dh_sum, F32 | OPT, d);
+	REQUIRE("gate_bwd", !vfm_has(&a->h) || a->dh.dtype == a->h.dtype, "h and dh differ in dtype");
 	REQUIRE("gate_bwd", vfm_has(&a->h) == vfm_has(&a->dgate), "h and dgate go together");
-	return vfm_op_check_seqs("gate_bwd", "seqs", a->seqs, t, s, err);
+	return 0;
 }
 
 COST_OF_BYTES(gate_bwd)
-OP(gate_bwd, SEQS(seqs), IN(dy, NORMAL), IN(h, NORMAL), IN(gate, NORMAL), OUT(dh), OUT(dgate), IO(dh_sum, NORMAL))
+OP(gate_bwd, check_gate_bwd, SEQS(seqs, "TS"), IN(dy, NORMAL, ACT, "TD"), IN(h, NORMAL, ACT | OPT, "TD"),
+	IN(gate, NORMAL, ACT | STRIDED, "SD"), OUT(dh, ACT, "TD"), OUT(dgate, F32 | STRIDED | OPT, "SD"),
+	IO(dh_sum, NORMAL, F32 | OPT, "D"))
 
 /* ---- add_row ------------------------------------------------------------------- */
 
-static int check_add_row(const struct vfm_add_row *a, struct vfm_err *err)
-{
-	int64_t t, d;
-
-	CHECK("add_row", x, ACT, -1, -1);
-	t = a->x.shape[0], d = a->x.shape[1];
-	CHECK("add_row", row, ACT, d);
-	CHECK("add_row", y, 1u << a->x.dtype, t, d);
-	return 0;
-}
-
 COST_OF_BYTES(add_row)
-OP(add_row, NO_SEQS, IN(x, NORMAL), IN(row, NORMAL), OUT_OVER(y, x))
-
-static int check_add_row_bwd(const struct vfm_add_row_bwd *a, struct vfm_err *err)
-{
-	CHECK("add_row_bwd", dy, ACT, -1, -1);
-	CHECK("add_row_bwd", drow, F32, a->dy.shape[1]);
-	return 0;
-}
+OP(add_row, no_check, NO_SEQS, IN(x, NORMAL, ACT, "TD"), IN(row, NORMAL, ACT, "D"), OUT_OVER(y, x, LIKE, "TD"))
 
 COST_OF_BYTES(add_row_bwd)
-OP(add_row_bwd, NO_SEQS, IN(dy, NORMAL), IO(drow, NORMAL))
+OP(add_row_bwd, no_check, NO_SEQS, IN(dy, NORMAL, ACT, "TD"), IO(drow, NORMAL, F32, "D"))
 
 /* ---- qk_norm_rope ---------------------------------------------------------------- */
 
 static int check_qk_norm_rope(const struct vfm_qk_norm_rope *a, struct vfm_err *err)
 {
-	int64_t t, h, d;
 	bool norm = vfm_has(&a->weight);
+	int64_t d = a->x.shape[2];
 
-	CHECK("qk_norm_rope", x, ACT | STRIDED, -1, -1, -1);
-	t = a->x.shape[0], h = a->x.shape[1], d = a->x.shape[2];
-	CHECK("qk_norm_rope", y, (1u << a->x.dtype) | STRIDED, t, h, d);
-	CHECK("qk_norm_rope", weight, F32 | OPT, d);
-	CHECK("qk_norm_rope", rope, F32 | OPT, t, d);
-	CHECK("qk_norm_rope", rstd, F32 | (norm ? 0 : OPT), t, h);
+	REQUIRE("qk_norm_rope", !norm || vfm_has(&a->rstd), "operand 'rstd' is missing");
 	REQUIRE("qk_norm_rope", d > 0 && (d % 2 == 0 || !vfm_has(&a->rope)), "rope needs an even head dim");
 	if (!vfm_has(&a->x2)) {
 		REQUIRE("qk_norm_rope",
@@ -300,34 +188,24 @@ static int check_qk_norm_rope(const struct vfm_qk_norm_rope *a, struct vfm_err *
 			"y2, weight2, rope2 and rstd2 need x2");
 		return 0;
 	}
-	CHECK("qk_norm_rope", x2, (1u << a->x.dtype) | STRIDED, -1, -1, d);
-	t = a->x2.shape[0], h = a->x2.shape[1];
-	CHECK("qk_norm_rope", y2, (1u << a->x.dtype) | STRIDED, t, h, d);
-	CHECK("qk_norm_rope", weight2, F32 | (norm ? 0 : OPT), d);
-	CHECK("qk_norm_rope", rope2, F32 | (vfm_has(&a->rope) ? 0 : OPT), t, d);
-	CHECK("qk_norm_rope", rstd2, F32 | (norm ? 0 : OPT), t, h);
+	REQUIRE("qk_norm_rope", vfm_has(&a->y2) && (!norm || vfm_has(&a->rstd2)), "x2 needs y2, and with weight rstd2");
 	REQUIRE("qk_norm_rope", norm == vfm_has(&a->weight2) && vfm_has(&a->rope) == vfm_has(&a->rope2),
 		"weight2 and rope2 are present if weight and rope are");
 	return 0;
 }
 
 COST_OF_BYTES(qk_norm_rope)
-OP(qk_norm_rope, NO_SEQS, IN(x, NORMAL), OUT(y), IN(weight, POSITIVE), IN(rope, NORMAL), OUT(rstd), IN(x2, NORMAL),
-	OUT(y2), IN(weight2, POSITIVE), IN(rope2, NORMAL), OUT(rstd2))
+OP(qk_norm_rope, check_qk_norm_rope, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "THD"), OUT(y, LIKE | STRIDED, "THD"),
+	IN(weight, POSITIVE, F32 | OPT, "D"), IN(rope, NORMAL, F32 | OPT, "TD"), OUT(rstd, F32 | OPT, "TH"),
+	IN(x2, NORMAL, LIKE | STRIDED | OPT, "UGD"), OUT(y2, LIKE | STRIDED | OPT, "UGD"),
+	IN(weight2, POSITIVE, F32 | OPT, "D"), IN(rope2, NORMAL, F32 | OPT, "UD"), OUT(rstd2, F32 | OPT, "UG"))
 
 static int check_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a, struct vfm_err *err)
 {
-	int64_t t, h, d;
 	bool norm = vfm_has(&a->weight);
+	int64_t d = a->dy.shape[2];
 
-	CHECK("qk_norm_rope_bwd", dy, ACT | STRIDED, -1, -1, -1);
-	t = a->dy.shape[0], h = a->dy.shape[1], d = a->dy.shape[2];
-	CHECK("qk_norm_rope_bwd", x, ACT | STRIDED | (norm ? 0 : OPT), t, h, d);
-	CHECK("qk_norm_rope_bwd", dx, ACT | STRIDED, t, h, d);
-	CHECK("qk_norm_rope_bwd", weight, F32 | OPT, d);
-	CHECK("qk_norm_rope_bwd", rope, F32 | OPT, t, d);
-	CHECK("qk_norm_rope_bwd", rstd, F32 | (norm ? 0 : OPT), t, h);
-	CHECK("qk_norm_rope_bwd", dweight, F32 | OPT, d);
+	REQUIRE("qk_norm_rope_bwd", !norm || (vfm_has(&a->x) && vfm_has(&a->rstd)), "weight needs x and rstd");
 	REQUIRE("qk_norm_rope_bwd", norm || !vfm_has(&a->dweight), "dweight needs weight");
 	REQUIRE("qk_norm_rope_bwd", d > 0 && (d % 2 == 0 || !vfm_has(&a->rope)), "rope needs an even head dim");
 	if (!vfm_has(&a->dy2)) {
@@ -337,14 +215,10 @@ static int check_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a, struct v
 			"x2, dx2, weight2, rope2, rstd2 and dweight2 need dy2");
 		return 0;
 	}
-	CHECK("qk_norm_rope_bwd", dy2, (1u << a->dy.dtype) | STRIDED, -1, -1, d);
-	t = a->dy2.shape[0], h = a->dy2.shape[1];
-	CHECK("qk_norm_rope_bwd", x2, (norm ? 1u << a->x.dtype : ACT | OPT) | STRIDED, t, h, d);
-	CHECK("qk_norm_rope_bwd", dx2, ACT | STRIDED, t, h, d);
-	CHECK("qk_norm_rope_bwd", weight2, F32 | (norm ? 0 : OPT), d);
-	CHECK("qk_norm_rope_bwd", rope2, F32 | (vfm_has(&a->rope) ? 0 : OPT), t, d);
-	CHECK("qk_norm_rope_bwd", rstd2, F32 | (norm ? 0 : OPT), t, h);
-	CHECK("qk_norm_rope_bwd", dweight2, F32 | OPT, d);
+	REQUIRE("qk_norm_rope_bwd", vfm_has(&a->dx2) && (!norm || (vfm_has(&a->x2) && vfm_has(&a->rstd2))),
+		"dy2 needs dx2, and with weight x2 and rstd2");
+	REQUIRE("qk_norm_rope_bwd", a->dy2.dtype == a->dy.dtype && (!norm || a->x2.dtype == a->x.dtype),
+		"the two tensors differ in dtype");
 	REQUIRE("qk_norm_rope_bwd", norm == vfm_has(&a->weight2) && vfm_has(&a->rope) == vfm_has(&a->rope2),
 		"weight2 and rope2 are present if weight and rope are");
 	REQUIRE("qk_norm_rope_bwd", norm || !vfm_has(&a->dweight2), "dweight2 needs weight2");
@@ -361,68 +235,52 @@ struct vfm_cost vfm_cost_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a)
 	return (struct vfm_cost){0, bytes + (vfm_has(&b.dy) ? vfm_cost_qk_norm_rope_bwd(&b).bytes : 0)};
 }
 
-OP(qk_norm_rope_bwd, NO_SEQS, IN(x, NORMAL), IN(dy, NORMAL), IN(weight, POSITIVE), IN(rope, NORMAL), IN(rstd, POSITIVE),
-	OUT(dx), IO(dweight, NORMAL), IN(x2, NORMAL), IN(dy2, NORMAL), IN(weight2, POSITIVE), IN(rope2, NORMAL),
-	IN(rstd2, POSITIVE), OUT(dx2), IO(dweight2, NORMAL))
+OP(qk_norm_rope_bwd, check_qk_norm_rope_bwd, NO_SEQS, IN(x, NORMAL, ACT | STRIDED | OPT, "THD"),
+	IN(dy, NORMAL, ACT | STRIDED, "THD"), IN(weight, POSITIVE, F32 | OPT, "D"), IN(rope, NORMAL, F32 | OPT, "TD"),
+	IN(rstd, POSITIVE, F32 | OPT, "TH"), OUT(dx, ACT | STRIDED, "THD"), IO(dweight, NORMAL, F32 | OPT, "D"),
+	IN(x2, NORMAL, ACT | STRIDED | OPT, "UGD"), IN(dy2, NORMAL, ACT | STRIDED | OPT, "UGD"),
+	IN(weight2, POSITIVE, F32 | OPT, "D"), IN(rope2, NORMAL, F32 | OPT, "UD"), IN(rstd2, POSITIVE, F32 | OPT, "UG"),
+	OUT(dx2, ACT | STRIDED | OPT, "UGD"), IO(dweight2, NORMAL, F32 | OPT, "D"))
 
 /* ---- norms of whole rows ------------------------------------------------------------ */
 
-static int check_row_dot(const struct vfm_row_dot *a, struct vfm_err *err)
+COST_OF_BYTES(row_dot)
+OP(row_dot, no_check, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "THD"), IN(y, NORMAL, ACT | STRIDED | OPT, "THD"),
+	OUT(out, F32, "T"))
+
+static int check_row_norm(const char *op, const struct vfm_tensor *x, const struct vfm_tensor *weight,
+	const struct vfm_tensor *rope, int64_t width, struct vfm_err *err)
 {
-	CHECK("row_dot", x, ACT | STRIDED, -1, -1, -1);
-	CHECK("row_dot", y, ACT | STRIDED | OPT, a->x.shape[0], a->x.shape[1], a->x.shape[2]);
-	CHECK("row_dot", out, F32, a->x.shape[0]);
+	const int64_t t = x->shape[0], h = x->shape[1], d = x->shape[2];
+	const bool by_head = rope->ndim == 3;
+
+	TRY(vfm_op_check(op, "weight", weight, F32, 1, (int64_t[]){h * d}, err));
+	TRY(vfm_op_check(
+		op, "rope", rope, F32 | OPT, by_head ? 3 : 2, by_head ? (int64_t[]){t, h, d} : (int64_t[]){t, d}, err));
+	REQUIRE(op, d > 0 && (d % 2 == 0 || !vfm_has(rope)), "rope needs an even head dim");
+	REQUIRE(op, width >= h * d, "'width' is less than a row of 'x'");
 	return 0;
 }
-
-COST_OF_BYTES(row_dot)
-OP(row_dot, NO_SEQS, IN(x, NORMAL), IN(y, NORMAL), OUT(out))
 
 static int check_row_norm_rope(const struct vfm_row_norm_rope *a, struct vfm_err *err)
 {
-	int64_t t, h, d;
-
-	CHECK("row_norm_rope", x, ACT | STRIDED, -1, -1, -1);
-	t = a->x.shape[0], h = a->x.shape[1], d = a->x.shape[2];
-	CHECK("row_norm_rope", y, (1u << a->x.dtype) | STRIDED, t, h, d);
-	CHECK("row_norm_rope", weight, F32, h * d);
-	if (a->rope.ndim == 3)
-		CHECK("row_norm_rope", rope, F32, t, h, d);
-	else
-		CHECK("row_norm_rope", rope, F32 | OPT, t, d);
-	CHECK("row_norm_rope", sumsq, F32, t);
-	REQUIRE("row_norm_rope", d > 0 && (d % 2 == 0 || !vfm_has(&a->rope)), "rope needs an even head dim");
-	REQUIRE("row_norm_rope", a->width >= h * d, "'width' is less than a row of 'x'");
-	return 0;
+	return check_row_norm("row_norm_rope", &a->x, &a->weight, &a->rope, a->width, err);
 }
 
 COST_OF_BYTES(row_norm_rope)
-OP(row_norm_rope, NO_SEQS, IN(x, NORMAL), OUT(y), IN(weight, POSITIVE), IN(rope, NORMAL), IN(sumsq, POSITIVE))
+OP(row_norm_rope, check_row_norm_rope, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "THD"), OUT(y, LIKE | STRIDED, "THD"),
+	IN(weight, POSITIVE, F32, "*"), IN(rope, NORMAL, IN_CHECK), IN(sumsq, POSITIVE, F32, "T"))
 
 static int check_row_norm_rope_bwd(const struct vfm_row_norm_rope_bwd *a, struct vfm_err *err)
 {
-	int64_t t, h, d;
-
-	CHECK("row_norm_rope_bwd", x, ACT | STRIDED, -1, -1, -1);
-	t = a->x.shape[0], h = a->x.shape[1], d = a->x.shape[2];
-	CHECK("row_norm_rope_bwd", dy, ACT | STRIDED, t, h, d);
-	CHECK("row_norm_rope_bwd", dx, ACT | STRIDED, t, h, d);
-	CHECK("row_norm_rope_bwd", weight, F32, h * d);
-	if (a->rope.ndim == 3)
-		CHECK("row_norm_rope_bwd", rope, F32, t, h, d);
-	else
-		CHECK("row_norm_rope_bwd", rope, F32 | OPT, t, d);
-	CHECK("row_norm_rope_bwd", sumsq, F32, t);
-	CHECK("row_norm_rope_bwd", dot, F32, t);
-	CHECK("row_norm_rope_bwd", dweight, F32 | OPT, h * d);
-	REQUIRE("row_norm_rope_bwd", d > 0 && (d % 2 == 0 || !vfm_has(&a->rope)), "rope needs an even head dim");
-	REQUIRE("row_norm_rope_bwd", a->width >= h * d, "'width' is less than a row of 'x'");
-	return 0;
+	return check_row_norm("row_norm_rope_bwd", &a->x, &a->weight, &a->rope, a->width, err);
 }
 
 COST_OF_BYTES(row_norm_rope_bwd)
-OP(row_norm_rope_bwd, NO_SEQS, IN(x, NORMAL), IN(dy, NORMAL), IN(weight, POSITIVE), IN(rope, NORMAL),
-	IN(sumsq, POSITIVE), IN(dot, NORMAL), OUT(dx), IO(dweight, NORMAL))
+OP(row_norm_rope_bwd, check_row_norm_rope_bwd, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "THD"),
+	IN(dy, NORMAL, ACT | STRIDED, "THD"), IN(weight, POSITIVE, F32, "W"), IN(rope, NORMAL, IN_CHECK),
+	IN(sumsq, POSITIVE, F32, "T"), IN(dot, NORMAL, F32, "T"), OUT(dx, ACT | STRIDED, "THD"),
+	IO(dweight, NORMAL, F32 | OPT, "W"))
 
 /* ---- attention -------------------------------------------------------------------- */
 
@@ -434,32 +292,21 @@ void vfm_seqs_init(struct vfm_seqs *q, int n, const int32_t *cu)
 			q->max_len = cu[i + 1] - cu[i];
 }
 
-static int check_head_counts(
-	const char *op, const struct vfm_tensor *q, const struct vfm_tensor *k, struct vfm_err *err)
+static int check_attn_heads(const char *op, const struct vfm_tensor *q, const struct vfm_tensor *k,
+	const struct vfm_seqs *seqs_q, const struct vfm_seqs *seqs_k, struct vfm_err *err)
 {
 	int64_t d = q->shape[2];
 
 	REQUIRE(op, d > 0 && d <= 128 && d % 8 == 0, "the head dim must be a multiple of 8, at most 128");
 	REQUIRE(op, k->shape[1] > 0 && q->shape[1] % k->shape[1] == 0,
 		"the number of query heads is not a multiple of the number of key heads");
+	REQUIRE(op, seqs_q->n == seqs_k->n, "seqs_q and seqs_k differ in samples");
 	return 0;
 }
 
 static int check_attn(const struct vfm_attn *a, struct vfm_err *err)
 {
-	unsigned dt = 1u << a->q.dtype;
-	int64_t d, hkv;
-
-	CHECK("attn", q, ACT | STRIDED, -1, -1, -1);
-	d = a->q.shape[2];
-	CHECK("attn", k, dt | STRIDED, -1, -1, d);
-	hkv = a->k.shape[1];
-	CHECK("attn", v, dt | STRIDED, a->k.shape[0], hkv, d);
-	CHECK("attn", o, dt | STRIDED, a->q.shape[0], a->q.shape[1], d);
-	CHECK("attn", lse, F32, a->q.shape[0], a->q.shape[1]);
-	TRY(check_head_counts("attn", &a->q, &a->k, err));
-	TRY(vfm_op_check_seqs("attn", "seqs_q", a->seqs_q, a->q.shape[0], -1, err));
-	return vfm_op_check_seqs("attn", "seqs_k", a->seqs_k, a->k.shape[0], a->seqs_q->n, err);
+	return check_attn_heads("attn", &a->q, &a->k, a->seqs_q, a->seqs_k, err);
 }
 
 /* Pairs of a query and a key of the same sample. */
@@ -474,48 +321,55 @@ static double count_pairs(const struct vfm_seqs *q, const struct vfm_seqs *k)
 
 struct vfm_cost vfm_cost_attn(const struct vfm_attn *a)
 {
-	return (struct vfm_cost){
-		4.0 * count_pairs(a->seqs_q, a->seqs_k) * (double)(a->q.shape[1] * a->q.shape[2]),
-		(double)(vfm_nbytes(&a->q) + vfm_nbytes(&a->k) + vfm_nbytes(&a->v) + vfm_nbytes(&a->o) +
-			vfm_nbytes(&a->lse)),
-	};
+	return (struct vfm_cost){4 * count_pairs(a->seqs_q, a->seqs_k) * (double)(a->q.shape[1] * a->q.shape[2]),
+		vfm_op_bytes(VFM_OP_attn, a)};
 }
 
-OP(attn, SEQS2(seqs_q, seqs_k), IN(q, NORMAL), IN(k, NORMAL), IN(v, NORMAL), OUT(o), OUT(lse))
+OP(attn, check_attn, SEQS2(SEQS(seqs_q, "T*"), SEQS(seqs_k, "K*")), IN(q, NORMAL, ACT | STRIDED, "THD"),
+	IN(k, NORMAL, LIKE | STRIDED, "KGD"), IN(v, NORMAL, LIKE | STRIDED, "KGD"), OUT(o, LIKE | STRIDED, "THD"),
+	OUT(lse, F32, "TH"))
 
 static int check_attn_bwd(const struct vfm_attn_bwd *a, struct vfm_err *err)
 {
-	unsigned dt = 1u << a->q.dtype;
-	int64_t d, hkv, tq, tk, h;
-
-	CHECK("attn_bwd", q, ACT | STRIDED, -1, -1, -1);
-	tq = a->q.shape[0], h = a->q.shape[1], d = a->q.shape[2];
-	CHECK("attn_bwd", k, dt | STRIDED, -1, -1, d);
-	tk = a->k.shape[0], hkv = a->k.shape[1];
-	CHECK("attn_bwd", v, dt | STRIDED, tk, hkv, d);
-	CHECK("attn_bwd", o, dt | STRIDED, tq, h, d);
-	CHECK("attn_bwd", dout, dt | STRIDED, tq, h, d);
-	CHECK("attn_bwd", lse, F32, tq, h);
-	CHECK("attn_bwd", dq, F32 | dt | STRIDED, tq, h, d);
-	CHECK("attn_bwd", dk, F32 | dt | STRIDED, tk, hkv, d);
-	CHECK("attn_bwd", dv, F32 | dt | STRIDED, tk, hkv, d);
-	TRY(check_head_counts("attn_bwd", &a->q, &a->k, err));
-	TRY(vfm_op_check_seqs("attn_bwd", "seqs_q", a->seqs_q, tq, -1, err));
-	return vfm_op_check_seqs("attn_bwd", "seqs_k", a->seqs_k, tk, a->seqs_q->n, err);
+	return check_attn_heads("attn_bwd", &a->q, &a->k, a->seqs_q, a->seqs_k, err);
 }
 
 struct vfm_cost vfm_cost_attn_bwd(const struct vfm_attn_bwd *a)
 {
-	return (struct vfm_cost){
-		10.0 * count_pairs(a->seqs_q, a->seqs_k) * (double)(a->q.shape[1] * a->q.shape[2]),
-		(double)(vfm_nbytes(&a->q) + vfm_nbytes(&a->k) + vfm_nbytes(&a->v) + vfm_nbytes(&a->o) +
-			vfm_nbytes(&a->dout) + vfm_nbytes(&a->lse) + vfm_nbytes(&a->dq) + vfm_nbytes(&a->dk) +
-			vfm_nbytes(&a->dv)),
-	};
+	return (struct vfm_cost){10 * count_pairs(a->seqs_q, a->seqs_k) * (double)(a->q.shape[1] * a->q.shape[2]),
+		vfm_op_bytes(VFM_OP_attn_bwd, a)};
 }
 
-OP(attn_bwd, SEQS2(seqs_q, seqs_k), IN(q, NORMAL), IN(k, NORMAL), IN(v, NORMAL), IN(o, NORMAL), IN(lse, LSE),
-	IN(dout, NORMAL), OUT(dq), OUT(dk), OUT(dv))
+OP(attn_bwd, check_attn_bwd, SEQS2(SEQS(seqs_q, "T*"), SEQS(seqs_k, "K*")), IN(q, NORMAL, ACT | STRIDED, "THD"),
+	IN(k, NORMAL, LIKE | STRIDED, "KGD"), IN(v, NORMAL, LIKE | STRIDED, "KGD"),
+	IN(o, NORMAL, LIKE | STRIDED, "THD"), IN(lse, LSE, F32, "TH"), IN(dout, NORMAL, LIKE | STRIDED, "THD"),
+	OUT(dq, F32 | LIKE | STRIDED, "THD"), OUT(dk, F32 | LIKE | STRIDED, "KGD"),
+	OUT(dv, F32 | LIKE | STRIDED, "KGD"))
+
+static int check_attn_bias(const struct vfm_attn_bias *a, struct vfm_err *err)
+{
+	const int64_t *s = a->q.shape;
+
+	REQUIRE("attn_bias", s[2] > 0 && s[2] <= 128 && s[2] % 8 == 0,
+		"the head dim must be a multiple of 8, at most 128");
+	REQUIRE("attn_bias", a->bias.shape[1] % 2 == 1, "operand 'bias' has an even number of distances");
+	for (int i = 0; i < a->seqs->n; i++)
+		if (vfm_seqs_len(a->seqs, i) > (a->bias.shape[1] + 1) / 2)
+			return vfm_fail(err, VFM_EUSAGE,
+				"attn_bias: sample %d has %lld tokens, but operand 'bias' has distances for %lld", i,
+				(long long)vfm_seqs_len(a->seqs, i), (long long)(a->bias.shape[1] + 1) / 2);
+	return 0;
+}
+
+struct vfm_cost vfm_cost_attn_bias(const struct vfm_attn_bias *a)
+{
+	return (struct vfm_cost){4 * count_pairs(a->seqs, a->seqs) * (double)(a->q.shape[1] * a->q.shape[2]),
+		vfm_op_bytes(VFM_OP_attn_bias, a)};
+}
+
+OP(attn_bias, check_attn_bias, SEQS(seqs, "T*"), IN(q, NORMAL, ACT | STRIDED, "THD"),
+	IN(k, NORMAL, LIKE | STRIDED, "THD"), IN(v, NORMAL, LIKE | STRIDED, "THD"), IN(bias, NORMAL, F32, "H*"),
+	OUT(o, LIKE | STRIDED, "THD"))
 
 /* ---- element by element ------------------------------------------------------------ */
 
@@ -531,7 +385,7 @@ static int check_unary(const struct vfm_unary *a, struct vfm_err *err)
 }
 
 COST_OF_BYTES(unary)
-OP(unary, NO_SEQS, IN(x, NORMAL), IN(dy, NORMAL), OUT(y))
+OP(unary, check_unary, NO_SEQS, IN(x, NORMAL, IN_CHECK), IN(dy, NORMAL, IN_CHECK), OUT(y, IN_CHECK))
 
 static int check_axpby(const struct vfm_axpby *a, struct vfm_err *err)
 {
@@ -545,46 +399,27 @@ struct vfm_cost vfm_cost_axpby(const struct vfm_axpby *a)
 	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) * (a->beta != 0 ? 2 : 1))};
 }
 
-OP(axpby, NO_SEQS, IN(x, NORMAL), IO(y, NORMAL))
+OP(axpby, check_axpby, NO_SEQS, IN(x, NORMAL, IN_CHECK), IO(y, NORMAL, IN_CHECK))
 
 static int check_sum_parts(const struct vfm_sum_parts *a, struct vfm_err *err)
 {
-	CHECK("sum_parts", x, ACT | STRIDED, -1, -1);
-	CHECK("sum_parts", own, 1u << a->x.dtype | OPT, a->x.shape[1]);
-	CHECK("sum_parts", y, ACT, a->x.shape[1]);
 	REQUIRE("sum_parts", !vfm_has(&a->own) || (a->at >= 0 && a->at <= a->x.shape[0]),
 		"'at' is no place among the rows of 'x'");
 	return 0;
 }
 
 COST_OF_BYTES(sum_parts)
-OP(sum_parts, NO_SEQS, IN(x, NORMAL), IN(own, NORMAL), OUT(y))
+OP(sum_parts, check_sum_parts, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "*N"), IN(own, NORMAL, LIKE | OPT, "N"),
+	OUT(y, ACT, "N"))
 
 static int check_timestep(const struct vfm_timestep *a, struct vfm_err *err)
 {
-	CHECK("timestep", t, F32, -1);
-	CHECK("timestep", out, ACT, a->t.shape[0], -1);
 	REQUIRE("timestep", a->out.shape[1] % 2 == 0, "the number of features is odd");
 	return 0;
 }
 
 COST_OF_BYTES(timestep)
-OP(timestep, NO_SEQS, IN(t, TIME), OUT(out))
-
-static int check_diffuse(const struct vfm_diffuse *a, struct vfm_err *err)
-{
-	int64_t t, f, s;
-
-	CHECK("diffuse", x0, ACT | F16, -1, -1);
-	t = a->x0.shape[0], f = a->x0.shape[1];
-	CHECK("diffuse", id, I64, -1);
-	s = a->id.shape[0];
-	CHECK("diffuse", idx, I32, t);
-	CHECK("diffuse", coef, F32, s, 4);
-	CHECK("diffuse", input, ACT, t, f);
-	CHECK("diffuse", target, F32 | OPT, t, f);
-	return vfm_op_check_seqs("diffuse", "seqs", a->seqs, t, s, err);
-}
+OP(timestep, check_timestep, NO_SEQS, IN(t, TIME, F32, "S"), OUT(out, ACT, "S*"))
 
 struct vfm_cost vfm_cost_diffuse(const struct vfm_diffuse *a)
 {
@@ -592,23 +427,13 @@ struct vfm_cost vfm_cost_diffuse(const struct vfm_diffuse *a)
 		0, (double)(vfm_nbytes(&a->x0) + vfm_nbytes(&a->idx) + vfm_nbytes(&a->input) + vfm_nbytes(&a->target))};
 }
 
-OP(diffuse, SEQS(seqs), IN(x0, NORMAL), IN(id, ID), IN(idx, IDX), IN(coef, NORMAL), OUT(input), OUT(target))
+OP(diffuse, no_check, SEQS(seqs, "TS"), IN(x0, NORMAL, ACT | F16, "TF"), IN(id, ID, I64, "S"), IN(idx, IDX, I32, "T"),
+	IN(coef, NORMAL, F32, "S4"), OUT(input, ACT, "TF"), OUT(target, F32 | OPT, "TF"))
 
 static int check_mse(const struct vfm_mse *a, struct vfm_err *err)
 {
-	int64_t t, f, s;
-
-	CHECK("mse", pred, ACT, -1, -1);
-	t = a->pred.shape[0], f = a->pred.shape[1];
-	REQUIRE("mse", f > 0, "operand 'pred' has no columns");
-	CHECK("mse", target, F32, t, f);
-	CHECK("mse", w, F32, -1);
-	s = a->w.shape[0];
-	CHECK("mse", loss, F64, 1);
-	CHECK("mse", unweighted, F64 | OPT, 1);
-	CHECK("mse", sample_loss, F32 | OPT, s);
-	CHECK("mse", dpred, (1u << a->pred.dtype) | OPT, t, f);
-	return vfm_op_check_seqs("mse", "seqs", a->seqs, t, s, err);
+	REQUIRE("mse", a->pred.shape[1] > 0, "operand 'pred' has no columns");
+	return 0;
 }
 
 struct vfm_cost vfm_cost_mse(const struct vfm_mse *a)
@@ -616,24 +441,17 @@ struct vfm_cost vfm_cost_mse(const struct vfm_mse *a)
 	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->pred) + vfm_nbytes(&a->target) + vfm_nbytes(&a->dpred))};
 }
 
-OP(mse, SEQS(seqs), IN(pred, NORMAL), IN(target, NORMAL), IN(w, POSITIVE), IO(loss, POSITIVE), IO(unweighted, POSITIVE),
-	OUT(sample_loss), OUT(dpred))
+OP(mse, check_mse, SEQS(seqs, "TS"), IN(pred, NORMAL, ACT, "TF"), IN(target, NORMAL, F32, "TF"),
+	IN(w, POSITIVE, F32, "S"), IO(loss, POSITIVE, F64, "1"), IO(unweighted, POSITIVE, F64 | OPT, "1"),
+	OUT(sample_loss, F32 | OPT, "S"), OUT(dpred, LIKE | OPT, "TF"))
 
 static int check_adamw(const struct vfm_adamw *a, struct vfm_err *err)
 {
 	bool split = vfm_has(&a->p_lo);
-	int64_t n;
 
-	CHECK("adamw", v, F32, -1);
-	n = a->v.shape[0];
-	CHECK("adamw", p, F32 | (split ? OPT : 0), n);
-	CHECK("adamw", m, ACT, n);
-	CHECK("adamw", g, ACT, n);
-	CHECK("adamw", grad_scale, F32 | OPT, 1);
-	CHECK("adamw", w, BF16 | (split ? 0 : OPT), n);
-	CHECK("adamw", p_lo, I16 | OPT, n);
-	CHECK("adamw", ema, F32 | OPT, n);
+	REQUIRE("adamw", split || vfm_has(&a->p), "operand 'p' is missing");
 	REQUIRE("adamw", !split || !vfm_has(&a->p), "p and p_lo exclude each other");
+	REQUIRE("adamw", !split || vfm_has(&a->w), "p_lo needs w");
 	REQUIRE("adamw", a->m.dtype == VFM_F32 || a->beta1 <= 0.99f, "beta1 above 0.99 needs a first moment m in f32");
 	return 0;
 }
@@ -647,46 +465,23 @@ struct vfm_cost vfm_cost_adamw(const struct vfm_adamw *a)
 			(vfm_has(&a->p_lo) ? 2 : 1) * vfm_nbytes(&a->w) + vfm_nbytes(&a->g))};
 }
 
-OP(adamw, NO_SEQS, IO(p, NORMAL), IO(m, SMALL), IO(v, POSITIVE), IN(g, NORMAL), IN(grad_scale, SCALE), IO(w, NORMAL),
-	IO(p_lo, LOW), IO(ema, NORMAL))
-
-static int check_split_master(const struct vfm_split_master *a, struct vfm_err *err)
-{
-	CHECK("split_master", x, F32, -1);
-	CHECK("split_master", hi, BF16, a->x.shape[0]);
-	CHECK("split_master", lo, I16, a->x.shape[0]);
-	return 0;
-}
+OP(adamw, check_adamw, NO_SEQS, IO(p, NORMAL, F32 | OPT, "N"), IO(m, SMALL, ACT, "N"), IO(v, POSITIVE, F32, "N"),
+	IN(g, NORMAL, ACT, "N"), IN(grad_scale, SCALE, F32 | OPT, "1"), IO(w, NORMAL, BF16 | OPT, "N"),
+	IO(p_lo, LOW, I16 | OPT, "N"), IO(ema, NORMAL, F32 | OPT, "N"))
 
 struct vfm_cost vfm_cost_split_master(const struct vfm_split_master *a)
 {
 	return (struct vfm_cost){0, (double)(2 * vfm_nbytes(&a->x))};
 }
 
-OP(split_master, NO_SEQS, IO(x, NORMAL), IO(hi, NORMAL), IO(lo, INDEX))
-
-static int check_sumsq(const struct vfm_sumsq *a, struct vfm_err *err)
-{
-	CHECK("sumsq", x, ACT, -1);
-	CHECK("sumsq", sum, F64, 1);
-	return 0;
-}
+OP(split_master, no_check, NO_SEQS, IO(x, NORMAL, F32, "N"), IO(hi, NORMAL, BF16, "N"), IO(lo, INDEX, I16, "N"))
 
 struct vfm_cost vfm_cost_sumsq(const struct vfm_sumsq *a)
 {
 	return (struct vfm_cost){0, (double)vfm_nbytes(&a->x)};
 }
 
-OP(sumsq, NO_SEQS, IN(x, NORMAL), IO(sum, POSITIVE))
-
-static int check_clip(const struct vfm_clip *a, struct vfm_err *err)
-{
-	CHECK("clip", sum, F64, 1);
-	CHECK("clip", loss, F64 | OPT, 1);
-	CHECK("clip", norm, F32, 1);
-	CHECK("clip", scale, F32, 1);
-	return 0;
-}
+OP(sumsq, no_check, NO_SEQS, IN(x, NORMAL, ACT, "N"), IO(sum, POSITIVE, F64, "1"))
 
 struct vfm_cost vfm_cost_clip(const struct vfm_clip *a)
 {
@@ -694,16 +489,80 @@ struct vfm_cost vfm_cost_clip(const struct vfm_clip *a)
 	return (struct vfm_cost){0, 16};
 }
 
-OP(clip, NO_SEQS, IN(sum, SCALE), IN(loss, POSITIVE), OUT(norm), OUT(scale))
+OP(clip, no_check, NO_SEQS, IN(sum, SCALE, F64, "1"), IN(loss, POSITIVE, F64 | OPT, "1"), OUT(norm, F32, "1"),
+	OUT(scale, F32, "1"))
 
 static int check_fill(const struct vfm_fill *a, struct vfm_err *err)
 {
-	CHECK("fill", x, ACT, -1);
 	REQUIRE("fill", a->first >= 0, "'first' is negative");
 	return 0;
 }
 
 COST_OF_BYTES(fill)
-OP(fill, NO_SEQS, OUT(x))
+OP(fill, check_fill, NO_SEQS, OUT(x, ACT, "N"))
 
-/* ---- dispatch ---------------------------------------------------------------------- */
+/* ---- block-wise floats of 8 bits ---------------------------------------------------- */
+
+static int check_block8(const struct vfm_block8 *a, struct vfm_err *err)
+{
+	REQUIRE("block8", a->first >= 0 && a->first < VFM_BLOCK8, "'first' is no place in a block");
+	REQUIRE("block8", a->first == 0 || a->back, "blocks are quantized from their first element");
+	CHECK("block8", scale, F32, (a->first + a->x.shape[0] + VFM_BLOCK8 - 1) / VFM_BLOCK8);
+	return 0;
+}
+
+struct vfm_cost vfm_cost_block8(const struct vfm_block8 *a)
+{
+	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->code) + op_bytes(&a->scale)};
+}
+
+OP(block8, check_block8, NO_SEQS, IO(x, NORMAL, F32, "N"), IO(code, INDEX, U8, "N"), IO(scale, POSITIVE, F32, "*"))
+
+static int check_mxfp8(const struct vfm_mxfp8 *a, struct vfm_err *err)
+{
+	int64_t r = a->x.shape[0], n = a->x.shape[1];
+
+	REQUIRE("mxfp8", n % VFM_MX_BLOCK == 0, "rows are no multiple of a block");
+	CHECK("mxfp8", scale, U8 | STRIDED, r, n / VFM_MX_BLOCK);
+	REQUIRE("mxfp8", (uintptr_t)a->code.data % 16 == 0, "'code' is not aligned");
+	REQUIRE("mxfp8", r <= 1 || a->code.stride[0] % 16 == 0, "rows of 'code' are not aligned");
+	return 0;
+}
+
+struct vfm_cost vfm_cost_mxfp8(const struct vfm_mxfp8 *a)
+{
+	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->code) + op_bytes(&a->scale)};
+}
+
+OP(mxfp8, check_mxfp8, NO_SEQS, IO(x, NORMAL, ACT, "RN"), IO(code, NORMAL, 1u << VFM_F8E4M3 | STRIDED, "RN"),
+	IO(scale, INDEX, U8 | STRIDED, "R*"))
+
+/* ---- of encoders alone --------------------------------------------------------------- */
+
+static int check_channel_norm(const struct vfm_channel_norm *a, struct vfm_err *err)
+{
+	bool group = a->kind == VFM_CHANNEL_NORM_GROUP;
+	int64_t c = a->x.shape[2];
+
+	REQUIRE("channel_norm", c > 0, "operand 'x' has no channels");
+	REQUIRE("channel_norm", group || a->kind == VFM_CHANNEL_NORM_RMS, "unknown kind of norm");
+	REQUIRE("channel_norm", a->act == VFM_ACT_NONE || a->act == VFM_ACT_SILU,
+		"the activation must be none or SiLU");
+	REQUIRE("channel_norm", group ? a->groups > 0 && c % a->groups == 0 : a->groups == 0,
+		"'groups' must divide the channels of a group norm, and be 0 for others");
+	return 0;
+}
+
+struct vfm_cost vfm_cost_channel_norm(const struct vfm_channel_norm *a)
+{
+	int reads = a->kind == VFM_CHANNEL_NORM_GROUP ? 2 : 1; /* the statistics of a frame need a pass of their own */
+
+	return (struct vfm_cost){
+		0, reads * op_bytes(&a->x) + op_bytes(&a->y) + op_bytes(&a->weight) + op_bytes(&a->bias)};
+}
+
+OP(channel_norm, check_channel_norm, NO_SEQS, IN(x, NORMAL, ACT, "FNC"), IN(weight, POSITIVE, F32, "C"),
+	IN(bias, NORMAL, F32 | OPT, "C"), OUT_OVER(y, x, LIKE, "FNC"))
+
+COST_OF_BYTES(upsample)
+OP(upsample, no_check, NO_SEQS, IN(x, NORMAL, ACT, "FHWC"), OUT(y, LIKE, "F2H2WC"))

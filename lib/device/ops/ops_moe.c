@@ -3,26 +3,11 @@
 
 #include <math.h>
 
-static int check_softmax(const struct vfm_softmax *a, struct vfm_err *err)
-{
-	CHECK("softmax", x, F32, -1, -1);
-	CHECK("softmax", y, F32, a->x.shape[0], a->x.shape[1]);
-	return 0;
-}
-
 COST_OF_BYTES(softmax)
-OP(softmax, NO_SEQS, IN(x, NORMAL), OUT(y))
-
-static int check_softmax_bwd(const struct vfm_softmax_bwd *a, struct vfm_err *err)
-{
-	CHECK("softmax_bwd", y, F32, -1, -1);
-	CHECK("softmax_bwd", dy, F32, a->y.shape[0], a->y.shape[1]);
-	CHECK("softmax_bwd", dx, F32, a->y.shape[0], a->y.shape[1]);
-	return 0;
-}
+OP(softmax, no_check, NO_SEQS, IN(x, NORMAL, F32, "TE"), OUT(y, F32, "TE"))
 
 COST_OF_BYTES(softmax_bwd)
-OP(softmax_bwd, NO_SEQS, IN(y, POSITIVE), IN(dy, NORMAL), OUT(dx))
+OP(softmax_bwd, no_check, NO_SEQS, IN(y, POSITIVE, F32, "TE"), IN(dy, NORMAL, F32, "TE"), OUT(dx, F32, "TE"))
 
 /* ---- choices -------------------------------------------------------------------------- */
 
@@ -45,33 +30,21 @@ int64_t vfm_moe_pack_capacity(const struct vfm_seqs *seqs, int64_t experts, doub
 
 static int check_moe_topk_expert(const struct vfm_moe_topk_expert *a, struct vfm_err *err)
 {
-	int64_t e, k;
+	int64_t e = a->score.shape[1];
 
-	CHECK("moe_topk_expert", score, F32, -1, -1);
-	e = a->score.shape[1];
 	REQUIRE("moe_topk_expert", e > 0, "there are no experts");
 	REQUIRE("moe_topk_expert", a->capacity > 0 && a->capacity < 1e9, "the capacity must be positive");
-	TRY(vfm_op_check_seqs("moe_topk_expert", "seqs", a->seqs, a->score.shape[0], -1, err));
-	k = vfm_moe_pack_capacity(a->seqs, e, a->capacity);
-	CHECK("moe_topk_expert", index, I32, e, k);
-	CHECK("moe_topk_expert", weight, F32 | OPT, e, k);
+	CHECK("moe_topk_expert", index, I32, e, vfm_moe_pack_capacity(a->seqs, e, a->capacity));
 	return 0;
 }
 
 COST_OF_BYTES(moe_topk_expert)
-OP(moe_topk_expert, SEQS(seqs), IN(score, COARSE), OUT(index), OUT(weight))
+OP(moe_topk_expert, check_moe_topk_expert, SEQS(seqs, "T*"), IN(score, COARSE, F32, "TE"), OUT(index, I32, "EK"),
+	OUT(weight, F32 | OPT, "EK"))
 
 static int check_moe_own(const struct vfm_moe_own *a, struct vfm_err *err)
 {
-	int64_t e, k;
-
-	CHECK("moe_own", index, I32, -1, -1);
-	e = a->index.shape[0];
-	k = a->index.shape[1];
-	CHECK("moe_own", own, I32 | OPT, -1);
-	CHECK("moe_own", row, I32, e * k);
-	CHECK("moe_own", place, I32, e * k);
-	CHECK("moe_own", count, I32, e);
+	CHECK("moe_own", row, I32, a->index.shape[0] * a->index.shape[1]);
 	return 0;
 }
 
@@ -82,48 +55,26 @@ struct vfm_cost vfm_cost_moe_own(const struct vfm_moe_own *a)
 			op_bytes(&a->count)};
 }
 
-OP(moe_own, NO_SEQS, IN(index, INDEX), IN(own, INDEX_OR_NONE), OUT(row), OUT(place), OUT(count))
+OP(moe_own, check_moe_own, NO_SEQS, IN(index, INDEX, I32, "EK"), IN(own, INDEX_OR_NONE, I32 | OPT, "*"),
+	OUT(row, I32, "N"), OUT(place, I32, "N"), OUT(count, I32, "E"))
 
 static int check_moe_topk_token(const struct vfm_moe_topk_token *a, struct vfm_err *err)
 {
-	int64_t t;
-
-	CHECK("moe_topk_token", score, F32, -1, -1);
-	t = a->score.shape[0];
-	CHECK("moe_topk_token", expert, I32, t, -1);
-	CHECK("moe_topk_token", weight, F32, t, a->expert.shape[1]);
 	REQUIRE("moe_topk_token", a->expert.shape[1] > 0 && a->expert.shape[1] <= a->score.shape[1],
 		"a token chooses at least one expert and at most all");
 	return 0;
 }
 
 COST_OF_BYTES(moe_topk_token)
-OP(moe_topk_token, NO_SEQS, IN(score, COARSE), OUT(expert), OUT(weight))
-
-static int check_moe_topk_token_bwd(const struct vfm_moe_topk_token_bwd *a, struct vfm_err *err)
-{
-	int64_t t;
-
-	CHECK("moe_topk_token_bwd", score, F32, -1, -1);
-	t = a->score.shape[0];
-	CHECK("moe_topk_token_bwd", expert, I32, t, -1);
-	CHECK("moe_topk_token_bwd", dweight, F32, t, a->expert.shape[1]);
-	CHECK("moe_topk_token_bwd", dscore, F32, t, a->score.shape[1]);
-	return 0;
-}
+OP(moe_topk_token, check_moe_topk_token, NO_SEQS, IN(score, COARSE, F32, "TE"), OUT(expert, I32, "TK"),
+	OUT(weight, F32, "TK"))
 
 COST_OF_BYTES(moe_topk_token_bwd)
-OP(moe_topk_token_bwd, NO_SEQS, IN(score, POSITIVE), IN(expert, DISTINCT), IN(dweight, NORMAL), OUT(dscore))
+OP(moe_topk_token_bwd, no_check, NO_SEQS, IN(score, POSITIVE, F32, "TE"), IN(expert, DISTINCT, I32, "TK"),
+	IN(dweight, NORMAL, F32, "TK"), OUT(dscore, F32, "TE"))
 
 static int check_moe_sort(const struct vfm_moe_sort *a, struct vfm_err *err)
 {
-	int64_t n;
-
-	CHECK("moe_sort", key, I32, -1);
-	n = a->key.shape[0];
-	CHECK("moe_sort", order, I32, n);
-	CHECK("moe_sort", source, I32 | OPT, n);
-	CHECK("moe_sort", inverse, I32 | OPT, n);
 	CHECK("moe_sort", count, I32, a->buckets);
 	REQUIRE("moe_sort", a->buckets >= 0 && a->div >= 1,
 		"the number of buckets is negative, or div is not positive");
@@ -137,32 +88,13 @@ struct vfm_cost vfm_cost_moe_sort(const struct vfm_moe_sort *a)
 			op_bytes(&a->count)};
 }
 
-OP(moe_sort, NO_SEQS, IN(key, INDEX_OR_NONE), OUT(order), OUT(source), OUT(inverse), OUT(count))
+OP(moe_sort, check_moe_sort, NO_SEQS, IN(key, INDEX_OR_NONE, I32, "N"), OUT(order, I32, "N"),
+	OUT(source, I32 | OPT, "N"), OUT(inverse, I32 | OPT, "N"), OUT(count, I32, "*"))
 
 /* ---- balance ---------------------------------------------------------------------------- */
 
-static int check_moe_count(const struct vfm_moe_count *a, struct vfm_err *err)
-{
-	CHECK("moe_count", expert, I32, -1, -1);
-	CHECK("moe_count", count, F32, -1, -1);
-	return vfm_op_check_seqs("moe_count", "seqs", a->seqs, a->expert.shape[0], a->count.shape[0], err);
-}
-
 COST_OF_BYTES(moe_count)
-OP(moe_count, SEQS(seqs), IN(expert, INDEX_OR_NONE), OUT(count))
-
-static int check_moe_balance(const struct vfm_moe_balance *a, struct vfm_err *err)
-{
-	int64_t e;
-
-	CHECK("moe_balance", score, F32, -1, -1);
-	e = a->score.shape[1];
-	CHECK("moe_balance", count, F32, -1, e);
-	CHECK("moe_balance", coef, F32, a->count.shape[0]);
-	CHECK("moe_balance", loss, F64 | OPT, 1);
-	CHECK("moe_balance", dscore, F32 | OPT, a->score.shape[0], e);
-	return vfm_op_check_seqs("moe_balance", "seqs", a->seqs, a->score.shape[0], a->count.shape[0], err);
-}
+OP(moe_count, no_check, SEQS(seqs, "TS"), IN(expert, INDEX_OR_NONE, I32, "T*"), OUT(count, F32, "S*"))
 
 struct vfm_cost vfm_cost_moe_balance(const struct vfm_moe_balance *a)
 {
@@ -171,8 +103,8 @@ struct vfm_cost vfm_cost_moe_balance(const struct vfm_moe_balance *a)
 			op_bytes(&a->dscore) * (a->accumulate ? 2 : 1)};
 }
 
-OP(moe_balance, SEQS(seqs), IN(score, POSITIVE), IN(count, POSITIVE), IN(coef, POSITIVE), IO(loss, POSITIVE),
-	IO(dscore, NORMAL))
+OP(moe_balance, no_check, SEQS(seqs, "TS"), IN(score, POSITIVE, F32, "TE"), IN(count, POSITIVE, F32, "SE"),
+	IN(coef, POSITIVE, F32, "S"), IO(loss, POSITIVE, F64 | OPT, "1"), IO(dscore, NORMAL, F32 | OPT, "TE"))
 
 /* ---- grouped products ---------------------------------------------------------------------- */
 
@@ -180,10 +112,8 @@ static int check_grouped_gemm(const struct vfm_grouped_gemm *a, struct vfm_err *
 {
 	const char *op = "grouped_gemm";
 	bool wgrad = a->what == VFM_GROUPED_WGRAD, fwd = a->what == VFM_GROUPED_FWD;
-	int64_t n = op_dim(&a->a, 0), k = op_dim(&a->a, 1), out, g = a->groups ? a->groups->n : -1;
+	int64_t n = a->a.shape[0], k = a->a.shape[1], out, g = a->groups->n;
 
-	REQUIRE(op, a->groups && g >= 0, "operand 'groups' is missing");
-	CHECK(op, a, ACT | STRIDED, -1, -1);
 	if (wgrad) {
 		CHECK(op, b, (1u << a->a.dtype) | STRIDED, n, -1);
 		CHECK(op, c, ACT, g, k, a->b.shape[1]);
@@ -195,7 +125,6 @@ static int check_grouped_gemm(const struct vfm_grouped_gemm *a, struct vfm_err *
 		CHECK(op, bias, F32 | OPT, g, out);
 	}
 	CHECK(op, a_colsum, F32 | OPT, g, k);
-	TRY(vfm_op_check_seqs(op, "groups", a->groups, n, -1, err));
 	REQUIRE(op, fwd || (!a->act && !vfm_has(&a->bias)), "bias and act belong to the forward");
 	REQUIRE(op, a->what == VFM_GROUPED_DGRAD || !a->dact, "dact belongs to the data gradient");
 	REQUIRE(op, wgrad || !vfm_has(&a->a_colsum), "a_colsum belongs to the weight gradient");
@@ -216,5 +145,6 @@ struct vfm_cost vfm_cost_grouped_gemm(const struct vfm_grouped_gemm *a)
 			op_bytes(&a->aux) + 2 * op_bytes(&a->a_colsum)};
 }
 
-OP(grouped_gemm, SEQS(groups), IN(a, NORMAL), IN(b, SMALL), IO(c, NORMAL), IN(bias, NORMAL), IO(aux, NORMAL),
-	IO(a_colsum, NORMAL))
+OP(grouped_gemm, check_grouped_gemm, SEQS(groups, "N*"), IN(a, NORMAL, ACT | STRIDED, "NK"), IN(b, SMALL, IN_CHECK),
+	IO(c, NORMAL, IN_CHECK), IN(bias, NORMAL, IN_CHECK), IO(aux, NORMAL, IN_CHECK),
+	IO(a_colsum, NORMAL, F32 | OPT, "*K"))

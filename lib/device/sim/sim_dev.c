@@ -9,7 +9,6 @@
 #include "device/sim/libraries.h"
 #include "device/sim/routing.h"
 #include "device/sim/sim_impl.h"
-#include "io/hash.h"
 
 /* The zones and chunks of the CUDA device's pool (cuda_mem.c). */
 enum { SMALL_BELOW = 1 << 20, SMALL_CHUNK = 2 << 20, LARGE_CHUNK = 32 << 20 };
@@ -25,35 +24,17 @@ const char *vfm_sim_class_name(enum vfm_sim_class c)
 
 /* ---- texts ---- */
 
-static char **text_slot(const struct sim_texts *t, const char *s)
-{
-	size_t i = vfm_fnv64(s, strlen(s)) & (t->cap - 1);
-
-	while (t->v[i] && strcmp(t->v[i], s) != 0)
-		i = (i + 1) & (t->cap - 1);
-	return &t->v[i];
-}
-
 /* Returns the one copy of s. */
 static const char *intern(struct sim_texts *t, const char *s)
 {
-	struct sim_texts wide = {.cap = t->cap ? 2 * t->cap : 64, .n = t->n};
-	char **slot;
+	int64_t id = vfm_names_find(&t->names, s);
 
-	if (2 * (t->n + 1) > t->cap) {
-		wide.v = vfm_calloc(wide.cap, sizeof(*wide.v));
-		for (size_t i = 0; i < t->cap; i++)
-			if (t->v[i])
-				*text_slot(&wide, t->v[i]) = t->v[i];
-		free(t->v);
-		*t = wide;
+	if (id < 0) {
+		id = vfm_names_add(&t->names, s);
+		vfm_grow(&t->v, &t->cap, (size_t)t->names.n, sizeof(char *));
+		t->v[id] = vfm_strdup(s);
 	}
-	slot = text_slot(t, s);
-	if (!*slot) {
-		*slot = vfm_strdup(s);
-		t->n++;
-	}
-	return *slot;
+	return t->v[id];
 }
 
 const char *vfm_sim_text(struct vfm_dev *dev, const char *text)
@@ -618,9 +599,10 @@ static void sim_dev_free(struct vfm_dev *dev)
 		free(d->known[i]);
 	free(d->known);
 	free(d->copy);
-	for (size_t i = 0; i < d->texts.cap; i++)
+	for (int64_t i = 0; i < d->texts.names.n; i++)
 		free(d->texts.v[i]);
 	free(d->texts.v);
+	vfm_names_release(&d->texts.names);
 	free(d->launch);
 	free(d->past);
 	munmap(d->base, d->reserved);

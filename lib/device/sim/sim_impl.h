@@ -15,6 +15,7 @@
 #include "device/dev/holders.h"
 #include "device/dev/mapped.h"
 #include "device/dev/staging.h"
+#include "io/names.h"
 #include "device/sim/estimate.h"
 #include "device/sim/world.h"
 
@@ -78,9 +79,10 @@ struct sim_known {
 	char data[];
 };
 
-struct sim_texts { /* strings by contents; a table of open addresses */
-	char **v;
-	size_t n, cap;
+struct sim_texts { /* strings by contents; their addresses stay */
+	struct vfm_names names;
+	char **v; /* [names.n] */
+	size_t cap;
 };
 
 /* A launch of the last step, and the parts of its time and the seconds in which other streams worked. */

@@ -13,13 +13,14 @@
  *       a = shift sqrt(n / shift_tokens)                                             (eq. 23)
  *
  * Weightings w of a sample's squared error of the network's output (the target above):
- *   min_snr     (Hang et al. 2023, arXiv 2303.09556) weighs the squared error of x0 with min(SNR, snr_gamma).  For flow
- *               SNR = ((1 - t)/t)^2, and x0 = x - t F, so an error e of F is an error t e of x0: w = t^2 min(SNR,
- * gamma). For edm SNR = (sd/sigma)^2, and an error e of F is an error c_out e of x0, in units of sd: w = (c_out/sd)^2
- * min(SNR, gamma) = min(SNR, gamma) / (SNR + 1). cosmap      2 / (pi (1 - 2 t + 2 t^2)), flow (Esser et al. 2024,
- * section 3.1) sigma_sqrt  1 / t^2, flow (as diffusers name it) bell        (exp(-2 (t - 1/2)^2) - exp(-1/2)) / Z,
- * flow: what FlowMatchScheduler of DiffSynth-Studio trains Wan with. Z makes the mean over uniform t 1: Z = sqrt(pi/2)
- * erf(sqrt(1/2)) - exp(-1/2).
+ *   min_snr     (Hang et al. 2023, arXiv 2303.09556) weighs the squared error of x0 with min(SNR, snr_gamma).
+ *               Flow: SNR = ((1 - t)/t)^2, and an error e of F is an error t e of x0: w = t^2 min(SNR, gamma).
+ *               Edm: SNR = (sd/sigma)^2, and an error e of F is an error c_out e of x0, in units of sd:
+ *               w = (c_out/sd)^2 min(SNR, gamma) = min(SNR, gamma) / (SNR + 1).
+ *   cosmap      2 / (pi (1 - 2 t + 2 t^2)), flow (Esser et al. 2024, section 3.1)
+ *   sigma_sqrt  1 / t^2, flow (as diffusers name it)
+ *   bell        (exp(-2 (t - 1/2)^2) - exp(-1/2)) / Z, flow: what FlowMatchScheduler of DiffSynth-Studio trains Wan
+ *               with.  Z = sqrt(pi/2) erf(sqrt(1/2)) - exp(-1/2) makes the mean over uniform t 1.
  *
  * t_min and t_max restrict t after the shift.  The draw of u is then the inverse of its distribution function at a
  * uniform number between the values of that function at the two ends: no draw is rejected.

@@ -8,37 +8,37 @@
  *   x   = state[0] x + sum_j state[1+j] h_j      x: the state of the solver
  *   y   = point[0] x + sum_j point[1+j] h_j      y: the next point; after the last evaluation the sample
  *
- * Notation: alpha = 1 - t, sigma = t for flow; alpha = 1 for edm; lambda = ln(alpha / sigma); a step goes from s to t,
- * h = lambda_t - lambda_s; m_0, m_1 ... are predictions of x0 at this level, the level before ...; phi_k are the
- * functions of exponential integrators, phi_1(z) = (e^z - 1) / z, phi_(k+1)(z) = (phi_k(z) - 1/k!) / z.
+ * With alpha = 1 - t, sigma = t for flow, alpha = 1 for edm, lambda = ln(alpha / sigma), a step from s to t has
+ * h = lambda_t - lambda_s.  m_0, m_1 ... are predictions of x0 at this level, the level before ...
+ * phi_1(z) = (e^z - 1) / z, phi_(k+1)(z) = (phi_k(z) - 1/k!) / z.
  *
- * euler  x_t = x + (l_t - l_s) d, with d = dx/dl: F for flow, (x - D) / sigma for edm.  First order.
+ * euler  x_t = x + (l_t - l_s) d, with d = dx/dl: F for flow, (x - D) / sigma for edm.
  * heun   Karras et al. 2022 (arXiv 2206.00364), algorithm 1 without churn: the trapezoidal rule with a second
- *        evaluation at the euler point; the last step is of euler.  Second order, 2 N - 1 evaluations.
- * dpm++  DPM-Solver++(2M), Lu et al. 2022 (arXiv 2211.01095), algorithm 2:
- *        x_t = sigma_t/sigma_s x + alpha_t (1 - e^-h) (m_0 + (m_0 - m_1) / (2 r)), r = (lambda_s - lambda_s1) / h.
- * res    the second-order multistep of refined exponential solvers, Zhang et al. 2023 (arXiv 2308.02157), the
- *        exponential Adams-Bashforth method:
- *        x_t = sigma_t/sigma_s x + alpha_t h (phi_1(-h) m_0 + phi_2(-h) (m_1 - m_0) / c), c = (lambda_s1 - lambda_s) /
- * h. unipc  UniPC of order p = 1, 2, 3 with B(h) = e^-h - 1 ("bh2"), Zhao et al. 2023 (arXiv 2302.04867): x_t =
- * sigma_t/sigma_s x - alpha_t (e^-h - 1) (m_0 + sum_k rho_k (m_k - m_0) / r_k), r_k = (lambda_k - lambda_s) / h, k < p.
- * sum_k rho_k r_k^(i-1) = i! phi_(i+1)(-h) / phi_1(-h) for i = 1 ... p - 1; rho = 1/2 for p = 2. The corrector repeats
- * the step with m_t, the prediction at its end, as a further term with r = 1, and i = 1 ... p; rho = 1/2 for p = 1.  It
- * needs no further evaluation: m_t is the m_0 of the next step.
+ *        evaluation at the euler point, 2 N - 1 evaluations; the last step is of euler.
+ * dpm++  DPM-Solver++(2M), Lu et al. 2022 (arXiv 2211.01095), algorithm 2, r = (lambda_s - lambda_s1) / h:
+ *        x_t = sigma_t/sigma_s x + alpha_t (1 - e^-h) (m_0 + (m_0 - m_1) / (2 r))
+ * res    exponential Adams-Bashforth, Zhang et al. 2023 (arXiv 2308.02157), c = (lambda_s1 - lambda_s) / h:
+ *        x_t = sigma_t/sigma_s x + alpha_t h (phi_1(-h) m_0 + phi_2(-h) (m_1 - m_0) / c)
+ * unipc  UniPC of order p = 1, 2, 3 with B(h) = e^-h - 1 ("bh2"), Zhao et al. 2023 (arXiv 2302.04867), with
+ *        r_k = (lambda_k - lambda_s) / h, k < p:
+ *        x_t = sigma_t/sigma_s x - alpha_t (e^-h - 1) (m_0 + sum_k rho_k (m_k - m_0) / r_k)
+ *        sum_k rho_k r_k^(i-1) = i! phi_(i+1)(-h) / phi_1(-h) for i = 1 ... p - 1; rho = 1/2 for p = 2.
+ *        The corrector repeats the step with m_t, the prediction at its end, as a further term with r = 1, and
+ *        i = 1 ... p; rho = 1/2 for p = 1.  m_t is the m_0 of the next step.
  *
- * Order at the ends: multistep solvers start with order 1.  The last step, to l_N = 0, has order 1, which is x = m_0.
- * unipc has order min(p, N - i) in step i.
+ * Multistep solvers start with order 1; the last step, to l_N = 0, has order 1, which is x = m_0.  unipc has order
+ * min(p, N - i) in step i.
  *
- * Levels of flow, with S(u) = shift u / (1 + (shift - 1) u), i = 0 ... N - 1:
- *   VFM_SCHEDULE_DEFAULT    l_i = S(1 - i/N).  The network's time is 1000 l_i.  With shift_terminal = e, as in
- * FlowMatchEulerDiscrete of diffusers: l_i = 1 - (1 - S(1 - i/N)) (1 - e) / (1 - S(1/N)), which ends at e.
+ * Levels of flow, with S(u) = shift u / (1 + (shift - 1) u), i = 0 ... N - 1; the network's time is 1000 l_i:
+ *   VFM_SCHEDULE_DEFAULT    l_i = S(1 - i/N); with shift_terminal = e, as in FlowMatchEulerDiscrete of diffusers,
+ *                           l_i = 1 - (1 - S(1 - i/N)) (1 - e) / (1 - S(1/N)), which ends at e.
  *   VFM_SCHEDULE_DIFFUSERS  the levels of the scheduler that diffusers has for the solver, rounded to float32:
  *     euler, heun    FlowMatchEulerDiscrete, FlowMatchHeunDiscrete: l_i = S(1 + (S(1/1000) - 1) i / (N - 1)), so the
- * last level is shifted twice.  The time is 1000 l_i. unipc          UniPCMultistep with use_flow_sigmas: l_i = S(1 -
- * 0.999 i/N).  The time is 1000 l_i without its fraction. dpm++          DPMSolverMultistep with use_flow_sigmas: l_i =
- * S(0.999 (1 - i/N)).  Its time is cut likewise. lambda is infinite at t = 1: dpm++, res and unipc replace levels above
- * 1 - 1e-6 by it. Levels of edm: (smax^(1/rho) + i/(N-1) (smin^(1/rho) - smax^(1/rho)))^rho, Karras et al. 2022,
- * equation 5.
+ *                    last level is shifted twice.
+ *     unipc          UniPCMultistep with use_flow_sigmas: l_i = S(1 - 0.999 i/N), time without its fraction.
+ *     dpm++          DPMSolverMultistep with use_flow_sigmas: l_i = S(0.999 (1 - i/N)), time without its fraction.
+ * lambda is infinite at t = 1: dpm++, res and unipc replace levels above 1 - 1e-6 by it.
+ * Levels of edm: (smax^(1/rho) + i/(N-1) (smin^(1/rho) - smax^(1/rho)))^rho, Karras et al. 2022, equation 5.
  *
  * The state starts as n for flow, also where l_0 < 1, and as l_0 n for edm.  Local and thread-safe.
  */

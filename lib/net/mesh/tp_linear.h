@@ -9,16 +9,16 @@
  *
  * On a mesh with a communication stream (mesh->comm_stream) each op overlaps its collective with its products:
  *
- *   column    multiplies the rows of this rank during the gather.  In fp8 only the weights are quantized meanwhile,
+ *   column    multiplies the rows of this rank during the gather; in fp8 only the weights are quantized meanwhile,
  *             because the scales depend on all rows.
- *   row       computes the product in chunks, the rows of other ranks first, and sends each chunk while it computes the
- *             next.  Then it adds the partial sums of its own rows in f32 in the order of the ranks: the bits of
- *             vfm_reduce_scatter, unless NCCL sums f32 itself.  A product that is too small for two chunks (CHUNK in
- *             tp_linear.c) is computed at once, except with parallel.overlap "on".
+ *   row       computes the product in chunks, the rows of other ranks first, and sends each while it computes the next.
+ *             It adds the partial sums of its rows in f32 in the order of the ranks, as vfm_reduce_scatter does (unless
+ *             NCCL sums f32 itself).  A product too small for two chunks is computed at once, except with
+ *             parallel.overlap "on".
  *   backward  computes deferred gradients of weights during the collective.
  *
- * In a block with VFM_KEEP_OWN_ROWS (spec/cost/saved.h) the backward of column layers gathers x again, for the
- * gradients of the weights, while it computes that of x; between forward and backward only the own rows are kept.
+ * With VFM_KEEP_OWN_ROWS (spec/cost/saved.h) the backward of column layers gathers x again, while it computes the
+ * gradient of x.
  *
  * Overlap does not change results on a device whose products have the same bits when computed in chunks of rows.
  */

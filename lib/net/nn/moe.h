@@ -10,12 +10,9 @@
  * scores.  A balance loss per sample (Fedus et al., arXiv 2101.03961): alpha E sum_e f_e P_e, with f_e the fraction of
  * choices that selected e and P_e the mean score.  A sample is weighted by its tokens, as in the main loss.
  *
- * Experts are divided over ep and computed by grouped GEMM.  Each rank dispatches the tokens of its own rows to them by
- * all-to-all.  The routing stays on the device.  The host reads back the number of tokens per expert, which determines
- * the sizes of messages and products.  This is the only point within a step where the host waits for the device.
- * Expert choice needs no readback if a rank holds whole packs and all experts: then the lengths of the samples give
- * these numbers.  The router's weights have the compute dtype, as all matrices; its products are accumulated, and
- * scores kept, in f32.
+ * Experts are divided over ep and computed by grouped GEMM; each rank dispatches its own rows by all-to-all.  The host
+ * reads back only the number of tokens per expert, which determines the sizes of messages and products.  Expert choice
+ * needs no readback if a rank holds whole packs and all experts.  Scores and the router's sums are f32.
  */
 #ifndef VFM_NET_NN_MOE_H
 #define VFM_NET_NN_MOE_H

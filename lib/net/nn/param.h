@@ -1,60 +1,28 @@
 /* param.h - the parameters of a model.
  *
  * The model declares each parameter once: a description (spec/model/shard.h: global name, global shape, cut per mesh
- * axis) and its initialisation.  The declarations determine the initial values, the reductions of gradients, the ranges
- * of the optimizer, the slices of checkpoints and the memory count.
+ * axis) and its initialisation.  Initial values, reductions of gradients, ranges of the optimizer, slices of checkpoints
+ * and the memory count follow from it.
  *
- * Buckets.  The local array holds this rank's tp and ep slice of every parameter.  It consists of flat-parameter
- * buckets.  All parameters of a bucket are matrices, biases or other vectors, and all agree in three more properties:
- * dense or expert, summed over tp or not, held by one pp stage or by all.  A bucket spans consecutive units (embedders,
- * each block, head) with about parallel.bucket_mib of gradients; with fsdp, each unit has buckets of its own for
- * matrices. A bucket is padded so that the shards over its shard group are equal and aligned.
+ * The local array holds this rank's tp and ep slice of every parameter, in flat-parameter buckets.  The parameters of a
+ * bucket agree in kind (matrix, bias, other vector), in dense or expert, in being summed over tp, and in being held by
+ * one pp stage or by all.  A bucket spans consecutive units (embedders, each block, head) with about
+ * parallel.bucket_mib of gradients; with fsdp, each unit has buckets of its own for matrices.  Owned arrays (master, and
+ * m, v, ema of the optimizer) hold this rank's shards only, one bucket after the other.
  *
- * Frozen parameters (spec/model/tuning.h) have buckets of their own behind all others.  They have neither gradients nor
- * masters nor optimizer state: the array that ops read is their only one, in the compute dtype.  With fsdp it is
- * sharded; else every rank holds all of its tp and ep slice.  Functions below that speak of gradients or updates do
- * nothing for them, and they have no place in the owned arrays.
+ * Masters are f32.  Matrices have the compute dtype and weight decay; vectors are f32 without decay, but biases have the
+ * compute dtype, too.  Ops read the masters or a copy in the compute dtype (VFM_SHARDING_NONE), weights that are
+ * all-gathered after each update (_STATE) or for each unit (_FULL).  An op of the backward must therefore read p->var.v
+ * in the backward and must not keep it.  Views of a matrix are not allowed.
  *
- * MXFP8.  With tuning.frozen_dtype, the frozen matrices for which their layers allow it are stored as e4m3 in
- * blocks of 32 elements of a row, with a power of two for each block.  Rows of the local tensor and shards consist of
- * whole blocks, so the stored values do not depend on the layout of the ranks.  Such a bucket belongs to one unit.  Its
- * shard consists of own_n codes and own_n / 32 scales behind them; fsdp gathers these bytes.  Ops read a copy in the
- * compute dtype, exact, which has memory while its unit runs.
+ * Frozen parameters (spec/model/tuning.h) have buckets behind all others and only the array that ops read.  Functions
+ * that speak of gradients, updates or owned arrays do nothing for them.  MXFP8 stores frozen matrices as e4m3 in blocks
+ * of 32 elements of a row, whole ones on each rank; ops read an exact copy while the unit runs.
  *
- * Sharding.  enum vfm_sharding gives the strategy of a bucket.  Owned arrays (master, and m, v, ema of the optimizer)
- * hold this rank's shards only, one bucket after the other.  Without sharding they span the local array.
- *
- * Split masters.  With `split`, the masters of matrices are stored as bf16 weights and 16 low bits (vfm_split_master).
- * The bf16 weights are the shard that ops read, the low bits are in `master_lo`, and `master` holds vectors only.  The
- * values are bit-identical to f32 masters.
- *
- * Weights.  Matrices have the compute dtype and weight decay; vectors are without decay.  Biases of linear layers have
- * the compute dtype, too, because products add them in the dtype of their result; other vectors (norm weights) are f32.
- * Ops read the masters, a copy in the compute dtype, or weights that were all-gathered from the shards:
- *
- *     VFM_SHARDING_NONE    the masters, or the copy
- *     VFM_SHARDING_STATE   all-gathered after each update
- *     VFM_SHARDING_FULL    all-gathered for each unit; without memory outside of their unit
- *
- * An op of the backward must therefore read p->var.v in the backward and must not keep it.  Views of a matrix are not
- * allowed.  With VFM_SHARDING_FULL the gradient of a matrix has memory from its first contribution in a backward to the
- * end of its unit.
- *
- * Gradients are f32.  Every rank computes with its own data: tp divides the tokens of the residual stream, cp and dp
- * divide the samples, pp divides the layers.  A rank therefore holds a partial sum.  The gradient of a parameter is
- * summed over every axis along which the parameter is not cut, and over pp if all pp stages hold it.  A term that would
- * be counted twice is computed by one rank only: tp rank 0 adds the bias of a row-split linear layer.  Reductions run
- * on mesh->param_stream and overlap with the backward.  Their order is fixed: reduce-scatter over the shard group, then
- * tp, then the replicas.  The square of the gradient norm is summed behind each reduction, on the same stream if that
- * runs ops, else at the end.  Its order is that of the reductions, which the schedule determines, never time.
- *
- * Registered buffers.  The operands of frequent collectives are allocated by the communication library, if it can, and
- * registered with the groups (vfm_comm_mem).  These are gradients, the weights that ops read unless those are the
- * masters, and two weight buffers and two gradient buffers for units with fsdp.  A unit buffer has the size of the
- * largest unit.  At most two of each kind are in use at a time, except that deferred gradients of weights take more
- * from the pool.  Permanent unit buffers therefore cost no more than temporary ones, except during the first unit of a
- * backward.  Groups of pp are not registered: pp stages have different arrays, and NCCL needs an operand at the same
- * offset on every rank.
+ * Gradients are f32.  Each rank holds a partial sum, which is summed over every axis along which the parameter is not
+ * cut, and over pp if all pp stages hold it.  Reductions overlap with the backward; their order is fixed: reduce-scatter
+ * over the shard group, then tp, then the replicas.  The square of the norm is summed in the order of the reductions.
+ * Buffers of frequent collectives are registered with their groups (vfm_comm_mem), except with those of pp.
  *
  * A step:
  *	vfm_params_grad_begin(ps, err);
@@ -66,10 +34,9 @@
  *		vfm_params_updated(ps, i, stream, false, err);
  *	vfm_params_update_end(ps, err);
  *
- * Updates on another stream overlap the next forward.  A unit waits for the updates and all-gathers of its buckets when
- * it is entered, and an update reads gradients that the same unit's backward overwrites later.  Two rules remain:
- * vfm_params_grad_begin zeroes the gradients of vectors, so their updates belong to the compute stream; and all code
- * that reads weights or owned arrays outside of units calls vfm_params_wait.
+ * Updates on another stream overlap the next forward: a unit waits for those of its buckets.  Updates of vectors belong
+ * to the compute stream, because vfm_params_grad_begin zeroes their gradients.  Code that reads weights or owned arrays
+ * outside of units calls vfm_params_wait.
  *
  * "Collective" means: all ranks of the pp stage make the same calls in the same order (grad_end: all ranks of the job).
  * Forwards and backwards are collective, too.
@@ -240,19 +207,16 @@ int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
  * gradient is exercised.  Collective. */
 int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
 
-/* Makes the weights follow the masters.  Starts the all-gathers on mesh->gather_stream; a unit waits for its weights
- * when it is entered.  cast false: the optimizer has already written the shards in the compute dtype (vfm_bucket.w).
- * Collective. */
-int vfm_params_all_gather(struct vfm_params *ps, bool cast, struct vfm_err *err);
-/* The parts of vfm_params_all_gather, for masters that are updated in between: begin waits for the last updates and
- * drops gathered weights; updated says that s writes the masters of bucket i until now, and starts its all-gather; end
- * starts the all-gather of the unit that comes next.  updated is called once for each bucket.  Collective. */
+/* Makes the weights follow the masters.  begin waits for the last updates and drops gathered weights; updated says that
+ * s writes the masters of bucket i until now, and starts its all-gather on mesh->gather_stream; end starts the
+ * all-gather of the unit that comes next.  updated is called once for each bucket; cast false: the optimizer has already
+ * written the shards in the compute dtype (vfm_bucket.w).  Collective. */
 int vfm_params_update_begin(struct vfm_params *ps, struct vfm_err *err);
 int vfm_params_updated(struct vfm_params *ps, int i, struct vfm_stream *s, bool cast, struct vfm_err *err);
 int vfm_params_update_end(struct vfm_params *ps, struct vfm_err *err);
 /* Makes the compute stream wait for all updates and all-gathers of buckets (local). */
 int vfm_params_wait(struct vfm_params *ps, struct vfm_err *err);
-/* vfm_params_all_gather with the cast; the compute stream waits for the all-gathers.  Collective. */
+/* All of these for masters that are written, with the cast; the compute stream waits for the all-gathers.  Collective. */
 int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err);
 
 /* Promises that ops find the same weights from here on until vfm_params_update_begin, which ends the promise.  Devices
@@ -311,7 +275,7 @@ struct vfm_array {
 int64_t vfm_params_blocks8(const struct vfm_params *ps);
 int64_t vfm_bucket_block8(const struct vfm_params *ps, int i);
 /* Copy the owned elements [a, b) of a parameter (vfm_owned) out of an owned array into x [b - a] f32, or from x into
- * the array, which is not u8 then.  a NULL: the masters; after a put into them the caller calls vfm_params_all_gather.
+ * the array, which is not u8 then.  a NULL: the masters; after a put into them the caller calls vfm_params_refresh.
  * Local, ordered by the compute stream.  x: device memory or memory of alloc_host.  For an f32 array, except split
  * masters, x may be any host memory. */
 int vfm_param_get(
@@ -323,7 +287,7 @@ int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct
 const float *vfm_param_at(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p);
 
 /* Sets the owned elements of a parameter's master from its local tensor [p->n] f32 in host memory (local).  The caller
- * calls vfm_params_all_gather afterwards. */
+ * calls vfm_params_refresh afterwards. */
 int vfm_param_set(struct vfm_params *ps, struct vfm_param *p, const float *host, struct vfm_err *err);
 
 #endif

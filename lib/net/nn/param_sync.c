@@ -420,17 +420,12 @@ int vfm_params_update_end(struct vfm_params *ps, struct vfm_err *err)
 	return next >= 0 ? gather_unit(&ps->unit[next], err) : 0;
 }
 
-int vfm_params_all_gather(struct vfm_params *ps, bool cast, struct vfm_err *err)
+int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err)
 {
 	TRY(vfm_params_update_begin(ps, err));
 	for (int i = 0; i < ps->n_trained; i++)
-		TRY(vfm_params_updated(ps, i, ps->stream, cast, err));
-	return vfm_params_update_end(ps, err);
-}
-
-int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err)
-{
-	TRY(vfm_params_all_gather(ps, true, err));
+		TRY(vfm_params_updated(ps, i, ps->stream, true, err));
+	TRY(vfm_params_update_end(ps, err));
 	return vfm_params_wait(ps, err);
 }
 

@@ -2,13 +2,11 @@
  * NVIDIA's Transformer Engine): the scale of a tensor follows from its largest |x| in the previous steps, so that the
  * tensor needs no extra pass.
  *
- * For each fp8 linear layer, the tensors x, weight and gradient each have a history of `window` steps.  Histories are
- * constant within a step: all packs and recomputed regions use the same scales.  Meanwhile the ops collect the maxima
- * of the step.  At the end of the step the ranks that hold the layer take the maximum of theirs, so that a history does
- * not depend on the division of tensors and packs.  Exception: the gradient of the keys and values of the text is a sum
- * over cp, of which each rank sees its own term.  An empty history (all 0: the first step) selects current scaling.
- * From the second step on, or with histories of a checkpoint, norms quantize for the layer that reads them; an empty
- * history then selects the scale 1: all steps before were skipped.
+ * For each fp8 linear layer, the tensors x, weight and gradient each have a history of `window` steps, constant within a
+ * step.  The ops collect the maxima of a step; at its end the ranks that hold the layer take the maximum of theirs, so a
+ * history does not depend on the layout.  Exception: the gradient of the keys and values of the text is a sum over cp,
+ * of which each rank sees its own term.  An empty history (all 0) selects current scaling in the first step; later, when
+ * norms quantize for the layer that reads them, the scale 1: all steps before were skipped.
  *
  * struct vfm_params owns the scales and releases them.
  */

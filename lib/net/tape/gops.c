@@ -56,21 +56,17 @@ struct vfm_var *vfm_g_add(struct vfm_tape *t, struct vfm_var *a, struct vfm_var 
 	return y;
 }
 
-struct act_ctx {
-	struct vfm_unary a;
-};
-
 static int act_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	struct act_ctx *c = n->ctx;
+	struct vfm_unary a = *(struct vfm_unary *)n->ctx;
 	struct vfm_grad_tmp tmp;
 
 	if (!vfm_wants_grad(n->in[0]))
 		return 0;
 	TRY(vfm_grad_begin(t, n->in[0], &tmp, err));
-	c->a.dy = n->out->g;
-	c->a.y = tmp.g;
-	TRY(BACKWARD(unary, &c->a));
+	a.dy = n->out->g;
+	a.y = tmp.g;
+	TRY(BACKWARD(unary, &a));
 	return vfm_grad_end(t, n->in[0], &tmp, err);
 }
 
@@ -81,13 +77,8 @@ struct vfm_var *vfm_g_act(struct vfm_tape *t, struct vfm_var *x, enum vfm_act ac
 	struct vfm_node *n;
 
 	FORWARD(unary, &a);
-	n = vfm_record(t, act_backward, y, &x, 1);
-	if (n) {
-		struct act_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-
-		c->a = a;
-		vfm_save(n, x);
-	}
+	n = vfm_record_ctx(t, act_backward, y, &x, 1, &a, sizeof(a));
+	vfm_save(n, x);
 	return y;
 }
 
@@ -178,28 +169,23 @@ static struct vfm_var *new_qk_memory(struct vfm_tape *t, struct vfm_var *const *
 
 	for (int i = 0; i < n; i++)
 		total += heads ? x[i]->v.shape[0] * x[i]->v.shape[1] : vfm_numel(&x[i]->v);
-	return vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {total}}, dt));
+	return VAR_NEW(dt, total);
 }
 
 static void record_qk(struct vfm_tape *t, const struct vfm_qk_norm_rope *a, struct vfm_var *all, struct vfm_var *rstd,
 	struct vfm_var **in, int n_in, struct vfm_var **y)
 {
-	struct vfm_node *n = vfm_record(t, qk_backward, all, in, n_in);
-	struct qk_ctx *c;
+	struct qk_ctx ctx = {
+		.a = {.x = a->x, .rope = a->rope, .rstd = a->rstd, .x2 = a->x2, .rope2 = a->rope2, .rstd2 = a->rstd2}};
+	struct vfm_node *n = vfm_record_ctx(t, qk_backward, all, in, n_in, &ctx, sizeof(ctx));
 
-	for (int i = 0; i < n_in / 2; i++)
+	for (int i = 0; i < n_in / 2; i++) { /* a view of a recorded variable has a gradient */
 		y[i] = vfm_view(t, all, i ? a->y2 : a->y);
-	if (!n)
-		return;
-	c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-	c->a = (struct vfm_qk_norm_rope_bwd){
-		.x = a->x, .rope = a->rope, .rstd = a->rstd, .x2 = a->x2, .rope2 = a->rope2, .rstd2 = a->rstd2};
-	for (int i = 0; i < n_in / 2; i++) {
-		c->y[i] = y[i];
+		if (n)
+			((struct qk_ctx *)n->ctx)->y[i] = y[i];
 		vfm_save(n, in[2 * i]);
 	}
-	if (rstd)
-		vfm_save(n, rstd);
+	vfm_save(n, rstd);
 }
 
 void vfm_g_qk_norm_rope(struct vfm_tape *t, const struct vfm_qk_args *args, struct vfm_var **y)
@@ -325,7 +311,7 @@ void vfm_g_row_norm_rope(
 	if (vfm_tape_failed(t))
 		return;
 	all = new_qk_memory(t, x, n, false, x[0]->v.dtype);
-	sumsq = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {rows}}, VFM_F32));
+	sumsq = VAR_NEW(VFM_F32, rows);
 	if (vfm_tape_failed(t))
 		return;
 	*c = (struct row_norm_ctx){.sums = *sums};
@@ -365,11 +351,19 @@ void vfm_g_row_norm_rope(
 
 static int attn_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	struct vfm_attn_bwd a = *(struct vfm_attn_bwd *)n->ctx;
+	const struct vfm_attn *fwd = n->ctx;
+	struct vfm_attn_bwd a = {.q = fwd->q,
+		.k = fwd->k,
+		.v = fwd->v,
+		.o = fwd->o,
+		.lse = fwd->lse,
+		.dout = fwd->o,
+		.seqs_q = fwd->seqs_q,
+		.seqs_k = fwd->seqs_k,
+		.scale = fwd->scale};
 	struct vfm_tensor *dst[] = {&a.dq, &a.dk, &a.dv};
 	struct vfm_grad_tmp tmp[3] = {0};
 
-	a.dout = a.o;
 	a.dout.data = n->out->g.data;
 	for (int i = 0; i < 3; i++) {
 		TRY(vfm_grad_begin(t, n->in[i], &tmp[i], err));
@@ -393,10 +387,8 @@ struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var
 	a.q = vfm_read(q);
 	a.k = vfm_read(k);
 	a.v = vfm_read(v);
-	o = vfm_var_new(t,
-		vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {a.q.shape[0], a.q.shape[1] * a.q.shape[2]}},
-			a.q.dtype));
-	lse = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {a.q.shape[0], a.q.shape[1]}}, VFM_F32));
+	o = VAR_NEW(a.q.dtype, a.q.shape[0], a.q.shape[1] * a.q.shape[2]);
+	lse = VAR_NEW(VFM_F32, a.q.shape[0], a.q.shape[1]);
 	if (vfm_tape_failed(t))
 		return o;
 	if (!vfm_kept(t, VFM_KEEP_ATTN, (struct vfm_var *[]){o, lse}, 2)) {
@@ -405,23 +397,13 @@ struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var
 		FORWARD(attn, &a);
 		vfm_keep(t, VFM_KEEP_ATTN, (struct vfm_var *[]){o, lse}, 2);
 	}
-	n = vfm_record(t, attn_backward, o, in, 3);
-	if (n) {
-		struct vfm_attn_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-
-		*c = (struct vfm_attn_bwd){.q = a.q,
-			.k = a.k,
-			.v = a.v,
-			.o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]),
-			.lse = lse->v,
-			.seqs_q = seqs_q,
-			.seqs_k = seqs_k,
-			.scale = scale};
-		for (int i = 0; i < 3; i++)
-			vfm_save(n, in[i]);
-		vfm_save(n, o);
-		vfm_save(n, lse);
-	}
+	a.o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]); /* those that were kept */
+	a.lse = lse->v;
+	n = vfm_record_ctx(t, attn_backward, o, in, 3, &a, sizeof(a));
+	for (int i = 0; i < 3; i++)
+		vfm_save(n, in[i]);
+	vfm_save(n, o);
+	vfm_save(n, lse);
 	return o;
 }
 
@@ -430,7 +412,7 @@ struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var
 struct vfm_var *vfm_g_timestep(
 	struct vfm_tape *t, struct vfm_tensor ts, int64_t dim, float max_period, enum vfm_dtype out)
 {
-	struct vfm_var *y = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {ts.shape[0], dim}}, out));
+	struct vfm_var *y = VAR_NEW(out, ts.shape[0], dim);
 	struct vfm_timestep a = {.t = ts, .out = y->v, .max_period = max_period};
 
 	FORWARD(timestep, &a);
@@ -440,8 +422,7 @@ struct vfm_var *vfm_g_timestep(
 /* The forward computes d loss / d pred with the loss; the backward passes it on. */
 static int mse_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	struct vfm_var *d = n->ctx;
-	struct vfm_axpby a = {.alpha = 1, .x = d->v};
+	struct vfm_axpby a = {.alpha = 1, .x = *(struct vfm_tensor *)n->ctx};
 	bool accumulate;
 
 	TRY(vfm_grad_into(t, n->in[0], &a.y, &accumulate, err));
@@ -463,11 +444,8 @@ int vfm_g_mse(struct vfm_tape *t, struct vfm_var *pred, const struct vfm_mse *ar
 	a.dpred = d->v;
 	FORWARD(mse, &a);
 	end = vfm_input(t, (struct vfm_tensor){0});
-	n = vfm_record(t, mse_backward, end, &pred, 1);
-	if (n) {
-		n->ctx = d;
-		vfm_save(n, d);
-		end->g_ready = true;
-	}
+	n = vfm_record_ctx(t, mse_backward, end, &pred, 1, &a.dpred, sizeof(a.dpred));
+	vfm_save(n, d);
+	end->g_ready = n != NULL;
 	return vfm_tape_status(t, &err);
 }

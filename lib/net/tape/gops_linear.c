@@ -299,19 +299,16 @@ void vfm_product_rows(struct vfm_tape *t, const struct vfm_product *p, int64_t f
 struct vfm_var *vfm_product_close(struct vfm_tape *t, struct vfm_product *p)
 {
 	struct vfm_var *in[] = {p->x, p->args.w, p->args.b, p->args.lora.a, p->args.lora.b};
+	struct vfm_linear_ctx ctx = vfm_product_ctx(p);
 	struct vfm_node *n;
 
 	if (p->keeps)
 		vfm_product_keep(t, p);
 	if (!p->z)
 		p->y->bias = p->args.b;
-	n = vfm_record(t, p->args.fp8 ? vfm_fp8_backward : linear_backward, p->y, in, 5);
-	if (n) {
-		struct vfm_linear_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-
-		*c = vfm_product_ctx(p);
+	n = vfm_record_ctx(t, p->args.fp8 ? vfm_fp8_backward : linear_backward, p->y, in, 5, &ctx, sizeof(ctx));
+	if (n)
 		vfm_product_save(n, p);
-	}
 	return p->y;
 }
 

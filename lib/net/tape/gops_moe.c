@@ -19,16 +19,13 @@ struct vfm_var *vfm_g_softmax(struct vfm_tape *t, struct vfm_var *x)
 {
 	struct vfm_softmax a;
 	struct vfm_var *y;
-	struct vfm_node *n;
 
 	if (vfm_tape_failed(t))
 		return x;
 	y = vfm_var_new(t, vfm_like(&x->v, VFM_F32));
 	a = (struct vfm_softmax){vfm_read(x), y->v};
 	FORWARD(softmax, &a);
-	n = vfm_record(t, softmax_backward, y, &x, 1);
-	if (n)
-		vfm_save(n, y);
+	vfm_save(vfm_record(t, softmax_backward, y, &x, 1), y);
 	return y;
 }
 
@@ -36,10 +33,10 @@ struct vfm_var *vfm_g_softmax(struct vfm_tape *t, struct vfm_var *x)
 
 static int topk_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	struct vfm_moe_topk_token_bwd a = *(struct vfm_moe_topk_token_bwd *)n->ctx;
+	const struct vfm_moe_topk_token *fwd = n->ctx;
+	struct vfm_moe_topk_token_bwd a = {.score = fwd->score, .expert = fwd->expert, .dweight = n->out->g};
 	struct vfm_grad_tmp tmp;
 
-	a.dweight = n->out->g;
 	TRY(vfm_grad_begin(t, n->in[0], &tmp, err));
 	a.dscore = tmp.g;
 	TRY(BACKWARD(moe_topk_token_bwd, &a));
@@ -60,14 +57,9 @@ struct vfm_var *vfm_g_moe_topk_token(struct vfm_tape *t, struct vfm_var *score, 
 	a = (struct vfm_moe_topk_token){.score = vfm_read(score), .expert = ids->v, .weight = weight->v};
 	FORWARD(moe_topk_token, &a);
 	*expert = ids->v;
-	n = vfm_record(t, topk_backward, weight, &score, 1);
-	if (n) {
-		struct vfm_moe_topk_token_bwd *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-
-		*c = (struct vfm_moe_topk_token_bwd){.score = a.score, .expert = ids->v};
-		vfm_save(n, score);
-		vfm_save(n, ids);
-	}
+	n = vfm_record_ctx(t, topk_backward, weight, &score, 1, &a, sizeof(a));
+	vfm_save(n, score);
+	vfm_save(n, ids);
 	return weight;
 }
 
@@ -99,14 +91,9 @@ int vfm_g_moe_balance(struct vfm_tape *t, struct vfm_var *score, struct vfm_var 
 	if (vfm_has(&loss) && !vfm_tape_recomputing(t))
 		FORWARD(moe_balance, &a);
 	end = vfm_input(t, (struct vfm_tensor){0});
-	n = vfm_record(t, balance_backward, end, &score, 1);
-	if (n) {
-		struct vfm_moe_balance *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-
-		*c = a;
-		vfm_save(n, count);
-		end->g_ready = true;
-	}
+	n = vfm_record_ctx(t, balance_backward, end, &score, 1, &a, sizeof(a));
+	vfm_save(n, count);
+	end->g_ready = n != NULL;
 	return vfm_tape_status(t, &err);
 }
 
@@ -170,6 +157,7 @@ struct vfm_var *vfm_g_grouped_linear(
 	struct vfm_grouped_gemm a = {.what = VFM_GROUPED_FWD, .groups = groups, .b = w->v, .act = args->act};
 	struct vfm_product p = {.args = *args, .x = x};
 	struct vfm_var *in[] = {x, w, b};
+	struct grouped_ctx ctx;
 	struct vfm_node *n;
 
 	if (vfm_tape_failed(t))
@@ -188,12 +176,9 @@ struct vfm_var *vfm_g_grouped_linear(
 		FORWARD(grouped_gemm, &a);
 		vfm_product_keep(t, &p);
 	}
-	n = vfm_record(t, grouped_backward, p.y, in, 3);
-	if (n) {
-		struct grouped_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-
-		*c = (struct grouped_ctx){vfm_product_ctx(&p), groups};
+	ctx = (struct grouped_ctx){vfm_product_ctx(&p), groups};
+	n = vfm_record_ctx(t, grouped_backward, p.y, in, 3, &ctx, sizeof(ctx));
+	if (n)
 		vfm_product_save(n, &p);
-	}
 	return p.y;
 }

@@ -72,21 +72,17 @@ static struct vfm_node *record_sum(struct vfm_tape *t, struct vfm_var *y, struct
 	struct vfm_var *gate, const struct vfm_seqs *seqs)
 {
 	struct vfm_var *in[] = {x, h, gate};
-	struct vfm_node *n = vfm_record(t, sum_backward, y, in, 3);
-	struct sum_ctx *c;
+	struct sum_ctx ctx = {.seqs = seqs};
+	struct vfm_node *n;
 
-	if (!n)
-		return NULL;
-	c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-	*c = (struct sum_ctx){.seqs = seqs};
-	if (!gate)
-		return n;
-	c->gate = gate->v;
+	if (gate)
+		ctx.gate = gate->v;
+	if (vfm_wants_grad(gate))
+		ctx.h = h->v;
+	n = vfm_record_ctx(t, sum_backward, y, in, 3, &ctx, sizeof(ctx));
 	vfm_save(n, gate);
-	if (vfm_wants_grad(gate)) {
-		c->h = h->v;
+	if (vfm_wants_grad(gate))
 		vfm_save(n, h);
-	}
 	return n;
 }
 
@@ -196,21 +192,19 @@ static void record_norm(struct vfm_tape *t, const struct vfm_norm *a, const stru
 	struct vfm_var *x, struct vfm_var *y, struct vfm_var *stat[2], struct vfm_node *sum)
 {
 	struct vfm_var *in[] = {x, args->weight, args->bias, args->shift, args->scale};
-	struct vfm_node *n = vfm_record(t, norm_backward, y, in, 5);
-	struct norm_ctx *c;
+	struct norm_ctx ctx = {.sum = sum,
+		.a = {.kind = a->kind,
+			.x = x->v,
+			.scale = a->scale,
+			.seqs = a->seqs,
+			.mean = a->mean,
+			.rstd = a->rstd}};
+	struct vfm_node *n = vfm_record_ctx(t, norm_backward, y, in, 5, &ctx, sizeof(ctx));
 
-	if (!n)
-		return;
-	c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-	c->sum = sum;
-	c->a = (struct vfm_norm_bwd){
-		.kind = a->kind, .x = x->v, .scale = a->scale, .seqs = a->seqs, .mean = a->mean, .rstd = a->rstd};
 	vfm_save(n, x);
-	for (int i = 0; i < 2; i++)
-		if (stat[i])
-			vfm_save(n, stat[i]);
-	if (args->scale)
-		vfm_save(n, args->scale);
+	vfm_save(n, stat[0]);
+	vfm_save(n, stat[1]);
+	vfm_save(n, args->scale);
 }
 
 /* h NULL: the norm of x.  Else also *sum = x + gate h. */

@@ -2,15 +2,9 @@
 
 /* ---- rows by index ---- */
 
-struct index_ctx {
-	struct vfm_tensor index;
-	struct vfm_tensor weight, x; /* of index_add */
-};
-
 static int index_select_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	struct index_ctx *c = n->ctx;
-	struct vfm_index_add a = {.x = n->out->g, .index = c->index};
+	struct vfm_index_add a = {.x = n->out->g, .index = *(struct vfm_tensor *)n->ctx};
 
 	TRY(vfm_grad_into(t, n->in[0], &a.y, &a.accumulate, err));
 	return BACKWARD(index_add, &a);
@@ -21,7 +15,6 @@ struct vfm_var *vfm_g_index_select(struct vfm_tape *t, struct vfm_var *x, struct
 	struct vfm_index_select a = {.index = index};
 	struct vfm_tensor like;
 	struct vfm_var *y;
-	struct vfm_node *n;
 
 	if (vfm_tape_failed(t))
 		return x;
@@ -31,22 +24,17 @@ struct vfm_var *vfm_g_index_select(struct vfm_tape *t, struct vfm_var *x, struct
 	y = vfm_var_new(t, like);
 	a.y = y->v;
 	FORWARD(index_select, &a);
-	n = vfm_record(t, index_select_backward, y, &x, 1);
-	if (n) {
-		struct index_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-
-		*c = (struct index_ctx){.index = index};
-	}
+	vfm_record_ctx(t, index_select_backward, y, &x, 1, &index, sizeof(index));
 	return y;
 }
 
 /* dx[i] = weight[i] dy[index[i]]; dweight[i] = x[i] dy[index[i]] */
 static int index_add_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	struct index_ctx *c = n->ctx;
+	const struct vfm_index_add *fwd = n->ctx;
 	struct vfm_var *x = n->in[0], *weight = n->in[1];
-	struct vfm_index_select dx = {.x = n->out->g, .index = c->index, .weight = c->weight};
-	struct vfm_index_dot dw = {.x = c->x, .y = n->out->g, .index = c->index};
+	struct vfm_index_select dx = {.x = n->out->g, .index = fwd->index, .weight = fwd->weight};
+	struct vfm_index_dot dw = {.x = fwd->x, .y = n->out->g, .index = fwd->index};
 	struct vfm_grad_tmp tmp;
 
 	if (vfm_wants_grad(weight)) {
@@ -81,17 +69,10 @@ struct vfm_var *vfm_g_index_add(struct vfm_tape *t, struct vfm_var *x, struct vf
 	y = VAR_NEW(out, rows, x->v.shape[1]);
 	a.y = y->v;
 	FORWARD(index_add, &a);
-	n = vfm_record(t, index_add_backward, y, in, 2);
-	if (n) {
-		struct index_ctx *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-
-		*c = (struct index_ctx){.index = index, .weight = a.weight, .x = a.x};
-		if (weight) {
-			vfm_save(n, weight);
-			if (weight->needs_grad)
-				vfm_save(n, x);
-		}
-	}
+	n = vfm_record_ctx(t, index_add_backward, y, in, 2, &a, sizeof(a));
+	vfm_save(n, weight);
+	if (vfm_wants_grad(weight))
+		vfm_save(n, x);
 	return y;
 }
 
@@ -119,13 +100,8 @@ struct vfm_var *vfm_g_swiglu(struct vfm_tape *t, struct vfm_var *x)
 	y = VAR_NEW(x->v.dtype, x->v.shape[0], x->v.shape[1] / 2);
 	a = (struct vfm_swiglu){.x = vfm_read(x), .y = y->v};
 	FORWARD(swiglu, &a);
-	n = vfm_record(t, swiglu_backward, y, &x, 1);
-	if (n) {
-		struct vfm_tensor *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-
-		*c = a.x;
-		vfm_save(n, x);
-	}
+	n = vfm_record_ctx(t, swiglu_backward, y, &x, 1, &a.x, sizeof(a.x));
+	vfm_save(n, x);
 	return y;
 }
 
@@ -147,7 +123,6 @@ struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct
 {
 	struct vfm_var *y, *in[] = {table_t, table_h, table_w};
 	struct vfm_embed3 a;
-	struct vfm_node *n;
 
 	if (vfm_tape_failed(t))
 		return table_t;
@@ -155,12 +130,7 @@ struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct
 	a = (struct vfm_embed3){
 		.table_t = table_t->v, .table_h = table_h->v, .table_w = table_w->v, .pos = pos, .out = y->v};
 	FORWARD(embed3, &a);
-	n = vfm_record(t, embed3_backward, y, in, 3);
-	if (n) {
-		struct vfm_tensor *c = n->ctx = vfm_tape_alloc(t, sizeof(*c));
-
-		*c = pos;
-	}
+	vfm_record_ctx(t, embed3_backward, y, in, 3, &pos, sizeof(pos));
 	return y;
 }
 

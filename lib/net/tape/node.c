@@ -2,6 +2,7 @@
 #include "net/tape/tape_impl.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "device/dev/stall.h"
 #include "spec/model/dtype.h"
@@ -93,8 +94,8 @@ struct vfm_tensor vfm_read(struct vfm_var *x)
 	return x->v;
 }
 
-struct vfm_node *vfm_record(struct vfm_tape *t, int (*backward)(struct vfm_tape *, struct vfm_node *, struct vfm_err *),
-	struct vfm_var *out, struct vfm_var **in, int n_in)
+struct vfm_node *vfm_record(
+	struct vfm_tape *t, vfm_backward backward, struct vfm_var *out, struct vfm_var **in, int n_in)
 {
 	struct vfm_node *n;
 
@@ -113,11 +114,23 @@ struct vfm_node *vfm_record(struct vfm_tape *t, int (*backward)(struct vfm_tape 
 	return n;
 }
 
+struct vfm_node *vfm_record_ctx(struct vfm_tape *t, vfm_backward backward, struct vfm_var *out, struct vfm_var **in,
+	int n_in, const void *ctx, size_t size)
+{
+	struct vfm_node *n = vfm_record(t, backward, out, in, n_in);
+
+	if (n) {
+		n->ctx = vfm_tape_alloc(t, size);
+		memcpy(n->ctx, ctx, size);
+	}
+	return n;
+}
+
 void vfm_save(struct vfm_node *n, struct vfm_var *x)
 {
-	while (x->parent)
+	while (x && x->parent)
 		x = x->parent;
-	if (x->vs)
+	if (n && x && x->vs)
 		n->saved[n->n_saved++] = vfm_store_ref(x->vs);
 }
 

@@ -26,10 +26,15 @@ struct vfm_tensor vfm_like(
 	const struct vfm_tensor *shape, enum vfm_dtype dt); /* returns a contiguous tensor without data */
 /* Returns the value of x as an operand of a new op, and counts the use. */
 struct vfm_tensor vfm_read(struct vfm_var *x);
+typedef int (*vfm_backward)(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err);
 /* Records a node.  Returns NULL if the tape does not record, has failed, or out needs no gradient. */
-struct vfm_node *vfm_record(struct vfm_tape *t, int (*backward)(struct vfm_tape *, struct vfm_node *, struct vfm_err *),
-	struct vfm_var *out, struct vfm_var **in, int n_in);
-void vfm_save(struct vfm_node *n, struct vfm_var *x); /* keeps the value of x until n is released */
+struct vfm_node *vfm_record(
+	struct vfm_tape *t, vfm_backward backward, struct vfm_var *out, struct vfm_var **in, int n_in);
+/* The same; the node's ctx is a copy of the `size` bytes at ctx. */
+struct vfm_node *vfm_record_ctx(struct vfm_tape *t, vfm_backward backward, struct vfm_var *out, struct vfm_var **in,
+	int n_in, const void *ctx, size_t size);
+/* Keeps the value of x until n is released.  No-op if n or x is NULL. */
+void vfm_save(struct vfm_node *n, struct vfm_var *x);
 
 /* ---- in the backward ---- */
 bool vfm_wants_grad(const struct vfm_var *x); /* x may be NULL */

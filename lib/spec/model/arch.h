@@ -65,13 +65,13 @@ const struct vfm_arch *vfm_arch_find(const char *name); /* NULL: name is NULL, o
 extern const char *const vfm_arch_names[];              /* NULL-terminated, in the order of vfm_archs */
 
 struct vfm_preset {
-	const char *name, *arch;
+	const char *name;
 	int64_t layers, hidden, heads;
 	int64_t kv_heads, ffn, adaln_lora;           /* 0: the default */
 	int64_t experts, expert_ffn, shared_experts; /* experts 0: the defaults */
 	int64_t channels, text_dim, patch[3];        /* 0: the defaults */
 	int64_t cond_channels, image_dim, image_pos; /* 0: none */
-	bool no_qk_norm, text_pad;
+	bool no_qk_norm;
 };
 
 const struct vfm_preset *vfm_preset_at(int i); /* preset i of all architectures; NULL: there are no more */

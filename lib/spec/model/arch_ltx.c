@@ -6,7 +6,6 @@
 
 static const struct vfm_preset presets_ltx[] = {
 	{.name = "ltx-2b",
-		.arch = "ltx",
 		.layers = 28,
 		.hidden = 2048,
 		.heads = 32,
@@ -14,7 +13,6 @@ static const struct vfm_preset presets_ltx[] = {
 		.text_dim = 4096,
 		.patch = {1, 1, 1}},
 	{.name = "ltx-13b",
-		.arch = "ltx",
 		.layers = 48,
 		.hidden = 4096,
 		.heads = 32,

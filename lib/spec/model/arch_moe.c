@@ -8,7 +8,6 @@ static const char *const expert_keys[] = {"model.experts", "model.expert_ffn", "
 
 static const struct vfm_preset presets_moe[] = {
 	{.name = "moe-1b",
-		.arch = "moe",
 		.layers = 16,
 		.hidden = 2048,
 		.heads = 32,

@@ -6,27 +6,9 @@
 static const char *const pos_keys[] = {"model.pos_max", NULL};
 
 static const struct vfm_preset presets_moviegen[] = {
-	{.name = "moviegen-1b",
-		.arch = "moviegen",
-		.layers = 16,
-		.hidden = 2048,
-		.heads = 32,
-		.kv_heads = 8,
-		.ffn = 8192},
-	{.name = "moviegen-5b",
-		.arch = "moviegen",
-		.layers = 32,
-		.hidden = 3072,
-		.heads = 24,
-		.kv_heads = 8,
-		.ffn = 8192},
-	{.name = "moviegen-30b",
-		.arch = "moviegen",
-		.layers = 48,
-		.hidden = 6144,
-		.heads = 48,
-		.kv_heads = 8,
-		.ffn = 16384},
+	{.name = "moviegen-1b", .layers = 16, .hidden = 2048, .heads = 32, .kv_heads = 8, .ffn = 8192},
+	{.name = "moviegen-5b", .layers = 32, .hidden = 3072, .heads = 24, .kv_heads = 8, .ffn = 8192},
+	{.name = "moviegen-30b", .layers = 48, .hidden = 6144, .heads = 48, .kv_heads = 8, .ffn = 16384},
 	{0},
 };
 

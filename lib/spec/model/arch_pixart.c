@@ -4,7 +4,7 @@
 #include "spec/model/arch.h"
 
 static const struct vfm_preset presets_pixart[] = {
-	{.name = "pixart-xl", .arch = "pixart", .layers = 28, .hidden = 1152, .heads = 16, .no_qk_norm = true},
+	{.name = "pixart-xl", .layers = 28, .hidden = 1152, .heads = 16, .no_qk_norm = true},
 	{0},
 };
 

@@ -4,7 +4,7 @@
 #include "spec/model/arch.h"
 
 static const struct vfm_preset presets_stdit[] = {
-	{.name = "stdit-xl", .arch = "stdit", .layers = 28, .hidden = 1152, .heads = 16},
+	{.name = "stdit-xl", .layers = 28, .hidden = 1152, .heads = 16},
 	{0},
 };
 

@@ -52,12 +52,4 @@ void vfm_model_linears(const struct vfm_model_spec *m, const struct vfm_pack_sum
  * counts 3 times.  Recompute does not count. */
 double vfm_model_train_flops(const struct vfm_model_spec *m, const struct vfm_tuning *t, const struct vfm_pack_sums *p);
 
-/* The parameters of a run.  Vectors and tables of a model of which a part is frozen count as frozen. */
-struct vfm_param_counts {
-	double trained;  /* adapters included */
-	double frozen;   /* in the compute dtype */
-	double in_mxfp8; /* frozen, too */
-};
-struct vfm_param_counts vfm_model_count_params(const struct vfm_model_spec *m, const struct vfm_tuning *t);
-
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "spec/model/foreign.h"
 
 static const char *const pos_names[] = {"rope", "sincos", "both", "learned", NULL};
 static const char *const router_names[] = {"expert_choice", "token_choice", NULL};
@@ -100,17 +101,26 @@ static int unknown_preset(const char *name, struct vfm_err *err)
 	return VFM_EUSAGE;
 }
 
+static const struct vfm_preset *find_preset(const char *name, const struct vfm_arch **arch)
+{
+	for (int a = 0; vfm_archs[a]; a++)
+		for (const struct vfm_preset *p = vfm_archs[a]->presets; p->name; p++)
+			if (!strcmp(p->name, name)) {
+				*arch = vfm_archs[a];
+				return p;
+			}
+	return NULL;
+}
+
 int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err *err)
 {
-	const struct vfm_preset *p;
-	int i = 0;
+	const struct vfm_arch *arch;
+	const struct vfm_preset *p = find_preset(name, &arch);
 
-	while ((p = vfm_preset_at(i)) && strcmp(p->name, name) != 0)
-		i++;
 	if (!p)
 		return unknown_preset(name, err);
 	vfm_model_defaults(m);
-	strcpy(m->arch, p->arch);
+	strcpy(m->arch, arch->name);
 	m->layers = p->layers;
 	m->hidden = p->hidden;
 	m->heads = p->heads;
@@ -119,7 +129,7 @@ int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err 
 	m->adaln_lora = p->adaln_lora;
 	m->pos = vfm_model_arch(m)->pos;
 	m->qk_norm = !p->no_qk_norm;
-	m->text_pad = p->text_pad;
+	m->text_pad = arch->foreign && arch->foreign->text_pad;
 	if (p->channels)
 		m->channels = p->channels;
 	if (p->text_dim)
@@ -420,13 +430,6 @@ int64_t vfm_model_params(const struct vfm_model_spec *m)
 				h +
 			attn_params(m, !a->no_bias) + image_attn_params(m);
 	return n + m->layers * block;
-}
-
-int64_t vfm_model_active_params(const struct vfm_model_spec *m)
-{
-	double idle = vfm_model_has_experts(m) ? (double)m->experts - m->moe_capacity : 0;
-
-	return vfm_model_params(m) - (int64_t)(idle * (double)(m->layers * expert_params(m)));
 }
 
 int64_t vfm_model_text_rows(const struct vfm_model_spec *m, int64_t rows)

@@ -75,9 +75,6 @@ bool vfm_model_has_row_rope(const struct vfm_model_spec *m);
 void vfm_model_rope_scale(const struct vfm_model_spec *m, double scale[3]);
 int64_t vfm_model_params(const struct vfm_model_spec *m);
 
-/* Returns the parameters that compute one token on average: of the experts, it counts moe_capacity. */
-int64_t vfm_model_active_params(const struct vfm_model_spec *m);
-
 /* Sums over the samples of a pack.  A pair is a query and a key that an attention compares.
  *
  * Model FLOPs of a forward over the pack, with h = hidden and f = ffn: 8 tokens h^2 + 4 pairs_full h per
