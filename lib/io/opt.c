@@ -179,20 +179,6 @@ static int parse_long_option(struct parse *p, const char *word)
 	return set_flag(p, o);
 }
 
-bool vfm_opt_rename(int argc, char **argv, const char *was, const char *name)
-{
-	size_t len = strlen(was);
-	bool found = false;
-
-	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-		if (!strncmp(argv[i], "--", 2) && !strncmp(argv[i] + 2, was, len) &&
-			(argv[i][len + 2] == '\0' || argv[i][len + 2] == '=')) {
-			argv[i] = vfm_strfmt("--%s%s", name, argv[i] + len + 2); /* kept for the life of the process */
-			found = true;
-		}
-	return found;
-}
-
 static int parse_letters(struct parse *p, const char *word)
 {
 	for (const char *s = word + 1; *s && !p->done; s++) {

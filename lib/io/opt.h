@@ -58,9 +58,6 @@ enum { VFM_OPT_DONE = 1 }; /* -h or --version was printed to stdout: exit 0 */
  * VFM_EUSAGE.
  */
 int vfm_opt_parse(const struct vfm_cmd *cmd, int argc, char **argv, int *n_operands, struct vfm_err *err);
-/* Replaces an option of a former name, "--was" or "--was=X", in argv[1..] by "--name"; reads no operands after "--".
- * Returns whether there was one, so that the caller warns.  To be called before vfm_opt_parse. */
-bool vfm_opt_rename(int argc, char **argv, const char *was, const char *name);
 void vfm_opt_help(const struct vfm_cmd *cmd, FILE *out);
 
 /* ---- commands with verbs: "vfm-curate split", "vfm-ckpt ls" ---- */

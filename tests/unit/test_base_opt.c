@@ -212,22 +212,6 @@ static void exit_status(void **state)
 	assert_int_equal(status_of(pipe_noticed, "/dev/null"), 0);
 }
 
-static void former_name(void **st)
-{
-	char *v[] = {"x", "a", "--old", "--older", "--old=1", "-old", "--", "--old"};
-
-	(void)st;
-	assert_true(vfm_opt_rename(8, v, "old", "new"));
-	assert_string_equal(v[2], "--new");
-	assert_string_equal(v[3], "--older");
-	assert_string_equal(v[4], "--new=1");
-	assert_string_equal(v[5], "-old");
-	assert_string_equal(v[7], "--old");
-	assert_false(vfm_opt_rename(8, v, "old", "new"));
-	free(v[2]);
-	free(v[4]);
-}
-
 static void help(void **state)
 {
 	char *text = NULL;
@@ -292,7 +276,6 @@ int main(void)
 		cmocka_unit_test(good),
 		cmocka_unit_test(bad),
 		cmocka_unit_test(exit_status),
-		cmocka_unit_test(former_name),
 		cmocka_unit_test(help),
 		cmocka_unit_test(verbs),
 	};

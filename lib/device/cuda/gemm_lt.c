@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/spread.h"
+#include "base/stats.h"
 #include "device/cuda/cuda_dev.h"
 #include "device/cuda/cuda_stream.h"
 
