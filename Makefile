@@ -15,17 +15,17 @@ space   := $(subst ,, )
 
 # The one list of Debian packages: needed to build and run; to check; to check under Slurm; to lint; to fuzz; to package; for .ci/run.
 DEB        := gcc make pkg-config libjansson-dev libyaml-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libavfilter-dev \
-              libsqlite3-dev zlib1g-dev libssl-dev libdnnl-dev libutf8proc-dev libgumbo-dev liblapack-dev
+              libsqlite3-dev zlib1g-dev libssl-dev libutf8proc-dev libgumbo-dev liblapack-dev
 DEB_CHECK  := g++ libcmocka-dev perl jq ffmpeg mandoc python3 clang-format procps
 DEB_SLURM  := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 iproute2 util-linux procps
 DEB_LINT   := clang-tidy cppcheck shellcheck mandoc
-DEB_FUZZ   := clang libclang-rt-14-dev libomp-14-dev
+DEB_FUZZ   := clang libclang-rt-14-dev
 DEB_PACK   := dpkg-dev
 DEB_CI     := git mmdebstrap debian-archive-keyring util-linux
 
 # ---- flags ---------------------------------------------------------------
-# A build may leave out ffmpeg, sqlite (with the commands that read media), dnnl and text (tokenization):
-# WITHOUT='ffmpeg sqlite dnnl text', as `make gpu` does.
+# A build may leave out ffmpeg, sqlite (with the commands that read media) and text (tokenization):
+# WITHOUT='ffmpeg sqlite text', as `make gpu` does.
 # DEPS=DIR: jansson, yaml, zlib, libcrypto and cmocka are in DIR/include and DIR/lib, where tests/gpu/deps put them.
 WITHOUT ?=
 DEPS    ?=
@@ -38,15 +38,13 @@ WARN    += $(if $(SAN),-Wno-format-truncation -Wno-format-overflow -Wno-maybe-un
 OPT     ?= -O2 -g
 CFLAGS  ?= $(OPT)
 # -fPIC: the CUDA plugin takes in parts of the library.
-ALL_CFLAGS = -std=c11 -fPIC -fno-semantic-interposition -D_GNU_SOURCE -Ilib $(WARN) $(if $(WERROR),-Werror) -fopenmp -fno-math-errno -fno-trapping-math \
+ALL_CFLAGS = -std=c11 -fPIC -fno-semantic-interposition -D_GNU_SOURCE -Ilib $(WARN) $(if $(WERROR),-Werror) -fopenmp-simd -fno-math-errno -fno-trapping-math \
              -ffp-contract=off -MMD -MP $(CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-PKG_CFLAGS := $(if $(DEPS),-isystem $(DEPS)/include,$(shell pkg-config --cflags $(PKGS) 2>/dev/null)) \
-	$(if $(call with,dnnl,1),,-DVFM_HAVE_DNNL=0)
-LIBS   := $(if $(DEPS),-L$(DEPS)/lib -ljansson -lyaml -lz -lcrypto,$(or $(shell pkg-config --libs $(PKGS) 2>/dev/null),-ljansson -lyaml -lz -lcrypto)) \
-	$(call with,dnnl,-ldnnl) -lpthread -lm -ldl
+PKG_CFLAGS := $(if $(DEPS),-isystem $(DEPS)/include,$(shell pkg-config --cflags $(PKGS) 2>/dev/null))
+LIBS   := $(if $(DEPS),-L$(DEPS)/lib -ljansson -lyaml -lz -lcrypto,$(or $(shell pkg-config --libs $(PKGS) 2>/dev/null),-ljansson -lyaml -lz -lcrypto)) -lpthread -lm -ldl
 CMOCKA  = $(if $(DEPS),-L$(DEPS)/lib -Wl$(comma)-rpath$(comma)$(abspath $(DEPS)/lib)) -lcmocka
 LDFLAGS ?=
-ALL_LDFLAGS = -fopenmp -Wl,--as-needed $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))
+ALL_LDFLAGS = -Wl,--as-needed $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))
 
 # Under a sanitizer a size that cannot be had is an error to be handled, and any finding ends the test.
 export ASAN_OPTIONS  ?= allocator_may_return_null=1
@@ -59,7 +57,7 @@ ISA_avx512     := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefe
 ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
 ISA_amx        := $(ISA_avx512bf16) -mamx-tile -mamx-bf16
 isa_flags = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
-KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-signed-zeros -fopenmp-simd
+KERNEL_CFLAGS := -O3 -ffp-contract=fast -fno-signed-zeros
 
 # ---- what there is ---------------------------------------------------------
 # (gemm_plan.c, gemm_choice.c and fault.c need no header of CUDA: they stand in the library, where tests see them.)
@@ -67,7 +65,7 @@ CUDA_KERN := $(wildcard lib/device/cuda/kern/*.cu)
 CUDA_SRC := $(filter-out lib/device/cuda/gemm_plan.c lib/device/cuda/gemm_choice.c lib/device/cuda/fault.c,$(wildcard lib/device/cuda/*.c)) lib/comm/device/comm_nccl.c lib/comm/device/cuda_plugin.c
 ALL_SRC := $(wildcard lib/*/*.c lib/*/*/*.c)
 LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),lib/media/av/no_ffmpeg.c lib/media/score/no_motion_codec.c,$(shell grep -lE '<lib(av|sw)|media/av/av\.h' $(ALL_SRC))) \
-	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' $(ALL_SRC))) $(if $(call with,dnnl,1),,$(shell grep -l '<dnnl' $(ALL_SRC))) \
+	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' $(ALL_SRC))) \
 	$(if $(call with,text,1),,$(shell grep -lE '<(utf8proc|gumbo)' $(ALL_SRC))),$(ALL_SRC))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 LIB     := $(B)/lib/libvfm.a
@@ -100,7 +98,7 @@ help:
 	@echo "make lint       clang-tidy, cppcheck, shellcheck, mandoc, layer order"
 	@echo "make fuzz       build the fuzz targets and run each for FUZZ_S seconds"
 	@echo "make format     clang-format over all sources; check-format only looks"
-	@echo "make gpu        what tests/gpu/run needs, into $(B)/gpu, to be copied to a machine with a GPU: without FFmpeg, sqlite and oneDNN"
+	@echo "make gpu        what tests/gpu/run needs, into $(B)/gpu, to be copied to a machine with a GPU: without FFmpeg and sqlite"
 	@echo "make install    DESTDIR= PREFIX=$(PREFIX)"
 	@echo "make deb        Debian packages into $(B)/deb: vfm, and vfm-cuda where nvcc is"
 	@echo "SAN=address,undefined   WERROR=1   CC=clang   are understood by all of them"
@@ -163,7 +161,7 @@ $(B)/lib/%.cu.o: lib/%.cu $(B)/cuda_archs Makefile
 # What of the library the plugin uses is copied into it, and nothing but vfm_plugin is seen from outside.
 $(CUDA_SO): $(CUDA_OBJ) $(LIB) lib/comm/device/cuda_plugin.map
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -fopenmp -o $@ $(CUDA_OBJ) $(LIB) -Wl,-z,defs -Wl,--as-needed -Wl,--exclude-libs,ALL -Wl,--version-script=lib/comm/device/cuda_plugin.map \
+	$(Q)$(CC) -shared -o $@ $(CUDA_OBJ) $(LIB) -Wl,-z,defs -Wl,--as-needed -Wl,--exclude-libs,ALL -Wl,--version-script=lib/comm/device/cuda_plugin.map \
 		-Wl,--enable-new-dtags,-rpath,'$$ORIGIN:$(subst $(space),:,$(strip $(CUDA_LIBDIR)))' $(LDFLAGS) $(CUDA_LIBS) $(LIBS)
 # Not under a sanitizer, which cannot look into CUDA.
 PLUGIN := $(if $(SAN),,$(if $(CUDA_HOME),$(CUDA_SO)))
@@ -252,7 +250,7 @@ $(MESH): $(patsubst %.c,$(B)/%.o,$(wildcard tests/mesh/*.c)) $(LIB)
 .PHONY: gpu gpu-build
 gpu:
 	$(if $(DEPS),,$(Q)tests/gpu/deps $(B)/deps)
-	+$(SUB) $(JOBS) WITHOUT='ffmpeg sqlite dnnl text' DEPS=$(or $(DEPS),$(abspath $(B)/deps)) B=$(B)/gpu-obj gpu-build
+	+$(SUB) $(JOBS) WITHOUT='ffmpeg sqlite text' DEPS=$(or $(DEPS),$(abspath $(B)/deps)) B=$(B)/gpu-obj gpu-build
 	$(Q)tests/gpu/collect $(B)/gpu-obj $(B)/gpu
 gpu-build: $(BINS) $(PLUGIN) $(B)/tests/ops/test_ops $(MESH) $(GPU) $(if $(CUDA_HOME),$(GPU_CU)) $(GAPS)
 
@@ -304,7 +302,7 @@ SUB  = $(MAKE) --no-print-directory
 # What `make check` needs, asked for in the cheapest way; prints the first thing that is missing.
 have = command -v $(1) >/dev/null || { echo "$(1) is missing"; exit 1; };
 probe_build = $(call have,$(firstword $(filter-out ccache,$(CC)))) $(call have,pkg-config) \
-	pkg-config --print-errors --exists $(PKGS) && echo '\#include <dnnl.h>' | $(CC) -E - >/dev/null 2>&1 || \
+	pkg-config --print-errors --exists $(PKGS) || \
 	{ echo "a library is missing"; exit 1; }
 probe_check = $(call have,$(firstword $(filter-out ccache,$(CXX)))) $(call have,prove) $(call have,jq) $(call have,ffmpeg) $(call have,mandoc) $(call have,python3) $(call have,clang-format) $(call have,pgrep) \
 	pkg-config --exists cmocka || { echo "cmocka is missing"; exit 1; }
@@ -429,7 +427,7 @@ fuzz:
 	done
 fuzz-build: $(FUZZERS:%=$(B)/tests/fuzz/%)
 $(FUZZERS:%=$(B)/tests/fuzz/%): %: %.o $(LIB)
-	$(CC) -fopenmp -fsanitize=fuzzer,address,undefined -o $@ $^ $(LIBS)
+	$(CC) -fsanitize=fuzzer,address,undefined -o $@ $^ $(LIBS)
 
 # ---- demo, install -------------------------------------------------------------
 # make expands START before the first line runs: the demo prints the seconds since then.

@@ -13,14 +13,12 @@ deviceless="base io comm/launch spec media data ckpt curate encoder/exec"
 # Folders of kernels, which may have more than 45 sources or 9,000 lines.
 kernels="lib/device/cpu lib/device/cuda/kern"
 
-# Headers of libraries: a pattern of the header (awk, on the text between < and >), a pattern of the
-# files that may include it, and how many files at most (0: any number).
+# Headers of libraries: a pattern of the header (awk, on the text between < and >), and of the files that may include it.
 foreign() {
 	cat <<-'END'
-		^(cuda|cublas|cudnn|nccl|nvml|driver_types|curand|cufft)	^lib/device/cuda/|^lib/comm/device/comm_nccl\.c$	0
-		^(oneapi/)?dnnl	^lib/device/cpu/	1
-		^lib(av|sw)[a-z]+/	^lib/media/	0
-		^(utf8proc|gumbo)	^lib/encoder/text/	0
+		^(cuda|cublas|cudnn|nccl|nvml|driver_types|curand|cufft)	^lib/device/cuda/|^lib/comm/device/comm_nccl\.c$
+		^lib(av|sw)[a-z]+/	^lib/media/
+		^(utf8proc|gumbo)	^lib/encoder/text/
 	END
 }
 
@@ -103,7 +101,7 @@ cd "$tree" || exit 2
 		rules = split(foreign, line, "\n")
 		for (i = 1; i <= rules; i++) {
 			split(line[i], w, "\t")
-			head[i] = w[1]; where[i] = w[2]; most[i] = w[3]
+			head[i] = w[1]; where[i] = w[2]
 		}
 	}
 	FNR == 1 {
@@ -168,15 +166,8 @@ cd "$tree" || exit 2
 		sub(/^[^<]*</, "", inc)
 		sub(/>.*$/, "", inc)
 		for (i = 1; i <= rules; i++) {
-			if (inc !~ head[i])
-				continue
-			if (FILENAME !~ where[i])
+			if (inc ~ head[i] && FILENAME !~ where[i])
 				fault("<" inc "> may be included only where the path matches " where[i])
-			else if (most[i] > 0 && !((i, FILENAME) in seen) && ++users[i] > most[i])
-				fault("<" inc "> is already included by " first[i] "; it may be included by one file only")
-			if (!((i, FILENAME) in seen) && !(i in first))
-				first[i] = FILENAME
-			seen[i, FILENAME] = 1
 		}
 	}
 	END {

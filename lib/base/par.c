@@ -1,7 +1,6 @@
 #include "base/par.h"
 
 #include <linux/futex.h>
-#include <omp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -43,7 +42,6 @@ static int default_threads(void)
 static void set_locked(int n)
 {
 	__atomic_store_n(&n_compute, n, __ATOMIC_RELEASE);
-	omp_set_num_threads(n); /* for oneDNN, called from this thread */
 }
 
 int vfm_par_threads(void)
@@ -86,13 +84,6 @@ static struct {
 	_Atomic unsigned epoch; /* published loops; the workers' futex */
 	_Atomic int sleepers;
 } team = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static bool use_openmp;
-
-void vfm_par_use_openmp(bool on)
-{
-	use_openmp = on;
-}
 
 void vfm_par_serial(void)
 {
@@ -198,18 +189,12 @@ void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, vo
 
 	if (n <= 0)
 		return;
-	threads = in_worker || omp_in_parallel() ? 1 : vfm_par_threads();
+	threads = in_worker ? 1 : vfm_par_threads();
 	if (grain < 1)
 		grain = 1;
 	chunks = (n - 1) / grain + 1;
 	if (chunks < threads)
 		threads = (int)chunks;
-	if (threads > 1 && use_openmp) {
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-		for (int64_t c = 0; c < chunks; c++)
-			fn(c * grain, c == chunks - 1 ? n : (c + 1) * grain, ctx);
-		return;
-	}
 	/* If two threads start loops at once, one of them runs serially. */
 	if (threads > 1 && pthread_mutex_trylock(&team.lock) == 0) {
 		team_grow(threads - 1);

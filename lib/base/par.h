@@ -20,10 +20,6 @@
 int vfm_par_threads(void);
 void vfm_par_set_threads(int n); /* to be called before the first loop */
 
-/* Runs loops on OpenMP's team instead.  oneDNN computes on that team, and two teams would compete for the cores.  To be
- * called before the first loop. */
-void vfm_par_use_openmp(bool on);
-
 /* Calls fn(i0, i1, ctx) on disjoint ranges of at most `grain` indices that cover [0, n).  Nested calls run serially, as
  * do calls from the threads of a vfm_pool.  A process must fork before its first loop, since the team does not survive
  * a fork. */

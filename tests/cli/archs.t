@@ -72,7 +72,7 @@ for arch in $(mesh_models); do
 	ok "$arch: the loss falls" jq -ne --slurpfile a "$arch/metrics.jsonl" --slurpfile b "still-$arch/metrics.jsonl" '$a[-1].loss < $b[-1].loss'
 	"${train[@]}" --steps 4 -o "half-$arch" >log
 	"${train[@]}" --steps 8 -o "half-$arch" >log
-	is "$(undocumented "$arch")" "" "$arch: vfm-models(7) names every parameter"
+	empty "$arch: vfm-models(7) names every parameter" undocumented "$arch"
 	is "$(losses "half-$arch")" "$(losses "$arch")" "$arch: in two halves, the same losses to the last bit"
 	run "${train[@]}" -n 2 --set parallel.cp=2 --steps 8 -o "cp-$arch"
 	rc_is 0 "$arch on two ranks"
@@ -97,7 +97,7 @@ for n in 1 3; do
 	rc_is 0 "$n steps with a learning rate of 0"
 done
 is "$(vfm-ckpt hash -o json -p model init-1 | jq -r '.rows[0].hash')" "$(vfm-ckpt hash -o json -p model init-3 | jq -r '.rows[0].hash')" "leave the initial weights"
-is "$(undocumented init-1)" "" "dit with adaln_lora: vfm-models(7) names every parameter"
+empty "dit with adaln_lora: vfm-models(7) names every parameter" undocumented init-1
 
 run vfm-sample -q --ckpt moviegen --size 96x96 --frames 8 --steps 3 -p "too large" -o big.mp4
 rc_is 2 "more patches than learned positions"

@@ -24,7 +24,7 @@ dataset() {
 vfm-curate synth -q -n 12 -d syn | vfm-curate encode -q --text bytes:16 -d enc | records >enc.jsonl
 dataset bf16
 dataset f32
-is "$(jq -c 'select(.error)' bf16.jsonl)" "" "shard takes bfloat16"
+empty "shard takes bfloat16" jq -c 'select(.error)' <bf16.jsonl
 ok "and verify does" vfm-curate verify data-bf16
 id=$(head -1 bf16.jsonl | jq -r .id)
 is "$(tar -xOf data-bf16/000000.tar "$id.latent.npy" | sha256sum)" "$(sha256sum <"bf16/$id.latent.npy")" "the members are the files"

@@ -30,7 +30,7 @@ for bad in '{}' '{"Short":"a"}' '{"":"a"}' '{"a.b":"a"}' '{"a":1}' '7' '{"a/../b
 	run_stage vfm-curate encode -d hostile <<<"$(head -1 syn.jsonl | jq -c ".caption = $bad")"
 	is "$rc $(jq -r .error <<<"$out" | grep -c '^caption')" "1 1" "bad captions: $bad"
 done
-is "$(find hostile -name '*.text*')" "" "no file is written for them"
+empty "no file is written for them" find hostile -name '*.text*'
 run_stage vfm-curate encode -d hostile <<<"$(head -1 syn.jsonl | jq -c '.caption = ([range(17) | {("n\(.)"): "x"}] | add)')"
 is "$rc $(jq -r .error <<<"$out")" "1 caption: 17 captions, expected 1 to 16" "17 captions"
 

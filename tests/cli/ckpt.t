@@ -61,7 +61,7 @@ run vfm-ckpt reshard -n 1 place place
 rc_is 0 "reshard in place"
 is "$(vfm-ckpt info -o jsonl place | jq .files)" 3 "which leaves a file a part"
 ok "and sound" vfm-ckpt check place
-is "$(find place -name '*.tmp')" "" "and nothing else"
+empty "and nothing else" find place -name '*.tmp'
 run vfm-ckpt reshard -n 2 cut /proc/none
 rc_is 3 "reshard: no place to write"
 run vfm-ckpt reshard -n 2 m.safetensors x

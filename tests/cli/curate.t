@@ -42,7 +42,7 @@ cp "$SCRATCH/io/out" probe.jsonl
 is "$(count probe.jsonl)" 12 "probe: a record a file; hidden folders and other names are left out"
 like "$err" "1 files in folders" "probe: and it says so"
 like "$(last "$err")" 'vfm-curate probe: 12 in = 8 out \+ 0 dropped \+ 4 failed$' "probe: counts add up, on the last line"
-is "$(jq -c 'select(keys_unsorted[0] != "v")' probe.jsonl)" "" "probe: \"v\" stands first"
+empty "probe: \"v\" stands first" jq -c 'select(keys_unsorted[0] != "v")' <probe.jsonl
 is "$(field probe.jsonl ntsc.mp4 '[.kind,.codec,.width,.height,.fps,.frames,.rotation,.has_audio,.decode_errors]')" \
 	'["video","h264",160,120,"30000/1001",60,0,false,0]' "probe: facts of a plain file"
 is "$(field probe.jsonl ntsc.mp4 .id)" "\"$(sha256sum raw/ntsc.mp4 | head -c 16)\"" "probe: id from the content"
@@ -146,12 +146,12 @@ ffmpeg -nostdin -v error -y -i raw/shots.mp4 -vf "select='between(n,50,99)',setp
 ffmpeg -nostdin -v error -y -i "$middle" -c:v rawvideo -pix_fmt gray got.nut
 psnr=$(ffmpeg -nostdin -i want.nut -i got.nut -lavfi psnr -f null - 2>&1 | sed -n 's/.*PSNR.* min:\([0-9.]*\|inf\).*/\1/p')
 ok "clip: the very frames, by their least PSNR ($psnr)" awk -v p="$psnr" 'BEGIN { exit !(p == "inf" || p > 35) }'
-is "$(jq -c 'select(.origin) | select(.start_frame != null or .src == .origin.src)' clip.jsonl)" "" "clip: records speak of the new file"
+empty "clip: records speak of the new file" jq -c 'select(.origin) | select(.start_frame != null or .src == .origin.src)' <clip.jsonl
 run_stage vfm-curate clip -d small --size 64x48 --fps 5 --frames 6 split.jsonl
 is "$(jq -c 'select(.kind == "video" and .origin) | [.width,.height,.fps,.frames]' "$SCRATCH/io/out" | sort | uniq -c | sort -rn | head -1 | sed 's/^ *[0-9]* //')" \
 	'[64,48,"5/1",6]' "clip: size, rate and number of frames"
 is "$(field "$SCRATCH/io/out" small/ 'select(.kind == "image") | [.width,.height,.codec]' | head -1)" '[64,48,"png"]' "clip: images are scaled"
-is "$(find small -name '*.tmp*')" "" "clip: no temporary files stay"
+empty "clip: no temporary files stay" find small -name '*.tmp*'
 run_stage vfm-curate clip split.jsonl
 rc_is 2 "clip: without a folder is bad usage"
 run_stage vfm-curate clip -d small <<<'{"v":1,"id":"../evil","kind":"video","src":"raw/ntsc.mp4"}'
@@ -261,5 +261,5 @@ rc_is 2 "a missing list of records is bad usage"
 for i in $(seq 1 20000); do echo "{\"v\":1,\"id\":\"x$i\",\"n\":$i}"; done >many.jsonl
 run_stage vfm-curate filter --max n=10000 -j 4 many.jsonl
 like "$(last "$err")" '20000 in = 10000 out \+ 10000 dropped \+ 0 failed' "many records, many threads"
-is "$(jq -r .n "$SCRATCH/io/out" | sort -nc 2>&1)" "" "in their order"
+empty "in their order" sort -nc < <(jq -r '.n // empty' "$SCRATCH/io/out")
 done_testing

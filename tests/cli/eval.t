@@ -218,7 +218,7 @@ like "$rc $err" "^2 .*/videos' holds 'a.* already" "a folder that is not empty"
 echo '[{"prompt_en":"a cat","dimension":["color"],"auxiliary_info":{"color":{"color":"red"}}},{"prompt_en":"a dog","dimension":["scene"]}]' >suite.json
 run vfm-bench eval -q --vbench vs --suite suite.json samples.jsonl
 is "$rc $err" "2 vfm-bench eval: samples.jsonl:2: caption: 'and/or' is no prompt of 'suite.json'" "a prompt that the suite lacks"
-is "$(ls vs/videos)" "" "leaves no videos"
+empty "leaves no videos" ls vs/videos
 grep -v and/or samples.jsonl >cats.jsonl
 eval_json --vbench vs --copy --suite suite.json cats.jsonl
 is "$rc $out" '0 {"v":1,"prompts":1,"videos":3,"fewest":3,"most":3,"suite":2,"incomplete":2}' "--suite"

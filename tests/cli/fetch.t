@@ -31,7 +31,7 @@ fails() { # DESC REGEX ARG ... URL
 	rm -rf got
 	fetch "${@:3}"
 	like "$rc $(error)" "^1 $want" "$desc"
-	is "$(find got -type f)" "" "$desc: no file is left"
+	empty "$desc: no file is left" find got -type f
 }
 # Whether the process whose number is in a file runs; a zombie does not.
 alive() {
@@ -50,7 +50,7 @@ is "$(jq -r '.sha256, .bytes' <<<"$out" | paste -sd ' ')" \
 	"$(for f in a.mp4 b.mkv c.jpg; do sum web/$f; stat -c %s web/$f; done | paste -sd ' ')" "their hashes and lengths"
 is "$(jq -r .src <<<"$out" | xargs sha256sum | cut -c 1-64)" "$(jq -r .sha256 <<<"$out")" "the files"
 is "$(jq -r '.src | sub("got/[0-9a-f]{32}"; "")' <<<"$out" | paste -sd ' ')" ".mp4 .mkv .jpg" "names end like the URL"
-is "$(grep -v ' -$' web.log)" "" "no request is for a range"
+empty "no request is for a range" awk '!/ -$/' <web.log
 cp "$SCRATCH/io/out" three.jsonl
 fetch "HTTP${u#http}/ok/a.mp4"
 is "$rc $(jq -r .sha256 <<<"$out")" "0 $(sum web/a.mp4)" "a scheme in capitals"
@@ -159,7 +159,7 @@ temporary() { [ -n "$(find got -name '*.vfm-tmp')" ]; }
 wait_for 30 temporary
 kill -9 $! && wait $! 2>/dev/null
 ok "kill -9: it has begun" temporary
-is "$(find got -type f ! -name '*.vfm-tmp')" "" "kill -9: no partial file"
+empty "kill -9: no partial file" find got -type f ! -name '*.vfm-tmp'
 fetch "$u/ok/a.mp4"
 is "$(find got -type f | wc -l)" 1 "kill -9: its temporary file is removed"
 
@@ -216,7 +216,7 @@ is "$rc" 0 "--fetch: a command that leaves a process"
 not_ok "--fetch: it is killed" alive leaves.pid
 fetch --fetch "$G" s3://b/flaky
 is "$rc" 0 "--fetch: the second attempt"
-is "$(find got -name '.fetch-*')" "" "--fetch: its folder is removed"
+empty "--fetch: its folder is removed" find got -name '.fetch-*'
 run vfm-curate fetch --urls -d got --fetch /no/such/program - <<<"s3://b/ok"
 rc_is 2 "--fetch: no such program"
 rm hang.pid
@@ -227,7 +227,7 @@ kill -9 $pid && wait $pid 2>/dev/null
 no_folder() { [ -z "$(find got -name '.fetch-*')" ]; }
 wait_for 30 no_folder
 not_ok "--fetch: kill -9 ends the command, too" alive hang.pid
-is "$(find got -name '.fetch-*')" "" "--fetch: and removes its folder"
+empty "--fetch: and removes its folder" find got -name '.fetch-*'
 
 # ---- as a stage of a run
 printf '%s\n' "$u/ok/a.mp4" "$u/ok/b.mkv" "$u/status/404" >urls.txt

@@ -89,8 +89,8 @@ like "$out" "call 1 +tests/gpu/run check .* ends 3:[0-5][0-9] after a bare machi
 is "$(sed -n 's/^ *[0-9]* s  \([a-z-]*\) .*/\1/p' <<<"$out" | awk '!n[$0]++' | head -7 | paste -sd' ')" \
 	"start device attention ceilings step torch profile" "what matters most comes first"
 like "$out" "call 2 .* s, at most 500;.*330 s  step        Do the goal rows reach .*dit-7b-8k, dit-7b-64k, dit-xl-images" "with questions, pieces and seconds"
-is "$(sed -n 's/^call.* \([0-9]*\) s, at most \([0-9]*\).*/\1 \2/p' <<<"$out" | awk '$1 > $2')" "" "no call is planned beyond its limit"
-is "$(awk 'length > 100' <<<"$out")" "" "in 100 columns"
+empty "no call is planned beyond its limit" awk '$1 > $2' < <(sed -n 's/^call.* \([0-9]*\) s, at most \([0-9]*\).*/\1 \2/p' <<<"$out")
+empty "in 100 columns" awk 'length > 100' <<<"$out"
 ok "the goal rows, PyTorch's, the profile, four models, ops, ranks and kernels fit a half hour" \
 	awk '/after a bare machine, too late/ { late = 1 } late && /s  (step|torch|profile|train|ops|nccl|kernels) / { bad = 1 } END { exit bad }' <<<"$out"
 

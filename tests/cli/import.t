@@ -173,7 +173,7 @@ not_ok "nothing of all this is left" ls -d no no.tmp
 for dst in full full.safetensors; do
 	run bash -c "trap '' XFSZ; ulimit -f 40; vfm-ckpt export -l diffusers --shard 60000 ckpt $dst"
 	rc_is 3 "$dst: no space"
-	is "$(find . -name 'full*')" "" "$dst: nothing is left"
+	empty "$dst: nothing is left" find . -name 'full*'
 done
 
 # ---- LTX-Video

@@ -35,6 +35,6 @@ for m in "$TOP"/share/exec/*.*; do
 done
 run env -u VFM_MACHINE_DIR root/usr/bin/vfm-bench launches -q --model dit-s --layers 1 --grid 1,4,4
 rc_is 0 "an installed command finds its machines"
-is "$(find root -type f ! -path 'root/usr/*')" "" "nothing outside of PREFIX"
-is "$(find root -type f -path '*/bin/*' ! -perm -111)" "" "commands may be run by all"
+empty "nothing outside of PREFIX" find root -type f ! -path 'root/usr/*'
+empty "commands may be run by all" find root -type f -path '*/bin/*' ! -perm -111
 done_testing

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The checks of layers and of names must find faults: this test gives them bad trees.
 . "${0%/*}/lib.sh"
-plan 41
+plan 40
 
 layers=$TOP/tests/layers.sh
 
@@ -66,7 +66,7 @@ is "$out" "" "a good tree passes"
 rc_is 0 "and its status is 0"
 tree cmd/vfm-x/main.c '#include "train/run/self.h"' spec/x.c '#include <math.h>' \
 	cmd/vfm-x/main.c '#include "local.h"' lib/media/av/a.c '#include <libavutil/frame.h>' lib/device/cuda/kern/a.cu '#include "device/cuda/self.h"' \
-	lib/device/cpu/gemm.c '#include <dnnl.h>' lib/device/cuda/a.cu '#include <cuda_runtime.h>' lib/comm/device/comm_nccl.c '#include <nccl.h>'
+	lib/device/cuda/a.cu '#include <cuda_runtime.h>' lib/comm/device/comm_nccl.c '#include <nccl.h>'
 is "$out" "" "what is allowed passes"
 
 tree lib/spec/model/x.c '#include "device/dev/self.h"'
@@ -105,8 +105,6 @@ tree lib/train/run/x.c '#include <cuda_runtime_api.h>'
 like "$out" '<cuda_runtime_api.h> may be included only' "CUDA outside its folders"
 tree cmd/vfm-x/main.c '#include <libavformat/avformat.h>'
 like "$out" '<libavformat/avformat.h> may be included only' "FFmpeg in a command"
-tree lib/device/cpu/a.c '#include <dnnl.h>' lib/device/cpu/b.c '#include <oneapi/dnnl/dnnl.h>'
-like "$out" 'lib/device/cpu/b.c.*already included by lib/device/cpu/a.c' "oneDNN in a second file"
 tree lib/ckpt/x.c '#include "cmd/self.h"'
 like "$out" 'no such room' "the library does not include commands"
 tree

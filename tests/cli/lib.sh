@@ -9,10 +9,12 @@
 #   ok DESC CMD ARG ...       CMD succeeds
 #   not_ok DESC CMD ARG ...   CMD fails
 #   is GOT WANT DESC          equal text
+#   empty DESC CMD ARG ...    CMD succeeds and prints nothing; a filter (<FILE, <<<TEXT) also has input
 #   like GOT REGEX DESC       matches an extended regular expression (bash's =~); unlike: does not
 #   rc_is WANT DESC           the status of the last `run`; shows its stderr if it differs
 #   run_stage CMD ARG ...     the same for a stage of vfm-curate: $out has its records, without headers (which the file out has)
 #   records [FILE ...]        the records of FILEs or stdin, without headers; count: their number
+#   digests_match KEYS        the records of stdin: the files of KEYS ('.latent, .text') have the sha256 that they say
 #   wait_for S CMD ARG ...    repeats it until it succeeds; fails after S seconds
 #   written FILE PID          FILE has text, or the background job PID has ended: for wait_for
 #   kill_at_end PID           a process that is killed when the test ends
@@ -31,6 +33,7 @@ MEDIA=${VFM_MEDIA:-$TOP/../shared/media}
 SCRATCH=$(mktemp -d "${TMPDIR:-/tmp}/vfm-test.XXXXXX") || exit 1
 mkdir "$SCRATCH/work" "$SCRATCH/io"
 cd "$SCRATCH/work" || exit 1
+exec </dev/null
 
 n_tests=0 n_failed=0 planned='' rc=0 out='' err='' helpers=()
 
@@ -123,6 +126,23 @@ is() {
 	report "$status" "$3" "got:  ${1:0:2000}" "want: ${2:0:2000}"
 }
 
+empty() {
+	local desc=$1 status io=$SCRATCH/io
+	shift
+	if [ /dev/stdin -ef /dev/null ]; then
+		echo none
+	else
+		cat
+	fi >"$io/input"
+	(
+		set -o pipefail
+		"$@"
+	) <"$io/input" >"$io/prints" 2>&1
+	status=$?
+	[ ! -s "$io/prints" ] && grep -q '[^[:space:]]' "$io/input" || status=1
+	report "$status" "$desc" "input: $(wc -c <"$io/input") bytes: $*" "prints: $(head -c 2000 "$io/prints" | tr -d '\0')"
+}
+
 like() {
 	local status=0
 	[[ $1 =~ $2 ]] || status=1
@@ -159,6 +179,10 @@ records() {
 }
 count() {
 	records "$@" | wc -l
+}
+
+digests_match() {
+	records | jq -r "$1"' | "\(.sha256)  \(.path)"' | sha256sum --quiet -c
 }
 
 skip() {

@@ -179,6 +179,6 @@ for n in 1 2; do
 	is "$(jq -c '[.id, (.error | test("values of the latent are NaN or infinite")), .latent]' <<<"$out")" \
 		'["sample-000000",true,null]'$'\n''["sample-000001",true,null]' "their records say so, -n $n"
 	like "$err" "2 of 2 videos failed and have no file; their records say why$" "and the last line, -n $n"
-	is "$(ls big-out)" "" "no file is written, -n $n"
+	empty "no file is written, -n $n" ls big-out
 done
 done_testing

@@ -59,7 +59,7 @@ run_stage vfm-curate shard -d twice.data <<<"$(head -1 enc.jsonl; head -2 enc.js
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out" | cut -c-32)" "1 input record 1 has the id '$(cut -c-5 <<<"$id")" "shard: likewise"
 run_stage vfm-curate encode -d list <<<"$(head -1 syn.jsonl | jq -c '.caption = ["a", "b"]')"
 is "$rc $(jq -r .error <<<"$out")" "1 caption: expected a string, or an object of named strings" "a list of captions is not an empty caption"
-is "$(jq -r 'select(.caption | type != "string") | .id' enc.jsonl)" "" "and all others are strings"
+empty "and all others are strings" jq -r 'select(.caption | type != "string") | .id' <enc.jsonl
 
 # Two shares do not see each other's records; the digest tells that a file was overwritten.
 mkdir parts
@@ -155,7 +155,7 @@ for bad in '../x' 'a/b' 'a\nb' '' '.hidden' '__x' 'a.b' 'a\u007fb'; do
 	run_stage vfm-curate encode -d hostile <<<"$(head -1 syn.jsonl | jq -c ".id = \"$bad\"")"
 	is "$rc $(jq -r .error <<<"$out" | grep -c "cannot be a sample's key\|has no id")" "1 1" "the id '$bad'"
 done
-is "$(find . -name 'x.*' -o -path './hostile/*')" "" "no file is written for them"
+empty "no file is written for them" find . -name 'x.*' -o -path './hostile/*'
 
 # ---- duplicates in a dataset
 rm -rf dup && mkdir dup && cp data/000000.tar dup && cp data/000000.tar dup/000001.tar

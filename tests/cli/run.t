@@ -110,7 +110,8 @@ err=$(cat term/err)
 rc_is 75 "SIGTERM stops with status 75"
 like "$err" "stopped by SIGTERM; what is done is saved in 'run', and the same command continues" "and says how to continue"
 like "$(cat term/page.html)" 'class="state stopped">stopped</span>' "the page says so, too"
-is "$(pgrep -P "$pid")" "" "no stage is left"
+run pgrep -P "$pid"
+rc_is 1 "no stage is left"
 ok "what is written are whole lines" jq -e . term/run/02-clip.jsonl
 run env -C term vfm-curate run -q -c ../p.json -d run
 same term "after SIGTERM"

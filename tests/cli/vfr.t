@@ -41,8 +41,8 @@ ok "pulldown: the duration" jq -en --argjson d "$(fact telecine.mp4 .duration_s)
 
 # ---- split
 jq -c . probe.jsonl | vfm-curate split -q --max-s 3 --min-s 0.5 | records >split.jsonl || exit 1
-is "$(jq -rc 'select(.duration_s > 3.000001 and .frames > 1) | [.src,.start_frame,.duration_s]' split.jsonl)" "" "split: no clip of several frames is longer than --max-s"
-is "$(jq -rc 'select((.end_s - .start_s - .duration_s | fabs) > 0.000002) | .id' split.jsonl)" "" "split: the duration is end minus start"
+empty "split: no clip of several frames is longer than --max-s" jq -rc 'select(.duration_s > 3.000001 and .frames > 1) | [.src,.start_frame,.duration_s]' <split.jsonl
+empty "split: the duration is end minus start" jq -rc 'select((.end_s - .start_s - .duration_s | fabs) > 0.000002) | .id' <split.jsonl
 for f in alternating.mp4 freeze.mp4 screen.mp4 mostly.mp4; do
 	is "$(jq -sc --arg n $f 'map(select(.src == $n)) | sort_by(.start_frame) | [.[0].start_frame, ([range(1; length) as $i | .[$i].start_frame == .[$i - 1].end_frame] | all), .[-1].end_frame]' split.jsonl)" \
 		"[0,true,$(fact $f .frames)]" "split: $f: the clips hold all frames"
@@ -53,10 +53,9 @@ is "$(jq -c 'select(.start_s < 1.4) | .duration_s' <<<"$out" | sort -u | tr '\n'
 
 # ---- clip
 vfm-curate clip -q -j 2 -d clips split.jsonl | records >clip.jsonl
-is "$(jq -r '.error // empty' clip.jsonl)" "" "clip"
-is "$(jq -c 'select(.drop == null and .origin.src != "telecine.mp4") | select((.duration_s - (.origin.end_s - .origin.start_s) | fabs) > 0.041) | [.origin,.duration_s]' clip.jsonl)" "" \
-	"clip: a clip lasts as long as its shot"
-is "$(jq -c 'select(.drop == null) | select(.frames != (.src | length) and .frames < 1)' clip.jsonl)" "" "clip: there are frames"
+empty "clip" jq -r '.error // empty' <clip.jsonl
+empty "clip: a clip lasts as long as its shot" jq -c 'select(.drop == null and .origin.src != "telecine.mp4") | select((.duration_s - (.origin.end_s - .origin.start_s) | fabs) > 0.041) | [.origin,.duration_s]' <clip.jsonl
+empty "clip: there are frames" jq -c 'select(.drop == null) | select(.frames != (.src | length) and .frames < 1)' <clip.jsonl
 make_times end.mp4 20 'N/50+gte(N,10)*0.7' -bf 0 -bsf:v "setts=duration=if(eq(N\,19)\,300000\,DURATION)"
 vfm-curate probe -q end.mp4 screen.mp4 alternating.mp4 | records >whole.jsonl
 ok "probe: the last frame lasts long" jq -es '.[0].vfr and .[0].duration_s > 6' whole.jsonl

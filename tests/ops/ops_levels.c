@@ -18,7 +18,7 @@
 #include "ops_test.h"
 #include "device/open/open.h"
 
-struct op_level levels[VFM_ISA_N + 5];
+struct op_level levels[VFM_ISA_N + 4];
 int n_levels, n_isa, n_full;
 const char *device, *case_words;
 struct vfm_cases cases;
@@ -27,8 +27,7 @@ int n_bad;
 bool has_op(int level, enum vfm_op_id op)
 {
 	if (level >= n_full)
-		return op == VFM_OP_gemm || (op == VFM_OP_grouped_gemm && (level == n_full || levels[level].rounds)) ||
-			(op == VFM_OP_conv3d && (level == n_full || levels[level].rounds));
+		return op == VFM_OP_gemm || op == VFM_OP_grouped_gemm || op == VFM_OP_conv3d;
 	return level != n_isa || vfm_emu_has(op);
 }
 
@@ -112,7 +111,6 @@ int open_levels(void **state)
 		TRY(make_cases());
 		return open_level(device, open_mirror);
 	}
-	setenv("VFM_CPU_GEMM", "", 1);
 	for (n_isa = 0; n_isa <= (int)vfm_isa_best(); n_isa++) {
 		setenv("VFM_CPU_ISA", vfm_isa_name((enum vfm_isa)n_isa), 1);
 		TRY(open_level(vfm_isa_name((enum vfm_isa)n_isa), vfm_cpu_open));
@@ -120,11 +118,6 @@ int open_levels(void **state)
 	TRY(open_level("CUDA, emulated", vfm_emu_open));
 	n_full = n_levels;
 	TRY(open_level("AMX, emulated", open_amx_model));
-	setenv("VFM_CPU_GEMM", "dnnl", 1);
-	if (VFM_HAVE_DNNL && vfm_isa_best() < VFM_ISA_AVX512) /* its bf16 needs AVX-512 */
-		fprintf(stderr, "skip: oneDNN: this CPU has no AVX-512\n");
-	else if (VFM_HAVE_DNNL)
-		TRY(open_level("oneDNN", vfm_cpu_open));
 	TRY(open_level("CUDA, emulated, epilogues of the library", vfm_emu_open_epilogues));
 	TRY(open_level("CUDA, emulated, plain products of the library", vfm_emu_open_plain));
 	levels[n_levels - 1].rounds = levels[n_levels - 2].rounds = true;

@@ -12,8 +12,8 @@ struct op_level {
 	bool rounds; /* biases and products to the dtype of the result; it has only gemm and grouped_gemm */
 };
 
-/* Instruction sets of this CPU, the CUDA kernels (emulated), GEMM with AMX tiles (emulated), oneDNN, the CUDA kernels
- * with products of a library; with VFM_TEST_DEVICE=NAME only that device. */
+/* Instruction sets of this CPU, the CUDA kernels (emulated), GEMM with AMX tiles (emulated), the CUDA kernels with
+ * products of a library; with VFM_TEST_DEVICE=NAME only that device. */
 extern struct op_level levels[];
 extern int n_levels, n_isa, n_full; /* n_full: those with all ops */
 extern const char *device;          /* VFM_TEST_DEVICE; NULL: none */
@@ -25,7 +25,7 @@ extern int n_bad;              /* calls of case_bad */
 int open_levels(void **state);
 struct vfm_dev *open_amx_model(struct vfm_err *err);
 int close_levels(void **state);
-/* Whether a level implements an op: oneDNN has only gemm, the emulation of AMX and a library also grouped_gemm, that of
+/* Whether a level implements an op: the emulations of AMX and of a library have only products, that of
  * CUDA no op of NVIDIA's libraries. */
 bool has_op(int level, enum vfm_op_id op);
 bool case_wanted(const struct vfm_case *c);

@@ -20,7 +20,7 @@ while read -r desc sets <&3; do
 	i=$((i + 1))
 	run timeout 60 "${step[@]}" "${train[@]}" "${args[@]}" -o "m$i"
 	rc_is 0 "$desc"
-	is "$(grep -v '^srun: ' <<<"$err")" "" "$desc: quiet"
+	unlike $'\n'"$err" $'\n([^s]|s[^r])' "$desc: quiet"
 	is "$(wc -l <<<"$out")" 20 "$desc: rank 0 alone reports"
 	close "m$i/metrics.jsonl" one/metrics.jsonl 20 "$desc: the losses of one process"
 	ok "$desc: the checkpoint is whole" vfm-ckpt check "m$i"
@@ -97,7 +97,7 @@ start() {
 	step_id=$(squeue -h -s -n "$dir" -o %i)
 }
 alive() { # a process that is not reaped yet does not count
-	ps -C vfm-train -o stat=,pid=,args= | grep -v '^Z'
+	ps -e -o stat=,comm=,pid=,args= | awk '$1 !~ /^Z/ && $2 == "vfm-train"'
 }
 ended() { # DIR: waits for it; $status, $took
 	local t0=$SECONDS
@@ -123,7 +123,7 @@ ok "a killed rank: soon ($took s)" test $took -le 8
 like "$err" "^vfm-train: rank [0-7]: rank 4 [^"$'\n'"]*n3[^"$'\n'"]*$" "a killed rank: named, once"
 like "$(cat killed/failure.txt)" "^job [0-9.]+, rank [0-7] \(n[1-4]\): rank 4 " "a killed rank: failure.txt"
 ok "a killed rank: the flight recorders" ls killed/flight-*.jsonl
-is "$(alive)" "" "a killed rank: no process is left"
+empty "a killed rank: no process is left" alive
 
 export VFM_COMM_TIMEOUT_S=3
 run timeout 60 srun -N2 -n2 --mpi=pmi2 bash -c '[ $SLURM_PROCID = 0 ] || exit 0; exec "$@"' x "${train[@]}" -o nowhere
@@ -137,7 +137,7 @@ ended stopped
 ok "a stopped rank: the step fails (status $status)" test $status -ge 3
 ok "a stopped rank: within the time-out ($took s)" test $took -le 12
 like "$err" "^vfm-train: rank [0-7]: rank 3 [^"$'\n'"]*n2[^"$'\n'"]*$" "a stopped rank: named, once"
-is "$(alive)" "" "a stopped rank: no process is left"
+empty "a stopped rank: no process is left" alive
 
 start cut --set parallel.cp=8
 node_cut 4

@@ -5,10 +5,9 @@
  * bf16, whose error is at most that of f32 FMAs except for values near 2^-126 (cpu_bf16x3.h).  VFM_CPU_ISA=avx512_bf16
  * selects FMAs.  bf16 is fast with avx512_bf16 or AMX; other CPUs convert it to f32.
  *
- * Environment: VFM_CPU_ISA=base|avx2|avx512|avx512_bf16|amx lowers the selection, for tests; VFM_CPU_GEMM=own|dnnl
- * selects the implementation of GEMM (default own), for comparisons.
+ * Environment: VFM_CPU_ISA=base|avx2|avx512|avx512_bf16|amx lowers the selection, for tests.
  *
- * Results are bitwise reproducible, and do not depend on the number of threads except in oneDNN.
+ * Results are bitwise reproducible, and do not depend on the number of threads.
  */
 #ifndef VFM_DEVICE_CPU_CPU_H
 #define VFM_DEVICE_CPU_CPU_H

@@ -190,8 +190,6 @@ static void cpu_dev_free(struct vfm_dev *d)
 	vfm_cpu_drop_held(c);
 	for (int i = 0; i < VFM_WS_N; i++)
 		vfm_big_free(c->ws[i].p, c->ws[i].size);
-	if (VFM_HAVE_DNNL)
-		vfm_dnnl_free(c->dnnl);
 	free(c);
 }
 
@@ -243,21 +241,10 @@ void vfm_cpu_set_gemm(struct vfm_cpu *c, const struct vfm_gemm_kern *f32, const 
 
 struct vfm_dev *vfm_cpu_open(struct vfm_err *err)
 {
-	const char *gemm = getenv("VFM_CPU_GEMM");
 	enum vfm_isa isa;
 	struct vfm_cpu *c;
 
 	if (vfm_isa_choose(&isa, err) < 0)
-		return NULL;
-	if (gemm && *gemm && strcmp(gemm, "own") != 0 && strcmp(gemm, "dnnl") != 0) {
-		vfm_fail(err, VFM_EUSAGE, "VFM_CPU_GEMM: expected own or dnnl, got '%s'", gemm);
-		return NULL;
-	}
-	if (!VFM_HAVE_DNNL && gemm && !strcmp(gemm, "dnnl")) {
-		vfm_fail(err, VFM_EUSAGE, "VFM_CPU_GEMM: this build has no oneDNN");
-		return NULL;
-	}
-	if (VFM_HAVE_DNNL && gemm && !strcmp(gemm, "dnnl") && vfm_dnnl_open(err) < 0)
 		return NULL;
 	c = vfm_calloc(1, sizeof(*c));
 	c->dev.t = &cpu_table;
@@ -270,11 +257,7 @@ struct vfm_dev *vfm_cpu_open(struct vfm_err *err)
 	if (isa == VFM_ISA_AMX)
 		vfm_cpu_set_gemm(c, &vfm_gemm_amx_f32, &vfm_gemm_amx);
 #endif
-	c->use_dnnl = gemm && strcmp(gemm, "dnnl") == 0;
-	vfm_par_use_openmp(c->use_dnnl);
 	snprintf(c->dev.name, sizeof(c->dev.name), "cpu");
-	snprintf(c->dev.descr, sizeof(c->dev.descr), "%d threads, %s%s%s", vfm_par_threads(), vfm_isa_name(isa),
-		VFM_HAVE_DNNL && c->use_dnnl ? ", GEMM of oneDNN " : "",
-		VFM_HAVE_DNNL && c->use_dnnl ? vfm_dnnl_version() : "");
+	snprintf(c->dev.descr, sizeof(c->dev.descr), "%d threads, %s", vfm_par_threads(), vfm_isa_name(isa));
 	return &c->dev;
 }

@@ -48,7 +48,6 @@ struct gemm {
 	int64_t b_groups; /* groups of panels that are packed together */
 	float *sums;      /* NULL or [2][m in whole panels]: row sums of A of this slice, and of a chunk */
 	float *total;     /* [m][n] sums of the slices before, where C cannot hold them */
-	int64_t m0;       /* row of C of row 0 of total (oneDNN) */
 	int64_t mb, nb;   /* blocks of C */
 	int64_t m_panels, n_panels;
 	bool in_c;     /* whole tiles are summed in C */
@@ -455,7 +454,7 @@ struct vfm_cpu_copies vfm_cpu_copies_of(const struct vfm_dev *d, enum vfm_dtype 
 	const struct vfm_cpu *c = (const struct vfm_cpu *)d;
 	const struct vfm_gemm_kern *k;
 
-	if (strcmp(d->t->name, "cpu") != 0 || (VFM_HAVE_DNNL && c->use_dnnl))
+	if (strcmp(d->t->name, "cpu") != 0)
 		return (struct vfm_cpu_copies){.columns = 1, .depth = 1};
 	k = dtype == VFM_BF16 ? &c->gemm_bf16 : &c->gemm_f32;
 	return (struct vfm_cpu_copies){.few = k->ku == 1 ? FEW_ROWS : 0,
@@ -537,23 +536,6 @@ static void empty_sums(int64_t i0, int64_t i1, void *ctx)
 			g->kern->epilogue(&g->epi, tile, i, j, cpu_min(mr, g->m - i), cpu_min(nr, g->n - j));
 }
 
-/* ---- through oneDNN ------------------------------------------------------------------- */
-
-static void epi_pass(int64_t i0, int64_t i1, void *ctx)
-{
-	const struct gemm *g = ctx;
-	int64_t nr = g->kern->nr;
-	float tile[TILE_MAX];
-
-	for (int64_t i = i0; i < i1; i++)
-		for (int64_t j = 0; j < g->n; j += nr) {
-			int64_t n = cpu_min(nr, g->n - j);
-
-			memcpy(tile, g->total + i * g->n + j, (size_t)n * sizeof(float));
-			g->kern->epilogue(&g->epi, tile, g->m0 + i, j, 1, n);
-		}
-}
-
 static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
@@ -571,7 +553,7 @@ static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
 		}
 }
 
-/* Computes the row sums of A, which oneDNN does not provide. */
+/* Adds the row sums of A, which remain if C has no columns. */
 static int add_rowsums(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
 {
 	int64_t panels = cpu_ceil_div(g->m, g->kern->mr);
@@ -587,40 +569,6 @@ static int add_rowsums(struct vfm_stream *s, struct gemm *g, const struct vfm_ge
 	for (int64_t i = 0; i < g->m; i++)
 		rowsum[i] += g->sums[i];
 	return 0;
-}
-
-/* Multiplies with oneDNN.  Epilogues that its post-ops lack are a pass of ours over an f32 result, a few rows at a
- * time, so that it is read from the cache. */
-static int dnnl_with_epilogue(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
-{
-	enum { ROWS = 1024 };
-
-	g->total = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(cpu_min(ROWS, g->m) * g->n) * sizeof(float), err);
-	if (!g->total)
-		return VFM_EENV;
-	for (g->m0 = 0; g->m0 < g->m; g->m0 += ROWS) {
-		int64_t rows = cpu_min(ROWS, g->m - g->m0);
-		struct vfm_tensor part = a->a, out = vfm_t2(g->total, VFM_F32, rows, g->n);
-
-		part.shape[a->trans_a ? 1 : 0] = rows;
-		part.data = (char *)part.data +
-			(size_t)(g->m0 * (a->trans_a ? 1 : part.stride[0])) * vfm_dtype_size(part.dtype);
-		TRY(vfm_dnnl_matmul(s, &part, a->trans_a, &a->b, a->trans_b, &out, NULL, false, err));
-		vfm_par_for(rows, 16, epi_pass, g);
-	}
-	return 0;
-}
-
-static int through_dnnl(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
-{
-	/* it does not convert f32 to bf16 */
-	bool direct = !a->act && !a->dact && (!g->epi.c_bf || g->a.bf);
-
-	if (direct)
-		TRY(vfm_dnnl_matmul(s, &a->a, a->trans_a, &a->b, a->trans_b, &a->c, &a->bias, a->accumulate, err));
-	else
-		TRY(dnnl_with_epilogue(s, g, a, err));
-	return add_rowsums(s, g, a, err);
 }
 
 /* The kernels add biases in f32. */
@@ -677,8 +625,6 @@ static int multiply(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_e
 			vfm_par_for(cpu_ceil_div(g.m, g.kern->mr), 1, empty_sums, &g);
 		return 0;
 	}
-	if (VFM_HAVE_DNNL && c->use_dnnl)
-		return through_dnnl(s, &g, a, err);
 	choose_chunk(&g);
 	if (suits_few_rows(&g, a))
 		return run_few_rows(s, &g, err);

@@ -11,7 +11,6 @@
 enum vfm_ws { VFM_WS_PACK, VFM_WS_TEMP, VFM_WS_PART, VFM_WS_CHUNKS, VFM_WS_ATTN, VFM_WS_FP8, VFM_WS_BIAS, VFM_WS_N };
 
 struct vfm_cpu_pool;
-struct vfm_dnnl;     /* cpu_gemm_dnnl.c */
 struct vfm_cpu_held; /* cpu_held.c */
 
 struct vfm_cpu {
@@ -20,9 +19,7 @@ struct vfm_cpu {
 	const struct vfm_cpu_kern *kern;
 	struct vfm_cpu_pool *pool;
 	struct vfm_gemm_kern gemm_f32, gemm_bf16; /* those of kern, or with AMX tiles */
-	struct vfm_dnnl *dnnl;                    /* NULL until the first use */
 	struct vfm_cpu_held *held;                /* NULL: no copies */
-	bool use_dnnl;                            /* VFM_CPU_GEMM=dnnl: for every GEMM */
 	struct {
 		void *p;
 		size_t size;
@@ -120,17 +117,5 @@ int vfm_cpu_conv3d_pack(struct vfm_stream *s, const struct vfm_conv3d *a, void *
 
 /* cpu_fp8.c: vfm_cpu_gemm calls it for fp8 */
 int vfm_cpu_gemm8(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err);
-
-/* make WITHOUT=dnnl builds without oneDNN; our own kernels then compute all GEMMs. */
-#ifndef VFM_HAVE_DNNL
-#define VFM_HAVE_DNNL 1
-#endif
-/* Loads oneDNN; to be called before any other of these.  VFM_EENV: it is not installed. */
-int vfm_dnnl_open(struct vfm_err *err);
-/* oneDNN: C = op(A) op(B) [+ bias] [+ C], no activation. */
-int vfm_dnnl_matmul(struct vfm_stream *s, const struct vfm_tensor *a, bool trans_a, const struct vfm_tensor *b,
-	bool trans_b, const struct vfm_tensor *c, const struct vfm_tensor *bias, bool accumulate, struct vfm_err *err);
-void vfm_dnnl_free(struct vfm_dnnl *d);
-const char *vfm_dnnl_version(void); /* "2.6.3" */
 
 #endif

@@ -1,6 +1,6 @@
 /* device/cpu - the CPU device.
  *
- * Our own kernels, selected at run time by instruction set; oneDNN's products on request.
+ * Kernels, selected at run time by instruction set.
  *
  * Used by: device/open, train/predict, vfm-bench
  * Calls: base, device/dev, device/ops, spec/model

@@ -166,7 +166,7 @@ struct vfm_dev {
 	int64_t mem_limit;
 	int64_t mem_reserved; /* bytes reserved from the system by the pool; 0: unknown */
 	char name[64];        /* "NVIDIA H200", "cpu"; the key of spec/cost/hw.h */
-	char descr[128];      /* "2 threads, avx512_bf16, oneDNN 2.6.3" */
+	char descr[128];      /* "2 threads, avx512_bf16" */
 };
 struct vfm_stream {
 	struct vfm_dev *dev;

@@ -127,7 +127,7 @@ static void gemm_cases(struct vfm_cases *l)
 		c->args.gemm.aux = mat(types[t], m, 4100, 7);
 		c = add_gemm(l, VFM_CASE_TEST, "plain", 18, 4100, k, false, false, types[t], types[t], 0);
 	}
-	/* more rows than one oneDNN call computes before an epilogue */
+	/* more rows than a block */
 	for (int t = 0; t < 2; t++) {
 		c = add_gemm(l, VFM_CASE_TEST, "bwd-gelu", 1100, 33, 40, t, true, types[t], types[t], 4);
 		c->args.gemm.dact = VFM_ACT_GELU_TANH;

@@ -1,13 +1,13 @@
 #!/bin/bash
-# The goals of a training step on one H200, predicted at the middle rates of share/machines/h200.json.  No rate may be changed
-# to pass.
+# A regression test of predictions, not of a GPU: what the simulator predicts for training steps on one H200, at the middle rates
+# of share/machines/h200.json, stays at or above the goals.  No rate may be changed to pass.  tests/gpu/run measures the same steps.
 . "${0%/*}/lib.sh"
 
 small=(--set train.master=split --set train.moments=bf16)
 step() { vfm-bench step -q --device sim --dtype bf16 "$@" -o jsonl | jq '.gflops / 1000'; }
 block() { vfm-bench launches -q --block --dtype bf16 "$@" -o json; }
-at_least() { ok "$1: $2, at least $3" jq -en "$2 >= $3"; }
-at_most() { ok "$1: $2, at most $3" jq -en "$2 <= $3"; }
+at_least() { ok "predicted: $1: $2, at least $3" jq -en "$2 >= $3"; }
+at_most() { ok "predicted: $1: $2, at most $3" jq -en "$2 <= $3"; }
 
 video=(--model dit-7b --text-len 512 --recompute auto "${small[@]}")
 at_least "dit-7b, 8,192 tokens, TFLOP/s" "$(step "${video[@]}" --grid 32,16,16 --packs 8)" 620
