@@ -37,9 +37,7 @@ static int run_report(
 	stage->ctx = report;
 	rc = vfm_stage_run(stage, NULL, err);
 	if (rc == 0 || rc == VFM_EINPUT) {
-		end = vfm_report_find_originals(report, stage->n_files, stage->files, err);
-		if (end >= 0)
-			end = vfm_report_write(report, path, err);
+		end = vfm_report_write(report, stage->n_files, stage->files, path, err);
 		rc = end < 0 ? end : rc;
 	}
 out:

@@ -207,11 +207,8 @@ static int write_dry_page(const struct vfm_dry_run_opts *o, const struct vfm_dry
 {
 	struct vfm_failures failures = failures_of(cli);
 	struct vfm_scaled_run scaled[VFM_SCALED_MOST];
-	struct vfm_dry_run_page page = {.o = o,
-		.d = d,
-		.title = "A predicted run",
-		.scaled = scaled,
-		.failures = cli->mtbf_h > 0 ? &failures : NULL};
+	struct vfm_dry_run_page page = {
+		.o = o, .d = d, .scaled = scaled, .failures = cli->mtbf_h > 0 ? &failures : NULL};
 	struct vfm_buf b = {0};
 	int rc = o->plan ? 0 : vfm_scale_run(o, d, scaled, &page.n_scaled, err);
 

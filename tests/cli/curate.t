@@ -190,6 +190,7 @@ is "$rc $err" "2 vfm-curate sheet: -o sheet.png: the sheet is a page; name it .h
 records filter.jsonl | head -n 1 | jq -c '.caption = "<script> ü"' >evil.jsonl
 run vfm-curate sheet -q -o evil.html --all --title '<b>' evil.jsonl
 like "$rc $(<evil.html)" '^0 .*<h1>&lt;b&gt;</h1>.*<p>&lt;script&gt; ü<' "sheet: text is escaped"
+is "$(grep -o '<img' evil.html | wc -l)" 3 "sheet: three frames of a clip"
 for i in 0 1; do SLURM_PROCID=$i SLURM_STEP_NUM_TASKS=2 vfm-curate sheet -q -o sheet.%t.html --all filter.jsonl; done
 is "$(echo sheet.?.html)" "sheet.0.html sheet.1.html" "sheet: one for each part"
 run vfm-curate sheet -o none.html /dev/null

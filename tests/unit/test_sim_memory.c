@@ -234,7 +234,7 @@ static void test_ranks(void **state)
 		.memory = true};
 	struct vfm_dry_run d, plain;
 	struct vfm_buf b = {0}, again = {0};
-	struct vfm_dry_run_page page = {.o = &o, .d = &d, .title = "x"};
+	struct vfm_dry_run_page page = {.o = &o, .d = &d};
 
 	(void)state;
 	configure(&c);

@@ -14,36 +14,28 @@
 
 enum { LONG_CELL = 24 }; /* bytes of a text that may break within words */
 
-static bool is_column_empty(const struct vfm_table *t, int col)
+/* Returns whether a column has any text; *number: whether it has numbers. */
+static bool look_at_texts(const struct vfm_table *t, int col, bool *number)
 {
-	bool number, empty = true;
+	bool any = false;
 
-	for (int r = 0; r < vfm_table_rows(t) && empty; r++) {
-		char *text = vfm_table_cell(t, r, col, &number);
+	*number = false;
+	for (int r = 0; r < vfm_table_rows(t) && !any; r++) {
+		char *text = vfm_table_cell(t, r, col, number);
 
-		empty = !*text;
+		any = *text;
 		free(text);
 	}
-	return empty;
-}
-
-/* Returns whether a column has numbers. */
-static bool is_number_column(const struct vfm_table *t, int col)
-{
-	bool number = false;
-
-	for (int r = 0; r < vfm_table_rows(t) && !number; r++)
-		free(vfm_table_cell(t, r, col, &number));
-	return number;
+	return any;
 }
 
 /* Adds the heading of a column, which may break behind a slash: "token/s/GPU". */
-static void add_heading(struct vfm_buf *b, const struct vfm_table *t, int col)
+static void add_heading(struct vfm_buf *b, const struct vfm_table *t, int col, bool number)
 {
-	bool number;
-	char *text = vfm_table_cell(t, -1, col, &number), *s = text;
+	bool ignore;
+	char *text = vfm_table_cell(t, -1, col, &ignore), *s = text;
 
-	vfm_buf_adds(b, is_number_column(t, col) ? "<th class=num>" : "<th>");
+	vfm_buf_adds(b, number ? "<th class=num>" : "<th>");
 	for (size_t n; s[n = strcspn(s, "/")]; s += n + 1)
 		vfm_html_addf(b, "%.*s/<wbr>", (int)n, s);
 	vfm_html_addf(b, "%s", s);
@@ -70,9 +62,11 @@ static void add_matrix_table(struct vfm_buf *b, const struct vfm_table *t, const
 
 	vfm_buf_adds(b, "<div class='wide full'><table class=rows>\n<tr><th class=num>row");
 	for (int c = 0; c < cols; c++) {
-		shown[c] = !is_column_empty(t, c);
+		bool number;
+
+		shown[c] = look_at_texts(t, c, &number);
 		if (shown[c])
-			add_heading(b, t, c);
+			add_heading(b, t, c, number);
 	}
 	for (int r = 0; r < vfm_table_rows(t); r++) {
 		if (rows[r].out->run)

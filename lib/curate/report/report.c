@@ -49,7 +49,7 @@ struct vfm_report {
 	struct word_counts words, sources;
 	struct reservoir good, copies, captions;
 	int64_t n_captions, captioned, lengths[BINS], length_sum, length_max;
-	json_t **originals; /* [copies.n] after vfm_report_find_originals; NULL: not found */
+	json_t **originals; /* [copies.n] NULL: not found */
 	json_t *chain;
 };
 
@@ -278,7 +278,7 @@ static void match_original(struct vfm_report *r, json_t *rec)
 			r->originals[i] = json_incref(rec);
 }
 
-int vfm_report_find_originals(struct vfm_report *r, int n_files, char **files, struct vfm_err *err)
+static int find_originals(struct vfm_report *r, int n_files, char **files, struct vfm_err *err)
 {
 	r->originals = vfm_calloc((size_t)r->copies.n + 1, sizeof(json_t *));
 	for (int i = 0; r->copies.n && i < n_files; i++) {
@@ -422,7 +422,7 @@ static int add_pairs(const struct vfm_report *r, struct vfm_buf *b, struct vfm_e
 		"<h2>Duplicates</h2>\n<p class=dim>%'lld records were dropped as duplicates; %d of them are shown, "
 		"each beside the record that was kept.</p>\n<div class=grid>\n",
 		(long long)r->copies.offered, r->copies.n);
-	for (int i = 0; i < r->copies.n && r->originals; i++) {
+	for (int i = 0; i < r->copies.n; i++) {
 		vfm_buf_adds(b, "<div class='box pair'>");
 		if (r->originals[i])
 			TRY(add_figure(r, b, r->originals[i], NULL, "kept", err));
@@ -605,12 +605,14 @@ static int build_page(struct vfm_report *r, struct vfm_buf *b, const json_t *o, 
 	return 0;
 }
 
-int vfm_report_write(struct vfm_report *r, const char *path, struct vfm_err *err)
+int vfm_report_write(struct vfm_report *r, int n_files, char **files, const char *path, struct vfm_err *err)
 {
 	json_t *o = vfm_histogram_object(r->numbers, BINS);
 	struct vfm_buf b = {0};
-	int rc = build_page(r, &b, o, err);
+	int rc = find_originals(r, n_files, files, err);
 
+	if (rc >= 0)
+		rc = build_page(r, &b, o, err);
 	if (rc >= 0)
 		rc = vfm_write_file(path, b.data, b.len, err);
 	vfm_buf_release(&b);

@@ -34,11 +34,9 @@ void vfm_report_add(struct vfm_report *r, const json_t *rec);
 /* The stages that made the records (data/record/provenance.h); the last call counts. */
 void vfm_report_set_chain(struct vfm_report *r, const json_t *chain);
 
-/* Reads records again to find the originals of the duplicates that the page shows; to be called after all have been
- * added, with the same files ("-" is left out).  An original that is not found is shown by its id. */
-int vfm_report_find_originals(struct vfm_report *r, int n_files, char **files, struct vfm_err *err);
-
-/* Decodes the pictures and writes the page atomically.  A picture that cannot be decoded is replaced by the reason. */
-int vfm_report_write(struct vfm_report *r, const char *path, struct vfm_err *err);
+/* Reads the files of the records again ("-" is left out) for the originals of the duplicates that the page shows,
+ * decodes the pictures and writes the page atomically.  An original that is not found is shown by its id; a picture
+ * that cannot be decoded is replaced by the reason. */
+int vfm_report_write(struct vfm_report *r, int n_files, char **files, const char *path, struct vfm_err *err);
 
 #endif

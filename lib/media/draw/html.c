@@ -63,7 +63,8 @@ static const char style[] =
 	"svg path.dashed{stroke-dasharray:6 3}\n"
 	"svg.swatch{display:inline-block;width:22px;height:10px;vertical-align:baseline}svg.swatch path{stroke-width:3}"
 	".legend{margin:2px 0 6px;font-size:12px;color:var(--dim);overflow-wrap:anywhere}"
-	".legend span{margin-right:10px}.legend b{color:var(--ink);font-variant-numeric:tabular-nums}\n"
+	".legend span{display:inline-block;margin-right:10px}"
+	".legend b{color:var(--ink);font-variant-numeric:tabular-nums}\n"
 	".chart h3{font-size:15px;margin:0}.chart h3 span{font-size:12px}\n";
 
 /* ---- text ---- */

@@ -112,11 +112,10 @@ static int look_at_column(const float *busy, int *quarters)
 	return *quarters ? best : -1;
 }
 
-/* A path for each kind and share. */
+/* A box for each stretch of columns that look the same. */
 static void add_lane(struct vfm_buf *b, const struct vfm_dry_run_rank *r, int stream, int y)
 {
 	const float *lane = r->busy + (size_t)stream * VFM_TIMELINE_COLUMNS * (VFM_SIM_CLASSES + 1);
-	struct vfm_buf path[VFM_SIM_CLASSES + 1][5] = {{{0}}};
 
 	for (int i = 0, n; i < VFM_TIMELINE_COLUMNS; i += n) {
 		int quarters, kind = look_at_column(lane + (size_t)i * (VFM_SIM_CLASSES + 1), &quarters), q, k;
@@ -127,15 +126,9 @@ static void add_lane(struct vfm_buf *b, const struct vfm_dry_run_rank *r, int st
 				break;
 		}
 		if (kind >= 0)
-			vfm_html_addf(&path[kind][quarters], "M%d %dh%dv%dh-%dz", LABEL + i, y, n, LANE - 3, n);
+			vfm_html_addf(b, "<path class=a%d opacity='%.2f' d='M%d %dh%dv%dh-%dz'/>", kind_colours[kind],
+				0.25 * quarters, LABEL + i, y, n, LANE - 3, n);
 	}
-	for (int k = 0; k <= VFM_SIM_CLASSES; k++)
-		for (int q = 1; q < 5; q++) {
-			if (path[k][q].len)
-				vfm_html_addf(b, "<path class='a%d' style='opacity:%.2f' d='%s'/>", kind_colours[k],
-					0.25 * q, path[k][q].data);
-			vfm_buf_release(&path[k][q]);
-		}
 }
 
 static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d, const char *heading)
@@ -263,7 +256,7 @@ void vfm_dry_run_sections(struct vfm_buf *b, const struct vfm_dry_run_page *p, c
 
 void vfm_dry_run_html(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 {
-	vfm_html_begin(b, p->title, 0);
+	vfm_html_begin(b, "A predicted run", 0);
 	vfm_dry_run_sections(b, p, "h2");
 	vfm_html_end(b);
 }

@@ -32,7 +32,6 @@ struct vfm_dry_run_page {
 	const struct vfm_dry_run_opts *o;
 	const struct vfm_dry_run *d;         /* with timelines and memory */
 	const struct vfm_failures *failures; /* of the job; NULL: none */
-	const char *title;
 	const struct vfm_scaled_run *scaled; /* [n_scaled], by ranks */
 	int n_scaled;
 };

@@ -202,8 +202,10 @@ static void add_owner_area(struct vfm_buf *b, const struct memory_plot *p, int k
 	vfm_html_addf(b, "<path class='a%d' d='M%d %dV%.1f", area_colour(p->s, k), LEFT, BOTTOM, y);
 	for (int c = 1; c < COLUMNS; c++) {
 		next = edge_of(p, c, k);
-		if (fabs(next - y) >= 0.05)
-			vfm_html_addf(b, "H%dV%.1f", LEFT + 2 * c, y = next);
+		if (fabs(next - y) < 0.05)
+			continue;
+		vfm_html_addf(b, "H%dV%.1f", LEFT + 2 * c, next);
+		y = next;
 	}
 	vfm_html_addf(b, "H%dV%dz'/>\n", RIGHT, BOTTOM);
 }
@@ -218,10 +220,11 @@ static void add_capacity(struct vfm_buf *b, const struct memory_plot *p, double 
 			RIGHT - 5, TOP - 5, capacity);
 	else
 		vfm_html_addf(b,
+			"<path style='stroke:var(--soft);stroke-width:3.5;opacity:.8' d='M%d %.1fH%d'/>"
 			"<path class='dashed' style='stroke:var(--red);stroke-width:2' d='M%d %.1fH%d'/>"
 			"<rect x='%d' y='%.1f' width='96' height='12' rx='2' style='fill:var(--soft);opacity:.9'/>"
 			"<text class='red' x='%d' y='%.1f' text-anchor='end'>capacity %.1f GiB</text>\n",
-			LEFT, y, RIGHT, RIGHT - 98, y - 14, RIGHT - 5, y - 4.5, capacity);
+			LEFT, y, RIGHT, LEFT, y, RIGHT, RIGHT - 98, y - 14, RIGHT - 5, y - 4.5, capacity);
 }
 
 static void add_peak_mark(struct vfm_buf *b, const struct memory_plot *p)
