@@ -1,4 +1,4 @@
-/* Resamples and intervals of base/bootstrap.h: the streams of draws, the BCa formula, and how often intervals cover. */
+/* Resamples and intervals of base/stats.h: the streams of draws, the BCa formula, and how often intervals cover. */
 #include "base/stats.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Messages between monitors: makes them, sends them to neighbours, and relays them through the tree, to rank 0 and to all
- * ranks (monitor_impl.h). */
+/* Messages between monitors: makes them, sends them to neighbours, and relays them through the tree, to rank 0 and to
+ * all ranks (monitor_impl.h). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
