@@ -506,10 +506,16 @@ static int ring_steps(
 	return vfm_stall_wait(r->arrived[ARRIVED_GRAD], r->compute, VFM_STALL_COMM, err);
 }
 
+struct ring_ctx {
+	struct vfm_attn_bwd a;
+	const struct vfm_attn_layout *l;
+};
+
 static int ring_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	const struct vfm_attn_layout *l = ((void **)n->ctx)[1];
-	struct vfm_attn_bwd a = *(struct vfm_attn_bwd *)((void **)n->ctx)[0];
+	const struct ring_ctx *c = n->ctx;
+	const struct vfm_attn_layout *l = c->l;
+	struct vfm_attn_bwd a = c->a;
 	struct vfm_tensor to[3], dq, dkv;
 	bool accumulate[3];
 	struct ring r;
@@ -538,6 +544,7 @@ static struct vfm_var *ring_attn(struct vfm_tape *t, struct vfm_var *q, struct v
 	struct vfm_attn a = {.scale = scale};
 	struct vfm_var *o, *lse, *in[] = {q, k, v};
 	struct vfm_err err = {0};
+	struct ring_ctx c;
 	struct vfm_node *n;
 
 	a.q = vfm_read(q);
@@ -557,24 +564,18 @@ static struct vfm_var *ring_attn(struct vfm_tape *t, struct vfm_var *q, struct v
 			vfm_tape_fail(t, rc, &err);
 		vfm_keep(t, VFM_KEEP_ATTN, (struct vfm_var *[]){o, lse}, 2);
 	}
-	n = vfm_record(t, ring_backward, o, in, 3);
-	if (n) {
-		struct vfm_attn_bwd *c = vfm_tape_alloc(t, sizeof(*c));
-		const void **ctx = n->ctx = vfm_tape_alloc(t, 2 * sizeof(*ctx));
-
-		*c = (struct vfm_attn_bwd){.q = a.q,
-			.k = a.k,
-			.v = a.v,
-			.o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]),
-			.lse = lse->v,
-			.scale = scale};
-		ctx[0] = c;
-		ctx[1] = l;
-		for (int i = 0; i < 3; i++)
-			vfm_save(n, in[i]);
-		vfm_save(n, o);
-		vfm_save(n, lse);
-	}
+	c = (struct ring_ctx){.a = {.q = a.q,
+				      .k = a.k,
+				      .v = a.v,
+				      .o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]),
+				      .lse = lse->v,
+				      .scale = scale},
+		.l = l};
+	n = vfm_record_ctx(t, ring_backward, o, in, 3, &c, sizeof(c));
+	for (int i = 0; i < 3; i++)
+		vfm_save(n, in[i]);
+	vfm_save(n, o);
+	vfm_save(n, lse);
 	return o;
 }
 

@@ -135,7 +135,7 @@ struct dispatch {
 
 static int new_indices(struct vfm_tape *t, int64_t n, struct vfm_var **x, struct vfm_err *err)
 {
-	*x = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {n}}, VFM_I32));
+	*x = vfm_var_new(t, vfm_t1(NULL, VFM_I32, n));
 	return vfm_tape_status(t, err);
 }
 
@@ -184,7 +184,7 @@ static int gather_scores(struct vfm_tape *t, struct vfm_tensor score, const stru
 	count = vfm_tape_alloc(t, (size_t)seq->size * sizeof(*count));
 	for (int i = 0; i < seq->size; i++)
 		count[i] = in->rows[i] * E;
-	y = vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {in->all.total, E}}, VFM_F32));
+	y = vfm_var_new(t, vfm_t2(NULL, VFM_F32, in->all.total, E));
 	TRY(vfm_tape_status(t, err));
 	TRY(vfm_all_gather(seq, vfm_tape_stream(t), score, y->v, count, err));
 	*all = y->v;
@@ -250,8 +250,7 @@ static int choose_experts(struct vfm_tape *t, const struct vfm_moe *e, struct vf
 static int balance(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *score, struct vfm_tensor chosen,
 	const struct vfm_moe_in *in, struct vfm_err *err)
 {
-	struct vfm_var *count =
-		vfm_var_new(t, vfm_like(&(struct vfm_tensor){.ndim = 2, .shape = {in->seqs->n, e->experts}}, VFM_F32));
+	struct vfm_var *count = vfm_var_new(t, vfm_t2(NULL, VFM_F32, in->seqs->n, e->experts));
 	struct vfm_moe_count a = {.expert = chosen, .seqs = in->seqs};
 
 	TRY(vfm_tape_status(t, err));
@@ -268,12 +267,9 @@ static int balance(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *
 static void hold_lists(struct vfm_tape *t, struct vfm_var *lists)
 {
 	struct vfm_var *end = vfm_input(t, (struct vfm_tensor){0});
-	struct vfm_node *hold;
 
 	end->needs_grad = true; /* but it never gets one, so the backward skips and releases the node */
-	hold = vfm_record(t, NULL, end, NULL, 0);
-	if (hold)
-		vfm_save(hold, lists);
+	vfm_save(vfm_record(t, NULL, end, NULL, 0), lists);
 }
 
 /* Exchanges the counts over ep.  got [ep, E / ep]: rows from each rank for each of this rank's experts. */

@@ -30,20 +30,16 @@ static int hook_weights_backward(struct vfm_tape *t, struct vfm_node *n, struct 
 	return vfm_defer(t, hook_call, n->ctx, NULL, NULL, err);
 }
 
-static void hook(struct vfm_tape *t, int (*backward)(struct vfm_tape *, struct vfm_node *, struct vfm_err *),
-	int (*fn)(void *ctx, struct vfm_err *err), void *ctx)
+static void hook(struct vfm_tape *t, vfm_backward backward, int (*fn)(void *ctx, struct vfm_err *err), void *ctx)
 {
+	struct hook h = {fn, ctx};
 	struct vfm_var *end;
-	struct vfm_node *n;
-	struct hook *h;
 
 	if (!t->recording || t->rc < 0)
 		return;
 	end = vfm_input(t, (struct vfm_tensor){0});
 	end->needs_grad = true;
-	n = vfm_record(t, backward, end, NULL, 0);
-	h = n->ctx = vfm_tape_alloc(t, sizeof(*h));
-	*h = (struct hook){fn, ctx};
+	vfm_record_ctx(t, backward, end, NULL, 0, &h, sizeof(h));
 	end->g_ready = true;
 }
 

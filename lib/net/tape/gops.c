@@ -169,7 +169,7 @@ static struct vfm_var *new_qk_memory(struct vfm_tape *t, struct vfm_var *const *
 
 	for (int i = 0; i < n; i++)
 		total += heads ? x[i]->v.shape[0] * x[i]->v.shape[1] : vfm_numel(&x[i]->v);
-	return VAR_NEW(dt, total);
+	return vfm_var_new(t, vfm_t1(NULL, dt, total));
 }
 
 static void record_qk(struct vfm_tape *t, const struct vfm_qk_norm_rope *a, struct vfm_var *all, struct vfm_var *rstd,
@@ -264,7 +264,7 @@ static int row_norm_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_
 		y[i] = c->a[i].y;
 		dy[i] = c->y[i]->g;
 	}
-	TRY_OUT(vfm_scratch(t, vfm_like(&(struct vfm_tensor){.ndim = 1, .shape = {at}}, VFM_F32), &dots, &st, err));
+	TRY_OUT(vfm_scratch(t, vfm_t1(NULL, VFM_F32, at), &dots, &st, err));
 	TRY_OUT(dot_rows(t, c, dy, y, count, dots, false, err));
 	dot = dots;
 	for (int i = 0; i < count; i++) {
@@ -311,7 +311,7 @@ void vfm_g_row_norm_rope(
 	if (vfm_tape_failed(t))
 		return;
 	all = new_qk_memory(t, x, n, false, x[0]->v.dtype);
-	sumsq = VAR_NEW(VFM_F32, rows);
+	sumsq = vfm_var_new(t, vfm_t1(NULL, VFM_F32, rows));
 	if (vfm_tape_failed(t))
 		return;
 	*c = (struct row_norm_ctx){.sums = *sums};
@@ -387,8 +387,8 @@ struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var
 	a.q = vfm_read(q);
 	a.k = vfm_read(k);
 	a.v = vfm_read(v);
-	o = VAR_NEW(a.q.dtype, a.q.shape[0], a.q.shape[1] * a.q.shape[2]);
-	lse = VAR_NEW(VFM_F32, a.q.shape[0], a.q.shape[1]);
+	o = vfm_var_new(t, vfm_t2(NULL, a.q.dtype, a.q.shape[0], a.q.shape[1] * a.q.shape[2]));
+	lse = vfm_var_new(t, vfm_t2(NULL, VFM_F32, a.q.shape[0], a.q.shape[1]));
 	if (vfm_tape_failed(t))
 		return o;
 	if (!vfm_kept(t, VFM_KEEP_ATTN, (struct vfm_var *[]){o, lse}, 2)) {
@@ -412,7 +412,7 @@ struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var
 struct vfm_var *vfm_g_timestep(
 	struct vfm_tape *t, struct vfm_tensor ts, int64_t dim, float max_period, enum vfm_dtype out)
 {
-	struct vfm_var *y = VAR_NEW(out, ts.shape[0], dim);
+	struct vfm_var *y = vfm_var_new(t, vfm_t2(NULL, out, ts.shape[0], dim));
 	struct vfm_timestep a = {.t = ts, .out = y->v, .max_period = max_period};
 
 	FORWARD(timestep, &a);

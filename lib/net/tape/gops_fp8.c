@@ -191,7 +191,7 @@ void vfm_fp8_open(struct vfm_tape *t, struct vfm_product *p)
 	if (p->known)
 		return;
 	if (!x8)
-		x8 = VAR_NEW(VFM_F8E4M3, x->shape[0], x->shape[1]);
+		x8 = vfm_var_new(t, vfm_t2(NULL, VFM_F8E4M3, x->shape[0], x->shape[1]));
 	w8 = vfm_var_new(t, bytes(VFM_F8E4M3, vfm_numel(w)));
 	if (vfm_tape_failed(t))
 		return;

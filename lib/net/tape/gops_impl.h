@@ -17,13 +17,6 @@
 
 #define BACKWARD(op, args) vfm_op_##op(vfm_tape_stream(t), args, err)
 
-/* A new variable of this shape. */
-#define VAR_NEW(dt, ...)                                                                                               \
-	vfm_var_new(t,                                                                                                 \
-		vfm_like(&(struct vfm_tensor){.ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),       \
-				 .shape = {__VA_ARGS__}},                                                              \
-			dt))
-
 /* x.g (+)= y.g.  Unlike vfm_grad_pass, x gets its own memory. */
 int vfm_grad_copy(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, struct vfm_err *err);
 

@@ -52,8 +52,8 @@ struct vfm_var *vfm_g_moe_topk_token(struct vfm_tape *t, struct vfm_var *score, 
 	*expert = (struct vfm_tensor){0};
 	if (vfm_tape_failed(t))
 		return score;
-	ids = VAR_NEW(VFM_I32, score->v.shape[0], k);
-	weight = VAR_NEW(VFM_F32, score->v.shape[0], k);
+	ids = vfm_var_new(t, vfm_t2(NULL, VFM_I32, score->v.shape[0], k));
+	weight = vfm_var_new(t, vfm_t2(NULL, VFM_F32, score->v.shape[0], k));
 	a = (struct vfm_moe_topk_token){.score = vfm_read(score), .expert = ids->v, .weight = weight->v};
 	FORWARD(moe_topk_token, &a);
 	*expert = ids->v;

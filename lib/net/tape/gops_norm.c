@@ -211,7 +211,7 @@ static void record_norm(struct vfm_tape *t, const struct vfm_norm *a, const stru
 static struct vfm_var *norm(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *h, struct vfm_var *gate,
 	const struct vfm_norm_args *args, struct vfm_var **sum)
 {
-	struct vfm_tensor rows = {.ndim = 1, .shape = {x->v.shape[0]}};
+	struct vfm_tensor rows = vfm_t1(NULL, VFM_F32, x->v.shape[0]);
 	struct vfm_var *y, *s = x, *stat[2] = {NULL, NULL}; /* rstd, mean */
 	struct vfm_norm a;
 
@@ -226,9 +226,9 @@ static struct vfm_var *norm(struct vfm_tape *t, struct vfm_var *x, struct vfm_va
 		a.sum = vfm_read(s);
 	}
 	y = vfm_fp8_norm(t, x, args, &a);
-	stat[0] = vfm_var_new(t, vfm_like(&rows, VFM_F32));
+	stat[0] = vfm_var_new(t, rows);
 	if (args->kind == VFM_NORM_LAYER)
-		stat[1] = vfm_var_new(t, vfm_like(&rows, VFM_F32));
+		stat[1] = vfm_var_new(t, rows);
 	if (vfm_tape_failed(t))
 		return y;
 	a.rstd = stat[0]->v;

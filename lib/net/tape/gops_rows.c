@@ -66,7 +66,7 @@ struct vfm_var *vfm_g_index_add(struct vfm_tape *t, struct vfm_var *x, struct vf
 
 		a.weight = vfm_t1(w.data, w.dtype, vfm_numel(&w));
 	}
-	y = VAR_NEW(out, rows, x->v.shape[1]);
+	y = vfm_var_new(t, vfm_t2(NULL, out, rows, x->v.shape[1]));
 	a.y = y->v;
 	FORWARD(index_add, &a);
 	n = vfm_record_ctx(t, index_add_backward, y, in, 2, &a, sizeof(a));
@@ -97,7 +97,7 @@ struct vfm_var *vfm_g_swiglu(struct vfm_tape *t, struct vfm_var *x)
 
 	if (vfm_tape_failed(t))
 		return x;
-	y = VAR_NEW(x->v.dtype, x->v.shape[0], x->v.shape[1] / 2);
+	y = vfm_var_new(t, vfm_t2(NULL, x->v.dtype, x->v.shape[0], x->v.shape[1] / 2));
 	a = (struct vfm_swiglu){.x = vfm_read(x), .y = y->v};
 	FORWARD(swiglu, &a);
 	n = vfm_record_ctx(t, swiglu_backward, y, &x, 1, &a.x, sizeof(a.x));
@@ -126,7 +126,7 @@ struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct
 
 	if (vfm_tape_failed(t))
 		return table_t;
-	y = VAR_NEW(out, pos.shape[0], table_t->v.shape[1]);
+	y = vfm_var_new(t, vfm_t2(NULL, out, pos.shape[0], table_t->v.shape[1]));
 	a = (struct vfm_embed3){
 		.table_t = table_t->v, .table_h = table_h->v, .table_w = table_w->v, .pos = pos, .out = y->v};
 	FORWARD(embed3, &a);
@@ -139,7 +139,7 @@ struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct
 struct vfm_var *vfm_g_join_inputs(
 	struct vfm_tape *t, const struct vfm_tensor *a, const struct vfm_tensor *b, enum vfm_dtype out)
 {
-	struct vfm_var *y = VAR_NEW(out, a->shape[0], a->shape[1] + b->shape[1]);
+	struct vfm_var *y = vfm_var_new(t, vfm_t2(NULL, out, a->shape[0], a->shape[1] + b->shape[1]));
 	struct vfm_axpby left = {.alpha = 1, .x = *a}, right = {.alpha = 1, .x = *b};
 
 	if (vfm_tape_failed(t))
