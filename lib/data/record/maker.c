@@ -106,18 +106,6 @@ static int read_name(const json_t *o, const char *where, const char *key, char *
 	return 0;
 }
 
-/* An index of version 1 has integers. */
-static int read_version(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err)
-{
-	int64_t number = 0;
-
-	if (!json_is_integer(json_object_get(o, "version")))
-		return read_name(o, where, "version", m->version, sizeof(m->version), err);
-	TRY(vfm_json_i64(o, where, "version", true, 1, INT32_MAX, &number, err));
-	snprintf(m->version, sizeof(m->version), "%lld", (long long)number);
-	return 0;
-}
-
 static int read_maker(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err)
 {
 	const json_t *geometry = json_object_get(o, "geometry");
@@ -128,7 +116,7 @@ static int read_maker(struct vfm_maker *m, const json_t *o, const char *where, s
 	if (!json_is_object(o))
 		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
 	TRY(read_name(o, where, "name", m->name, sizeof(m->name), err));
-	TRY(read_version(m, o, where, err));
+	TRY(read_name(o, where, "version", m->version, sizeof(m->version), err));
 	TRY(vfm_json_str(o, where, "sha256", false, &sha256, err));
 	if (*sha256 && (strlen(sha256) != VFM_SHA256_HEX - 1 || strspn(sha256, "0123456789abcdef") != strlen(sha256)))
 		return vfm_fail(err, VFM_EUSAGE, "%s.sha256: expected 64 lower-case hex digits", where);
