@@ -398,7 +398,7 @@ int vfm_dedup_group(struct vfm_dedup *d, struct vfm_dedup_stats *stats, struct v
 {
 	const struct vfm_clip_groups_opts o = {d->o.threshold, d->fixed};
 	const struct vfm_groups *g = dedup_groups(d);
-	struct vfm_dedup_stats s = {0};
+	int64_t members = 0;
 
 	if (d->o.vectors)
 		TRY(vfm_semantic_find(&d->found_vectors, &d->vectors, d->quality, &d->o.semantic, err));
@@ -408,14 +408,9 @@ int vfm_dedup_group(struct vfm_dedup *d, struct vfm_dedup_stats *stats, struct v
 	for (int64_t i = 0; i < g->n; i++)
 		if (vfm_groups_is_member(g, i)) {
 			d->copies[g->of[i].of]++;
-			s.members++;
+			members++;
 		}
-	s.items = g->n;
-	s.kept = g->n - d->fixed - s.members;
-	s.clips = d->found_clips.stats;
-	s.semantic = d->found_vectors.stats;
-	if (stats)
-		*stats = s;
+	*stats = (struct vfm_dedup_stats){g->n, members, d->found_clips.stats, d->found_vectors.stats};
 	return 0;
 }
 

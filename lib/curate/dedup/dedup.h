@@ -39,7 +39,6 @@ struct vfm_dedup_opts {
 
 struct vfm_dedup_stats {
 	int64_t items;   /* records that take part, with those of the index */
-	int64_t kept;    /* representatives, of the records */
 	int64_t members; /* duplicates */
 	struct vfm_clip_groups_stats clips;
 	struct vfm_semantic_stats semantic;
@@ -53,7 +52,7 @@ void vfm_dedup_free(struct vfm_dedup *d);
 
 /* Collects the records of files [n] of JSON Lines.  A record that cannot take part is left to vfm_dedup_mark. */
 int vfm_dedup_read(struct vfm_dedup *d, char *const *paths, int n, struct vfm_err *err);
-/* Groups what was read.  `stats` may be NULL. */
+/* Groups what was read. */
 int vfm_dedup_group(struct vfm_dedup *d, struct vfm_dedup_stats *stats, struct vfm_err *err);
 /* Sets "dedup" of a record, and "drop" if it is a duplicate.  VFM_EINPUT: it has no id, or no hash or vector. */
 int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err);

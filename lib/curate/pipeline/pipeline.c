@@ -34,7 +34,7 @@ static bool is_reserved(const char *key)
 	return is_in_list(key, (const char *const[]){"part", "done", "quiet", "help", "version", NULL});
 }
 
-static const struct vfm_opt *find_option(const struct vfm_cmd *cmd, const char *name)
+static const struct vfm_opt *find_stage_option(const struct vfm_cmd *cmd, const char *name)
 {
 	const struct vfm_opt *o = cmd->opts;
 
@@ -147,12 +147,12 @@ static void read_stage_options(const struct vfm_cmd *cmd, void *ctx)
 
 	r->s->has_resume = traits->has_resume;
 	r->s->reads_all = traits->reads_all;
-	r->has_done = find_option(cmd, "done");
+	r->has_done = find_stage_option(cmd, "done");
 	json_object_foreach((json_t *)(uintptr_t)r->obj, key, v)
 	{
 		if (!strcmp(key, "stage") || r->rc < 0)
 			continue;
-		o = find_option(cmd, key);
+		o = find_stage_option(cmd, key);
 		if (!o || is_reserved(key)) {
 			r->rc = unknown_option(r, cmd, key);
 			continue;

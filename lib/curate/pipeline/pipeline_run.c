@@ -528,9 +528,8 @@ static int fork_stages(struct pipeline_run *r, struct vfm_err *err)
 		struct vfm_stage_progress c;
 
 		vfm_board_read(&r->board->stage[i], &c);
-		r->child[i].at_start = r->child[i].last_in = c.counts.in;
-		if (r->p->stage[i].has_resume) /* it counts from the beginning */
-			r->child[i].at_start = r->child[i].last_in = 0;
+		/* one with --resume counts from the beginning */
+		r->child[i].at_start = r->child[i].last_in = r->p->stage[i].has_resume ? 0 : c.counts.in;
 		if (!atomic_load(&r->board->stage[i].finished))
 			TRY(fork_stage(r, i, false, &r->child[i].pid, err));
 	}

@@ -1,5 +1,6 @@
 #include "data/eval/dense.h"
 
+#include "base/clones.h"
 #include "base/par.h"
 
 enum { TILE = 64, MR = 4, NR = VFM_DENSE_PAD, LANES = 8 };
@@ -15,11 +16,11 @@ struct atb {
 	const double *a, *b;
 	int64_t k, m, n, tiles_n;
 	bool symmetric;
-	void (*block)(const struct atb *p, int64_t i, int64_t j);
 };
 
 /* Adds to MR x NR elements of c from (i, j) on, with the sums in registers. */
-static inline __attribute__((always_inline)) void add_block(const struct atb *p, int64_t i, int64_t j)
+VFM_CLONES("avx512f", "avx2", "default")
+static void add_dense_block(const struct atb *p, int64_t i, int64_t j)
 {
 	lanes sum[MR][NR / LANES];
 
@@ -39,23 +40,6 @@ static inline __attribute__((always_inline)) void add_block(const struct atb *p,
 			*(lanes *)(p->c + (i + r) * p->n + j + v * LANES) = sum[r][v];
 }
 
-static void block_base(const struct atb *p, int64_t i, int64_t j)
-{
-	add_block(p, i, j);
-}
-
-#ifdef __x86_64__
-__attribute__((target("avx2"))) static void block_avx2(const struct atb *p, int64_t i, int64_t j)
-{
-	add_block(p, i, j);
-}
-
-__attribute__((target("avx512f"))) static void block_avx512(const struct atb *p, int64_t i, int64_t j)
-{
-	add_block(p, i, j);
-}
-#endif
-
 static void add_tiles(int64_t t0, int64_t t1, void *ctx)
 {
 	const struct atb *p = ctx;
@@ -68,21 +52,15 @@ static void add_tiles(int64_t t0, int64_t t1, void *ctx)
 			continue;
 		for (int64_t j = j0; j < j1; j += NR)
 			for (int64_t i = i0; i < i1; i += MR)
-				p->block(p, i, j);
+				add_dense_block(p, i, j);
 	}
 }
 
 void vfm_dense_add_atb(double *c, const double *a, const double *b, int64_t k, int64_t m, int64_t n, bool symmetric)
 {
-	struct atb p = {.c = c, .a = a, .b = b, .m = m, .n = n, .symmetric = symmetric, .block = block_base};
+	struct atb p = {.c = c, .a = a, .b = b, .m = m, .n = n, .symmetric = symmetric};
 	const int64_t depth = 256; /* rows of a and b that caches hold */
 
-#ifdef __x86_64__
-	if (__builtin_cpu_supports("avx512f"))
-		p.block = block_avx512;
-	else if (__builtin_cpu_supports("avx2"))
-		p.block = block_avx2;
-#endif
 	p.tiles_n = (n + TILE - 1) / TILE;
 	for (int64_t k0 = 0; k0 < k; k0 += depth) {
 		p.k = k - k0 < depth ? k - k0 : depth;

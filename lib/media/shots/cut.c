@@ -228,13 +228,20 @@ static int finish_clip(struct cutting *c, struct vfm_err *err)
 	return c->audio && !c->r->has_audio && declares_streams(c->clip->out) ? SILENT : 0;
 }
 
+static struct vfm_frame_rate claimed_rate(const struct vfm_cut_opts *o, const struct vfm_video_info *i)
+{
+	return o->fps_num ? (struct vfm_frame_rate){o->fps_num, o->fps_den}
+			  : (struct vfm_frame_rate){i->fps_num, i->fps_den};
+}
+
 static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
 {
 	const struct vfm_video_info *info = vfm_video_info(c->in);
 	struct vfm_video_out_opts oo = {
 		.codec = c->o->codec, .crf = c->o->crf, .threads = c->o->threads, .vfr = c->keep};
 	struct vfm_video_out_facts facts;
-	AVRational fps = {c->o->fps_num ? c->o->fps_num : info->fps_num, c->o->fps_num ? c->o->fps_den : info->fps_den};
+	struct vfm_frame_rate claimed = claimed_rate(c->o, info);
+	AVRational fps = {claimed.num, claimed.den};
 
 	if (fps.num < 1 || fps.den < 1)
 		fps = (AVRational){25, 1};
@@ -441,6 +448,7 @@ static bool can_copy_clip(const struct vfm_cut_opts *o, const struct vfm_video_i
 static void copy_clip(struct cutting *c, const struct vfm_video_info *i)
 {
 	const struct vfm_remux_opts o = {c->o->start, c->o->end, c->o->start_pts, &c->limit};
+	struct vfm_frame_rate rate;
 	struct vfm_remux_result copy;
 	struct vfm_err err = {0};
 	int rc = vfm_remux(c->src, c->clip->out, &o, &copy, &err);
@@ -454,15 +462,11 @@ static void copy_clip(struct cutting *c, const struct vfm_video_info *i)
 			.copied = true,
 			.vfr = c->o->vfr && vfm_times_vary(&copy.times)};
 		snprintf(c->r->codec, sizeof(c->r->codec), "%s", i->codec);
-		c->r->fps_num = c->o->fps_num ? c->o->fps_num : i->fps_num;
-		c->r->fps_den = c->o->fps_num ? c->o->fps_den : i->fps_den;
-		if (c->o->vfr) {
-			struct vfm_frame_rate rate =
-				rate_of_times(&copy.times, (struct vfm_frame_rate){c->r->fps_num, c->r->fps_den});
-
-			c->r->fps_num = rate.num;
-			c->r->fps_den = rate.den;
-		}
+		rate = claimed_rate(c->o, i);
+		if (c->o->vfr)
+			rate = rate_of_times(&copy.times, rate);
+		c->r->fps_num = rate.num;
+		c->r->fps_den = rate.den;
 		c->r->duration_s = c->o->vfr || !c->r->fps_num ? copy.duration_s
 							       : (double)copy.frames * c->r->fps_den / c->r->fps_num;
 		rc = 0;
