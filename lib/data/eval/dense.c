@@ -20,7 +20,7 @@ struct atb {
 
 /* Adds to MR x NR elements of c from (i, j) on, with the sums in registers. */
 VFM_CLONES("avx512f", "avx2", "default")
-static void add_product_block(const struct atb *p, int64_t i, int64_t j)
+static void add_dense_block(const struct atb *p, int64_t i, int64_t j)
 {
 	lanes sum[MR][NR / LANES];
 
@@ -52,7 +52,7 @@ static void add_tiles(int64_t t0, int64_t t1, void *ctx)
 			continue;
 		for (int64_t j = j0; j < j1; j += NR)
 			for (int64_t i = i0; i < i1; i += MR)
-				add_product_block(p, i, j);
+				add_dense_block(p, i, j);
 	}
 }
 
