@@ -1,5 +1,6 @@
 /* Any bytes as the file of GEMM algorithms.  Entries that are read are well-formed, the first of each key.  An added
  * entry is found by its writer, by a process that has the file open, and by one that opens it later. */
+#include <search.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -7,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "device/cuda/gemm_plan.h"
+#include "device/cuda/gemm.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -17,27 +18,32 @@ static void must(int ok)
 		abort();
 }
 
-static void check(const struct vfm_lt_cache *c)
+static void check_entry(const void *node, VISIT when, void *cache)
 {
-	size_t n = 0;
+	const struct vfm_lt_entry *e = *(const struct vfm_lt_entry *const *)node;
 
-	for (size_t i = 0; i < c->n_buckets; i++)
-		for (const struct vfm_lt_entry *e = c->bucket[i]; e; e = e->next, n++)
-			must(memchr(e->key, 0, sizeof(e->key)) && e->ws >= 0 && e->us >= 0 && e->path < 2048 &&
-				vfm_lt_cache_find(c, e->key) == e);
-	must(n == c->n);
+	if (when == preorder || when == leaf)
+		must(memchr(e->key, 0, sizeof(e->key)) && e->ws >= 0 && e->us >= 0 && e->path < 2048 &&
+			vfm_lt_cache_find(cache, e->key) == e);
+}
+
+static void check(struct vfm_lt_cache *c)
+{
+	twalk_r(c->tree, check_entry, c);
+}
+
+static void find_equal(const void *node, VISIT when, void *other)
+{
+	const struct vfm_lt_entry *e = *(const struct vfm_lt_entry *const *)node, *f = vfm_lt_cache_find(other, e->key);
+
+	if (when == preorder || when == leaf)
+		must(f && memcmp(f->algo, e->algo, sizeof(e->algo)) == 0 && f->ws == e->ws && f->path == e->path);
 }
 
 /* Everything in a is in b, equal. */
-static void within(const struct vfm_lt_cache *a, const struct vfm_lt_cache *b)
+static void within(const struct vfm_lt_cache *a, struct vfm_lt_cache *b)
 {
-	for (size_t i = 0; i < a->n_buckets; i++)
-		for (const struct vfm_lt_entry *e = a->bucket[i]; e; e = e->next) {
-			const struct vfm_lt_entry *f = vfm_lt_cache_find(b, e->key);
-
-			must(f && memcmp(f->algo, e->algo, sizeof(e->algo)) == 0 && f->ws == e->ws &&
-				f->path == e->path);
-		}
+	twalk_r(a->tree, find_equal, b);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "device/cuda/gemm_choice.h"
+#include "device/cuda/gemm.h"
 #include "io/file.h"
 
 /* What the library supports, and how long an op takes. */

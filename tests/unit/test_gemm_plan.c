@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "device/cuda/gemm_plan.h"
+#include "device/cuda/gemm.h"
 #include "io/file.h"
 
 static struct vfm_gemm_op op_of(const struct vfm_gemm *g)

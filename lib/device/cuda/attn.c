@@ -1,7 +1,7 @@
 /* attn.c - attention by cuDNN if it supports the operands, else by our own kernels.
  *
  * The first run of a plan times cuDNN's engines if the op is large (cudnn_attn.h), and compares its result with our own
- * kernels (attn_check.h).  A plan that differs is refused, as one that cuDNN does not build.  Plans belong to the
+ * kernels (attn.h).  A plan that differs is refused, as one that cuDNN does not build.  Plans belong to the
  * process: a device that is opened again finds those of the last one.
  *
  * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN with offsets and a mask even for samples of equal
@@ -23,7 +23,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "device/cuda/attn_check.h"
 #include "device/cuda/cuda_dev.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cudnn_attn.h"

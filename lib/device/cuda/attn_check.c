@@ -1,4 +1,4 @@
-#include "device/cuda/attn_check.h"
+#include "device/cuda/attn.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "base/suballoc.h"
-#include "device/cuda/attn.h"
 
 enum { ROWS = 32, RESULTS = 2 /* of one call of our own kernels */ };
 

@@ -222,15 +222,6 @@ char *vfm_cuda_cache_path(const char *file)
 
 static bool ranges;
 
-/* Returns whether VFM_NVTX asks for NVTX ranges. */
-static bool init_nvtx_ranges(void)
-{
-	const char *v = getenv("VFM_NVTX");
-
-	ranges = v && strcmp(v, "1") == 0;
-	return ranges;
-}
-
 void vfm_cuda_range_push(const char *name)
 {
 	if (ranges)
@@ -361,19 +352,9 @@ static void entry(const char *name, unsigned version, void *fn)
 
 static int driver_init(struct vfm_cuda_driver *v, struct vfm_err *err)
 {
-	entry("cuGetErrorString", 6000, &v->error_string);
-	entry("cuDeviceGet", 2000, &v->device_get);
-	entry("cuDeviceGetAttribute", 2000, &v->attribute);
-	entry("cuStreamWriteValue32", 11070, &v->write_value);
-	entry("cuStreamWaitValue32", 11070, &v->wait_value);
-	entry("cuMemGetAllocationGranularity", 10020, &v->granularity);
-	entry("cuMemAddressReserve", 10020, &v->reserve);
-	entry("cuMemAddressFree", 10020, &v->unreserve);
-	entry("cuMemCreate", 10020, &v->create);
-	entry("cuMemRelease", 10020, &v->release);
-	entry("cuMemMap", 10020, &v->map);
-	entry("cuMemUnmap", 10020, &v->unmap);
-	entry("cuMemSetAccess", 10020, &v->access);
+#define X(field, name, version) entry("cu" #name, version, &v->field);
+	VFM_CUDA_DRIVER(X)
+#undef X
 	if (!v->device_get || !v->attribute || !v->write_value || !v->wait_value)
 		return vfm_fail(err, VFM_EENV, "no CUDA device: the driver lacks functions of CUDA 11.7");
 	return 0;
@@ -439,7 +420,8 @@ struct vfm_dev *vfm_cuda_open(const struct vfm_plugin_opts *o, struct vfm_err *e
 	c->local_size = o->local_size;
 	c->warn = o->warn;
 	c->sync = is_set("VFM_CUDA_SYNC");
-	table.ops = vfm_cuda_ops_table(init_nvtx_ranges());
+	ranges = is_set("VFM_NVTX");
+	table.ops = vfm_cuda_ops_table(ranges);
 	pthread_mutex_init(&y->lock, NULL);
 	y->thread_start = o->thread_start;
 	TRY_OUT(choose_device(o, &c->ordinal, err));

@@ -59,27 +59,34 @@ static bool needs_headroom(const struct vfm_cuda_mem *m, uint64_t chunk)
 	return free_bytes < chunk + HEADROOM;
 }
 
+/* Maps new memory at reserved addresses. */
+static CUresult map_memory(const struct vfm_cuda_mem *m, CUdeviceptr at, size_t bytes)
+{
+	CUmemAccessDesc rw = {.location = m->prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle h;
+	CUresult e = drv(m)->create(&h, bytes, &m->prop, 0);
+
+	if (e != CUDA_SUCCESS)
+		return e;
+	e = drv(m)->map(at, bytes, 0, h, 0);
+	drv(m)->release(h); /* the mapping keeps a reference */
+	if (e != CUDA_SUCCESS)
+		return e;
+	e = drv(m)->access(at, bytes, &rw, 1);
+	if (e != CUDA_SUCCESS)
+		drv(m)->unmap(at, bytes);
+	return e;
+}
+
 static int map(void *ctx, int zone, uint64_t i, struct vfm_err *err)
 {
 	struct vfm_cuda_mem *m = ctx;
-	CUmemAccessDesc rw = {.location = m->prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	uint64_t chunk = m->mapped.zone[zone].chunk;
-	CUdeviceptr at = m->base[zone] + i * chunk;
-	CUmemGenericAllocationHandle h;
 	CUresult e;
 
 	if (needs_headroom(m, chunk))
 		return VFM_MAPPED_FULL;
-	e = drv(m)->create(&h, chunk, &m->prop, 0);
-	if (e == CUDA_SUCCESS) {
-		e = drv(m)->map(at, chunk, 0, h, 0);
-		drv(m)->release(h); /* the mapping keeps a reference */
-		if (e == CUDA_SUCCESS) {
-			e = drv(m)->access(at, chunk, &rw, 1);
-			if (e != CUDA_SUCCESS)
-				drv(m)->unmap(at, chunk);
-		}
-	}
+	e = map_memory(m, m->base[zone] + i * chunk, chunk);
 	if (e == CUDA_ERROR_OUT_OF_MEMORY)
 		return VFM_MAPPED_FULL;
 	return vfm_cuda_check_drv(m->c, e, "device memory", err);
@@ -281,22 +288,15 @@ void vfm_cuda_free(struct vfm_stream *s, void *p, size_t bytes)
 /* Maps one chunk as a test: in a container the system may refuse what the device supports. */
 static bool maps(struct vfm_cuda_mem *m, size_t bytes)
 {
-	const struct vfm_cuda_driver *v = drv(m);
-	CUmemAccessDesc rw = {.location = m->prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-	CUmemGenericAllocationHandle h;
 	CUdeviceptr at = 0;
-	bool ok = false;
+	bool ok;
 
-	if (v->reserve(&at, bytes, bytes, 0, 0) != CUDA_SUCCESS)
+	if (drv(m)->reserve(&at, bytes, bytes, 0, 0) != CUDA_SUCCESS)
 		return false;
-	if (v->create(&h, bytes, &m->prop, 0) == CUDA_SUCCESS) {
-		if (v->map(at, bytes, 0, h, 0) == CUDA_SUCCESS) {
-			ok = v->access(at, bytes, &rw, 1) == CUDA_SUCCESS;
-			v->unmap(at, bytes);
-		}
-		v->release(h);
-	}
-	v->unreserve(at, bytes);
+	ok = map_memory(m, at, bytes) == CUDA_SUCCESS;
+	if (ok)
+		drv(m)->unmap(at, bytes);
+	drv(m)->unreserve(at, bytes);
 	return ok;
 }
 
@@ -305,12 +305,11 @@ static bool maps(struct vfm_cuda_mem *m, size_t bytes)
 static bool can_map(struct vfm_cuda_mem *m, uint64_t *grain)
 {
 	const struct vfm_cuda_driver *v = drv(m);
-	const char *wanted = getenv("VFM_CUDA_MAP");
 	size_t g = 0;
 	CUdevice dev;
 	int yes = 0;
 
-	if (wanted && strcmp(wanted, "0") == 0)
+	if (!vfm_cuda_asked("VFM_CUDA_MAP", true))
 		return false;
 	if (!v->reserve || !v->unreserve || !v->create || !v->release || !v->map || !v->unmap || !v->access ||
 		!v->granularity)

@@ -15,21 +15,25 @@
 #include "device/dev/plugin.h"
 #include "device/dev/staging.h"
 
-/* Functions of libcuda.  The plugin does not link it, so that it can be loaded without a driver. */
+/* Functions of libcuda: field, name, version.  The plugin does not link it, so that it can be loaded without a driver. */
+#define VFM_CUDA_DRIVER(X)                                                                                             \
+	X(error_string, GetErrorString, 6000)                                                                          \
+	X(device_get, DeviceGet, 2000)                                                                                 \
+	X(attribute, DeviceGetAttribute, 2000)                                                                         \
+	X(write_value, StreamWriteValue32, 11070)                                                                      \
+	X(wait_value, StreamWaitValue32, 11070)                                                                        \
+	X(granularity, MemGetAllocationGranularity, 10020)                                                             \
+	X(reserve, MemAddressReserve, 10020)                                                                           \
+	X(unreserve, MemAddressFree, 10020)                                                                            \
+	X(create, MemCreate, 10020)                                                                                    \
+	X(release, MemRelease, 10020)                                                                                  \
+	X(map, MemMap, 10020)                                                                                          \
+	X(unmap, MemUnmap, 10020)                                                                                      \
+	X(access, MemSetAccess, 10020)
 struct vfm_cuda_driver {
-	PFN_cuGetErrorString_v6000 error_string;
-	PFN_cuDeviceGet_v2000 device_get;
-	PFN_cuDeviceGetAttribute_v2000 attribute;
-	PFN_cuStreamWriteValue32_v11070 write_value;
-	PFN_cuStreamWaitValue32_v11070 wait_value;
-	PFN_cuMemGetAllocationGranularity_v10020 granularity;
-	PFN_cuMemAddressReserve_v10020 reserve;
-	PFN_cuMemAddressFree_v10020 unreserve;
-	PFN_cuMemCreate_v10020 create;
-	PFN_cuMemRelease_v10020 release;
-	PFN_cuMemMap_v10020 map;
-	PFN_cuMemUnmap_v10020 unmap;
-	PFN_cuMemSetAccess_v10020 access;
+#define X(field, name, version) PFN_cu##name##_v##version field;
+	VFM_CUDA_DRIVER(X)
+#undef X
 };
 
 enum { VFM_CUDA_STREAMS = 64 }; /* most streams at a time: bits of a mask */

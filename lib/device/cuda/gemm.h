@@ -1,5 +1,6 @@
-/* gemm.h - GEMM by cuBLASLt (gemm_lt.c), and with our own kernels (kern/gemm.cu).  C and C++.  In the emulation
- * tests/ops/emu_lt.c stands for the library. */
+/* gemm.h - GEMM by cuBLASLt, and with our own kernels.  C and C++; without headers of CUDA, so that gemm_plan.c and
+ * gemm_choice.c are tested without a GPU.  In the emulation tests/ops/emu_lt.c stands for the library.
+ */
 #ifndef VFM_DEVICE_CUDA_GEMM_H
 #define VFM_DEVICE_CUDA_GEMM_H
 
@@ -7,7 +8,177 @@
 extern "C" {
 #endif
 
-#include "device/cuda/gemm_choice.h"
+#include "device/ops/ops.h"
+
+/* ---- gemm_plan.c: an op as problems of cuBLASLt, their keys, and the file of chosen algorithms ----
+ * Row-major C[M,N] = op(A) op(B) is column-major C^T = op(B)^T op(A)^T: the library's A is our b, its B our a, its m
+ * our N and its n our M.  A row-major matrix is its own transpose there, so the library transposes its A if our b is
+ * [N,K], and its B if our a is [K,M]. */
+
+/* Epilogues of the library.  Its GELU is the tanh approximation, like ours. */
+enum {
+	VFM_LT_BIAS = 1,
+	VFM_LT_GELU = 2,
+	VFM_LT_AUX = 4,     /* GELU; stores its input */
+	VFM_LT_DGELU = 8,   /* times GELU'(aux) */
+	VFM_LT_BGRADB = 16, /* the sums over k of op(B), which is our op(A), are stored in the dtype of C */
+};
+
+/* `count` products of equal shape at these distances, in elements; one product: 1 and zeros. */
+struct vfm_gemm_batch {
+	int64_t count, a, b, c, bias, aux, rowsum;
+};
+
+struct vfm_lt_problem {
+	enum vfm_dtype a, b, c, bias; /* the library's A and B, its C = D, its bias or bias gradient */
+	bool ta, tb;
+	bool beta;   /* C is added to */
+	bool tf32;   /* products of f32 in TF32 */
+	bool fast8;  /* fp8: sums in fewer bits (CUBLASLT_MATMUL_DESC_FAST_ACCUM) */
+	bool scaled; /* scalars on the device multiply A and B */
+	int sms;     /* multiprocessors to use; 0: all */
+	unsigned epi;
+	int64_t m, n, k, lda, ldb, ldc, ld_aux;
+	int64_t batch, stride_a, stride_b, stride_c, stride_bias, stride_aux;
+	int align_a, align_b, align_c, align_aux; /* alignment of addresses in bytes: 1 … 16, or 256 */
+};
+
+/* An op, and what the implementation may use. */
+struct vfm_gemm_op {
+	struct vfm_gemm g;
+	struct vfm_gemm_batch batch;
+	bool tune; /* may be timed */
+	bool tf32; /* products of f32 in TF32 */
+	int sms;   /* multiprocessors to use; 0: all */
+	size_t ws; /* bytes of scratch memory for the library */
+};
+
+/* Returns the multiprocessors to use of `all`, 0 for all, while collectives occupy `comm` of them: a
+ * product in one wave then overlaps them.  No multiprocessors are reserved if they occupy more than half of all. */
+int vfm_gemm_sms(int all, int comm);
+
+/* An implementation of an op: a product of the library with this epilogue, and our kernels for the rest. */
+struct vfm_gemm_path {
+	unsigned epi;
+	bool own_epi;    /* our kernel applies the rest of the epilogue to the product, in place */
+	bool f32;        /* own_epi of an f32 product in scratch memory, some rows at a time */
+	bool own_rowsum; /* our kernel sums the rows */
+};
+enum { VFM_GEMM_PATHS = 6 };
+/* Lists the implementations, from the one with the fewest passes to the one that always works (f32).  Returns their
+ * number.  M, N, K > 0.  Row sums of the library stand before the same product with our kernel, and only where C is
+ * f32, whose dtype they have. */
+int vfm_gemm_paths(const struct vfm_gemm_op *op, struct vfm_gemm_path out[VFM_GEMM_PATHS]);
+/* Returns the epilogue flags that stand for the whole op except row sums, 0 if the library has no such epilogue (SiLU).
+ * *why: NULL, or the reason for which the operands exclude an epilogue that the library has. */
+unsigned vfm_gemm_whole_epilogue(const struct vfm_gemm_op *op, const char **why);
+
+/* Returns the library's problem of a path.  Not for f32, whose product is an op of its own. */
+struct vfm_lt_problem vfm_lt_problem_of(const struct vfm_gemm_op *op, const struct vfm_gemm_path *path);
+/* The operand that receives the library's product: aux if our kernel computes C from it, else c. */
+const struct vfm_tensor *vfm_gemm_product_of(const struct vfm_gemm *g, const struct vfm_gemm_path *path);
+/* Whether the bias must be converted first: the library requires the dtype of the result, or bf16 for fp8. */
+bool vfm_lt_bias_differs(const struct vfm_lt_problem *p, const struct vfm_gemm *g);
+
+/* Returns the key of a problem: "bf16-bf16-bf16 tn 16384x8192x4096 x1 ld16,16,16,0 align256,256,256,0 epi5". Dimensions
+ * above 64 are rounded up to four significant bits, since packs differ by a few tokens; leading dimensions count by
+ * their alignment. */
+enum { VFM_LT_KEY = 224 };
+void vfm_lt_key(const struct vfm_lt_problem *p, char key[VFM_LT_KEY]);
+int64_t vfm_lt_round(int64_t dim);
+/* The rows of data of an op, which differ between packs and experts: those of C, or for the gradient of weights the
+ * terms of its sums.  set: for a single product; the operands get n rows, with their addresses.  round: to those of the
+ * key; returns whether this changes the op.  No-op for a batch, whose strides depend on the rows. */
+int64_t vfm_gemm_rows(const struct vfm_gemm *g);
+void vfm_gemm_set_rows(struct vfm_gemm *g, int64_t n);
+bool vfm_gemm_round_rows(struct vfm_gemm_op *op);
+/* Returns the key of an op: that of its problem with the whole epilogue, and the rest of the op. */
+void vfm_gemm_key(const struct vfm_gemm_op *op, char key[VFM_LT_KEY]);
+
+/* The file of chosen algorithms, by key: JSON Lines {"v":2,"key":…,"path":code,"algo":<hex>,"ws":bytes,"us":microseconds}, where path is vfm_gemm_path_code
+ * and the time is that of the whole op.  Lines are appended in one write; of several
+ * with one key the first counts, so that ranks which read after they have written agree.  Lines that are broken, or of
+ * another version, are passed over.  What is no file, or one of more than 64 MiB, is neither read nor written. */
+enum { VFM_LT_ALGO = 64 };
+struct vfm_lt_entry {
+	char key[VFM_LT_KEY];      /* first */
+	unsigned path;             /* vfm_gemm_path_code */
+	uint8_t algo[VFM_LT_ALGO]; /* opaque */
+	int64_t ws;                /* bytes of scratch memory */
+	double us;
+};
+struct vfm_lt_cache {
+	char *path;   /* NULL: only in memory */
+	int64_t read; /* bytes of the file read so far: whole lines */
+	void *tree;   /* tsearch(3): of struct vfm_lt_entry */
+};
+/* Reads the file; an unreadable file counts as empty. */
+void vfm_lt_cache_open(struct vfm_lt_cache *c, const char *path);
+void vfm_lt_cache_close(struct vfm_lt_cache *c);
+const struct vfm_lt_entry *vfm_lt_cache_find(const struct vfm_lt_cache *c, const char *key);
+/* Appends e, reads entries of other processes, and returns the entry that is first in the file.  If the file cannot be
+ * written: with `alone` returns e, kept in memory; else NULL, because other ranks would not know it. */
+const struct vfm_lt_entry *vfm_lt_cache_add(struct vfm_lt_cache *c, const struct vfm_lt_entry *e, bool alone);
+/* A number for each path, and the path of a number; false: the op has no such path. */
+unsigned vfm_gemm_path_code(const struct vfm_gemm_path *p);
+bool vfm_gemm_path_of_code(const struct vfm_gemm_op *op, unsigned code, struct vfm_gemm_path *p);
+/* "gemm-NVIDIA-H200-130101.jsonl" */
+void vfm_lt_cache_name(const char *device, size_t version, char *out, size_t len);
+
+/* ---- gemm_choice.c: the implementation of an op: the epilogue of the library, or its plain product and our kernels,
+ * each with the library's algorithms, by the time of the whole op ----
+ * The library and the device are a table of functions, which gemm_lt.c implements with cuBLASLt.
+ *
+ * A choice is kept in memory for exactly these operands (dimensions, strides, alignment, dtypes), and in a file by the
+ * key of the op.  Without timing the library is asked for rounded numbers of rows, once for each, because the groups of
+ * experts have new ones in every step.  VFM_CUDA_GEMM=epilogue|plain|auto forces one kind of implementation. */
+
+struct vfm_lt_algo {
+	uint8_t opaque[VFM_LT_ALGO];
+	size_t ws; /* bytes of scratch memory that it needs */
+};
+
+struct vfm_gemm_choice {
+	struct vfm_gemm_path path;
+	struct vfm_lt_problem p; /* the library's problem of the path, unless path.f32 */
+	struct vfm_lt_algo algo; /* for p */
+	double us;               /* of the whole op; negative: not timed */
+	bool untimed;            /* the algorithm is the first of the library's heuristic */
+	bool refused;            /* the library refused the epilogue or the product, which it should support */
+};
+
+/* The library and the device.  ctx is the first argument of all functions. */
+struct vfm_gemm_lib {
+	/* Lists the algorithms of p that need at most ws bytes of scratch memory, the one that the library recommends
+	 * first.  Returns their number; 0: the library does not support p. */
+	int (*list)(void *ctx, const struct vfm_lt_problem *p, size_t ws, struct vfm_lt_algo *out, int most);
+	/* Whether the library supports the algorithm for exactly p with at most ws bytes; sets a->ws. */
+	bool (*supports)(void *ctx, const struct vfm_lt_problem *p, size_t ws, struct vfm_lt_algo *a);
+	/* Begins the timing of an op: allocates operands of its shapes with random values.  Returns 1: ready; 0: not
+	 * possible, and *why is the reason, or NULL if the user does not want timing; negative: an error. */
+	int (*time_begin)(void *ctx, const struct vfm_gemm_op *op, const char **why, struct vfm_err *err);
+	/* Times the whole op by this choice.  May stop early if it is much slower than `best` microseconds (negative:
+	 * none).  Returns 1; 0: the library refused the call; negative: the device failed. */
+	int (*time)(void *ctx, const struct vfm_gemm_choice *c, double best, double *us, struct vfm_err *err);
+	void (*time_end)(void *ctx);
+	void (*warn)(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* may be NULL */
+};
+
+enum vfm_gemm_mode { VFM_GEMM_AUTO, VFM_GEMM_EPILOGUE, VFM_GEMM_PLAIN };
+/* Reads VFM_CUDA_GEMM. */
+int vfm_gemm_mode_of_env(enum vfm_gemm_mode *mode, struct vfm_err *err);
+
+struct vfm_gemm_chooser;
+/* lib must outlive the chooser.  path: the file, or NULL; it may be that of other ranks, unless `alone`. */
+struct vfm_gemm_chooser *vfm_gemm_chooser_new(
+	const struct vfm_gemm_lib *lib, void *ctx, enum vfm_gemm_mode mode, const char *path, bool alone);
+void vfm_gemm_chooser_free(struct vfm_gemm_chooser *c);
+
+/* Chooses an implementation; M, N, K > 0.  Returns 1; 0: only our own kernels compute the op (out->path.f32, whose
+ * product the caller asks for as an op of its own); negative: an error.  A refusal, and a choice without timing that
+ * the user did not ask for, are warned about once for each kind. */
+int vfm_gemm_choose(
+	struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, struct vfm_gemm_choice *out, struct vfm_err *err);
 
 /* ---- kern/gemm.cu ---- */
 

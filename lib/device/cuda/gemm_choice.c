@@ -1,4 +1,4 @@
-#include "device/cuda/gemm_choice.h"
+#include "device/cuda/gemm.h"
 
 #include <search.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "device/cuda/gemm_plan.h"
+#include "device/cuda/gemm.h"
 
 #include <ctype.h>
 #include <errno.h>

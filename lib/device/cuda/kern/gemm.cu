@@ -1,4 +1,4 @@
-/* gemm.cu - gemm and grouped_gemm: products of the library by the implementation that gemm_choice.h chooses, and our
+/* gemm.cu - gemm and grouped_gemm: products of the library by the implementation that gemm.h chooses, and our
  * kernels for other epilogues, row sums, and products that the library does not support.
  *
  * Sums over K are divided into parts whose number depends on shapes and the device alone.
@@ -363,6 +363,17 @@ static char *at_row(const struct vfm_tensor *t, int64_t row)
 	return (char *)t->data + (size_t)(row * t->stride[0]) * vfm_dtype_size(t->dtype);
 }
 
+static struct vfm_tensor some_rows(const struct vfm_tensor *t, int64_t first, int64_t n)
+{
+	struct vfm_tensor r = *t;
+
+	if (vfm_has(t)) {
+		r.data = at_row(t, first);
+		r.shape[0] = n;
+	}
+	return r;
+}
+
 /* Returns rows [first, first + rows) of g. */
 static struct vfm_gemm slice_rows(const struct vfm_gemm *g, int64_t first, int64_t rows)
 {
@@ -370,12 +381,8 @@ static struct vfm_gemm slice_rows(const struct vfm_gemm *g, int64_t first, int64
 
 	r.a.data = g->trans_a ? (char *)g->a.data + (size_t)first * vfm_dtype_size(g->a.dtype) : at_row(&g->a, first);
 	r.a.shape[g->trans_a ? 1 : 0] = rows;
-	r.c.data = at_row(&g->c, first);
-	r.c.shape[0] = rows;
-	if (vfm_has(&g->aux)) {
-		r.aux.data = at_row(&g->aux, first);
-		r.aux.shape[0] = rows;
-	}
+	r.c = some_rows(&g->c, first, rows);
+	r.aux = some_rows(&g->aux, first, rows);
 	return r;
 }
 
@@ -556,17 +563,6 @@ static struct vfm_tensor view_group_operand(const struct vfm_tensor *t, int64_t 
 	for (int i = 0; i < r.ndim; i++) {
 		r.shape[i] = t->shape[i + 1];
 		r.stride[i] = t->stride[i + 1];
-	}
-	return r;
-}
-
-static struct vfm_tensor some_rows(const struct vfm_tensor *t, int64_t first, int64_t n)
-{
-	struct vfm_tensor r = *t;
-
-	if (vfm_has(t)) {
-		r.data = at_row(t, first);
-		r.shape[0] = n;
 	}
 	return r;
 }

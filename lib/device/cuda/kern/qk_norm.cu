@@ -580,36 +580,19 @@ template <class OP> static void set_norm_args(struct row_args *a, const OP *b)
 	a->eps = b->eps;
 }
 
-/* Returns 8 if vectors fit all operands that are there, else 2, or 1 for heads of an odd size, which do not rotate. */
-static int row_vector(const struct vfm_tensor *const *of, int count, int d)
-{
-	for (int i = 0; i < count; i++)
-		if (!vec_ok(8, of[i]))
-			return d % 2 ? 1 : 2;
-	return 8;
-}
-
-template <int N> static void launch_row_dot(struct vfm_stream *s, enum vfm_dtype x, const struct row_args &a)
-{
-	VFM_ACT_TYPE(x, X, VFM_LAUNCH(s, (row_dots<N, X>), ceil_div(a.q.total, WARPS), THREADS, 0, a));
-}
-
 extern "C" int vfm_cuda_row_dot(struct vfm_stream *s, const struct vfm_row_dot *b, struct vfm_err *err)
 {
 	const struct vfm_tensor *y = vfm_has(&b->y) ? &b->y : &b->x;
 	struct row_args a = row_args_of(&b->x);
-	const struct vfm_tensor *of[] = {&b->x, y};
 
 	a.dy = y->data;
 	a.dys = strides_of(y);
 	a.dy_bf = is_bf(y);
 	a.y = b->out.data;
-	if (!a.q.total)
-		return 0;
-	if (row_vector(of, 2, a.d) == 8)
-		launch_row_dot<8>(s, b->x.dtype, a);
-	else
-		launch_row_dot<1>(s, b->x.dtype, a);
+	if (a.q.total)
+		VFM_WIDTH(vec_ok(8, &b->x, y), 8, N,
+			VFM_ACT_TYPE(b->x.dtype, X,
+				VFM_LAUNCH(s, (row_dots<N, X>), ceil_div(a.q.total, WARPS), THREADS, 0, a)));
 	return vfm_cuda_launched(s, "row_dot", err);
 }
 
@@ -624,20 +607,16 @@ template <int N> static void launch_row_norm(struct vfm_stream *s, enum vfm_dtyp
 extern "C" int vfm_cuda_row_norm_rope(struct vfm_stream *s, const struct vfm_row_norm_rope *b, struct vfm_err *err)
 {
 	struct row_args a = row_args_of(&b->x);
-	const struct vfm_tensor *of[] = {&b->x, &b->y, &b->weight, &b->rope};
-	int n = row_vector(of, 4, a.d);
 
 	a.y = b->y.data;
 	a.ys = strides_of(&b->y);
 	set_norm_args(&a, b);
 	if (!vfm_numel(&b->x))
 		return 0;
-	if (n == 8)
+	if (vec_ok(8, &b->x, &b->y, &b->weight, &b->rope))
 		launch_row_norm<8>(s, b->x.dtype, a);
-	else if (n == 2)
-		launch_row_norm<2>(s, b->x.dtype, a);
-	else
-		launch_row_norm<1>(s, b->x.dtype, a);
+	else /* heads of an odd size do not rotate */
+		VFM_WIDTH(a.d % 2 == 0, 2, N, launch_row_norm<N>(s, b->x.dtype, a));
 	return vfm_cuda_launched(s, "row_norm_rope", err);
 }
 
@@ -654,8 +633,6 @@ extern "C" int vfm_cuda_row_norm_rope_bwd(
 {
 	struct row_args a = row_args_of(&b->x);
 	struct fold_args f = {a.q, nullptr, a.n, a.n, {(float *)b->dweight.data}, {}, true};
-	const struct vfm_tensor *of[] = {&b->x, &b->dy, &b->dx, &b->weight, &b->rope};
-	int n = row_vector(of, 5, a.d);
 
 	a.y = b->dx.data;
 	a.ys = strides_of(&b->dx);
@@ -672,12 +649,10 @@ extern "C" int vfm_cuda_row_norm_rope_bwd(
 		if (!a.part)
 			return VFM_EENV;
 	}
-	if (n == 8)
+	if (vec_ok(8, &b->x, &b->dy, &b->dx, &b->weight, &b->rope))
 		launch_row_norm_bwd<8>(s, b->x.dtype, a);
-	else if (n == 2)
-		launch_row_norm_bwd<2>(s, b->x.dtype, a);
 	else
-		launch_row_norm_bwd<1>(s, b->x.dtype, a);
+		VFM_WIDTH(a.d % 2 == 0, 2, N, launch_row_norm_bwd<N>(s, b->x.dtype, a));
 	if (a.part)
 		fold_column_sums(s, f);
 	return vfm_cuda_launched(s, "row_norm_rope_bwd", err);
