@@ -1,17 +1,15 @@
 /* attn.c - attention by cuDNN if it supports the operands, else by our own kernels.
  *
  * The first run of a plan times cuDNN's engines if the op is large (cudnn_attn.h), and compares its result with our own
- * kernels (attn_check.h).  A plan that differs is refused, as one that cuDNN does not build.  Plans belong to the
- * process: a device that is opened again finds those of the last one.
+ * kernels (attn_check.h); a plan that differs is refused.  Plans belong to the process: a device that is opened again
+ * finds those of the last one.
  *
  * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN with offsets and a mask even for samples of equal
  * length; cudnn-apart: cuDNN with lse in its own layout.
  *
  * A fallback for bf16, which cuDNN should support (it never supports f32), is counted in the device, and a warning
- * names each class of shapes once.
- *
- * cuDNN gives wrong results for samples that have queries without keys, or keys without queries (NaN before 9.25): they
- * are excluded, and their rows are set afterwards.
+ * names each class of shapes once.  Samples that have queries without keys, or keys without queries, are excluded
+ * (cuDNN is wrong there; NaN before 9.25), and their rows set afterwards.
  */
 #include "device/cuda/attn.h"
 

@@ -1,8 +1,8 @@
-/* geometry.h - the sizes of a video tokenizer: what a latent covers, and how many frames it takes at once.
+/* geometry.h - the sizes of a video tokenizer: what a latent covers, and how many frames it takes at once.  Pure
+ * arithmetic.
  *
  * A tokenizer turns F frames of height x width pixels into latents [channels, T, height / stride_h, width / stride_w].
- * It takes F = first + k * step frames (k = 0, 1, ...), at most max_frames, and makes T = 1 + (F - first) / stride_t
- * latent frames of them:
+ * It takes F = first + k * step frames (k = 0, 1, ...), at most max_frames; T = 1 + (F - first) / stride_t.
  *
  *     stride t,h,w   first  step
  *     4 8 8          1      4      causal: the first latent frame is one picture (1 + 4n frames, 1 + n latent frames)
@@ -14,7 +14,7 @@
  * caller keeps the true number.
  *
  * JSON: {"stride":[4,8,8],"channels":16,"frames":[1,4],"max_frames":81,"pad":true,"scaling":"mean-std"}; max_frames,
- * pad and scaling are optional.  All functions are pure arithmetic.
+ * pad and scaling are optional.
  */
 #ifndef VFM_SPEC_MODEL_GEOMETRY_H
 #define VFM_SPEC_MODEL_GEOMETRY_H
