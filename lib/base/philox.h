@@ -2,9 +2,6 @@
  *
  * A random number is a pure function of a key and a counter, never of rank, thread or call order.  A stream is named by
  * (seed, step, id, purpose); its element i is word i%4 of block i/4.  Every device produces the same integers.
- *
- * The functions below compute normals in double and round once.  The ops of devices (fill, diffuse) evaluate the same
- * formula in f32 and differ by the bound of vfm_rng_normal4.
  */
 #ifndef VFM_BASE_PHILOX_H
 #define VFM_BASE_PHILOX_H

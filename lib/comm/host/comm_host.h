@@ -1,15 +1,12 @@
-/* comm_host.h - the host backend of comm.h: shared memory within a node, TCP between nodes.
+/* comm_host.h - the host backend of comm.h: shared memory within a node, TCP between nodes (handshake.h).
  *
  * Operands are memory that the host can access: a CPU device's, or staging buffers.  A call blocks with a NULL stream
  * and on a synchronous stream; on an asynchronous stream it runs in that stream's thread (dev.h, host_call).
  *
- * A monitor thread in each rank keeps connections to a few others, which form a tree (tree.h).  All ranks learn
- * which rank died (within a second), is stopped or unreachable (30 s or the time-out, whichever is less; at least 2.6
- * s), or hangs (a wait for it exceeds the time-out).  The flight recorder holds the last collectives of the rank and is
- * written to `recorder_dir`/flight-RANK.jsonl when the job fails.
- *
- * Both ends of every connection prove that they are ranks of this job and, on local sockets, of the same user
- * (handshake.h).  The traffic after that is neither encrypted nor authenticated.
+ * A monitor thread in each rank (tree.h) finds which rank died (within a second), is stopped or unreachable (30 s or
+ * the time-out, whichever is less; at least 2.6 s), or hangs (a wait for it exceeds the time-out), and tells all ranks.
+ * The flight recorder holds the last collectives of the rank; a failing job writes it to
+ * `recorder_dir`/flight-RANK.jsonl.
  */
 #ifndef VFM_COMM_HOST_COMM_HOST_H
 #define VFM_COMM_HOST_COMM_HOST_H

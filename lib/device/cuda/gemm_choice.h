@@ -1,13 +1,10 @@
 /* gemm_choice.h - the choice of an implementation for an op: the epilogue of the library, or its plain product and our
- * kernels, each with the library's algorithms, by the time of the whole op.
- *
- * The library and the device are a table of functions, so that this part is tested without a GPU.  gemm_lt.c implements
- * them with cuBLASLt.
+ * kernels, each with the library's algorithms, by the time of the whole op.  gemm_lt.c implements the table of
+ * functions with cuBLASLt; tests need no GPU.
  *
  * A choice is kept in memory for exactly these operands (dimensions, strides, alignment, dtypes), and in a file by the
- * key of the op (gemm_plan.h).  Without timing the library is asked for rounded numbers of rows, once for each, because
- * the groups of experts have new ones in every step.  VFM_CUDA_GEMM=epilogue|plain|auto forces one kind of
- * implementation.
+ * key of the op (gemm_plan.h).  Without timing the library is asked once for each rounded number of rows, since groups
+ * of experts have new ones in every step.  VFM_CUDA_GEMM=epilogue|plain|auto forces one kind.
  */
 #ifndef VFM_DEVICE_CUDA_GEMM_CHOICE_H
 #define VFM_DEVICE_CUDA_GEMM_CHOICE_H
