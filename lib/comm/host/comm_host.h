@@ -23,10 +23,10 @@ struct vfm_host_comm_opts {
 /* Makes the communicator of all ranks of the launch, "world"; collective over the launch, which must outlive it.  One
  * rank gets vfm_comm_self().  Environment: VFM_COMM_TIMEOUT_S, VFM_COMM_IFNAME, VFM_COMM_DIRECT (vfm-slurm(7)).
  *
- * A rank ends normally with vfm_comm_free of the world; a rank that exits without it is reported as dead.  In rank 0
- * vfm_comm_free blocks until all other ranks have ended, and in the first rank of a node until those below it in the
- * tree have ended, since its monitor relays failures to them.  If a rank fails here, all ranks fail:
- * with its message once its monitor runs, before that because it ended. */
+ * A rank ends normally with vfm_comm_free of the world; a rank that exits without it is reported as dead.
+ * vfm_comm_free blocks in rank 0 until all other ranks have ended, and in the first rank of a node until those below it
+ * in the tree have.  If a rank fails here, all ranks fail: with its message once its monitor runs, before that because
+ * it ended. */
 int vfm_comm_host_new(
 	struct vfm_launch *l, const struct vfm_host_comm_opts *o, struct vfm_comm **out, struct vfm_err *err);
 /* Returns VFM_EENV with the job's message once the job has failed, for waits of other kinds (local).  c: any host

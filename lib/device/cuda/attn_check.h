@@ -1,7 +1,5 @@
-/* attn_check.h - comparison of results of cuDNN with our own kernels (attn.h), at the first run of a plan.
- *
- * A plan that cuDNN builds and runs may still be wrong: another base of lse, another layout, rows that are left out.
- * Rows of up to three samples are compared: o and lse, or dq, dk and dv, of all heads of a piece.
+/* attn_check.h - comparison of results of cuDNN with our own kernels (attn.h), at the first run of a plan: o and lse,
+ * or dq, dk and dv, in rows of up to three samples and all heads of a piece.
  */
 #ifndef VFM_DEVICE_CUDA_ATTN_CHECK_H
 #define VFM_DEVICE_CUDA_ATTN_CHECK_H

@@ -1,9 +1,8 @@
 /* gemm_plan.h - the host-only part of GEMM: the translation of an op to cuBLASLt problems, their keys, and the file of
- * chosen algorithms.  It includes no CUDA header, so that it is tested without a GPU; gemm.cu and gemm_lt.c use it.
+ * chosen algorithms.  It includes no CUDA header, so that it is tested without a GPU.
  *
  * Row-major C[M,N] = op(A) op(B) is column-major C^T = op(B)^T op(A)^T: the library's A is our b, its B our a, its m
- * our N and its n our M.  A row-major matrix is its own transpose there, so the library transposes its A if our b is
- * [N,K], and its B if our a is [K,M].
+ * our N and its n our M.  The library transposes its A if our b is [N,K], and its B if our a is [K,M].
  */
 #ifndef VFM_DEVICE_CUDA_GEMM_PLAN_H
 #define VFM_DEVICE_CUDA_GEMM_PLAN_H

@@ -1,8 +1,5 @@
-/* dtype.h - element types: sizes, names, scalar conversions.
- *
- * The names are those of the configuration and of reports ("f32", "bf16"); safetensors
- * has its own spelling ("F32", "BF16").  Conversions round to nearest, ties to even, as
- * hardware does; NaN stays NaN (quiet).  All functions are pure.
+/* dtype.h - element types: sizes, names ("f32", "bf16"; safetensors has its own), scalar conversions.  Conversions
+ * round to nearest, ties to even; NaN stays NaN (quiet).  All functions are pure.
  */
 #ifndef VFM_SPEC_MODEL_DTYPE_H
 #define VFM_SPEC_MODEL_DTYPE_H

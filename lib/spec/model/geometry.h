@@ -65,8 +65,7 @@ int vfm_geometry_from_json(struct vfm_geometry *g, const json_t *o, const char *
 /* Writes "stride 4x8x8, 16 channels, 1 + 4n frames, at most 81, scaling mean-std". */
 const char *vfm_geometry_text(const struct vfm_geometry *g, char text[VFM_GEOMETRY_TEXT]);
 
-/* Whether s is a name of 1 to size - 1 characters of A-Z a-z 0-9 . _ : / + -, as in the JSON of tokenizers and
- * encoders.
+/* Whether s is a name, as in the JSON of tokenizers: 1 to size - 1 characters of A-Z a-z 0-9 . _ : / + -.
  */
 bool vfm_is_plain_name(const char *s, size_t size);
 

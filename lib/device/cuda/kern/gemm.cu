@@ -1,7 +1,6 @@
 /* gemm.cu - gemm and grouped_gemm: products of the library by the implementation that gemm_choice.h chooses, and our
- * kernels for other epilogues, row sums, and products that the library does not support.
- *
- * Sums over K are divided into parts whose number depends on shapes and the device alone.
+ * kernels for other epilogues, row sums, and products that the library does not support.  Sums over K are divided into
+ * parts whose number depends on shapes and the device alone.
  */
 #include "device/cuda/kern/act.h"
 #include "device/cuda/kern/f8.h"
