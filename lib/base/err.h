@@ -2,8 +2,7 @@
  *
  * A function that can fail takes a `struct vfm_err *` as its last argument.  It returns 0 or a count on success, and a
  * negative code on failure.  Before it fails, it writes one sentence into the struct: lower case, no full stop, with
- * the file, key or record and the reason.  The library never prints an error and never exits; only a failed *small*
- * allocation ends the process (mem.h).
+ * the file, key or record and the reason.  Only a failed *small* allocation ends the process (mem.h).
  *
  * A code is the negative exit status of the command, except VFM_EPIPE, for which the status is 0.  A message that is
  * too long is cut and ends with "...".

@@ -1,7 +1,6 @@
 /* list.h - lists of values on a command line: "fp32,bf16", "1K,4K", "1024-8192*2,10000".
  *
- * Items are separated by commas.  Three forms of an item are ranges, whose numbers are those of vfm_parse_size
- * (num.h):
+ * Items are separated by commas.  Three forms of an item are ranges, whose numbers are those of vfm_parse_size (num.h):
  *
  *	FIRST-LAST+STEP      FIRST, FIRST + STEP, ... up to LAST
  *	FIRST-LAST*FACTOR    FIRST, FIRST * FACTOR, ... up to LAST

@@ -1,7 +1,5 @@
-/* log.h - messages on stderr: "program: message", or with several ranks "program: rank 3: message".
- *
- * All functions are thread-safe and write a line with one write(2).  Control characters, which file names may hold, are
- * printed as '?'.
+/* log.h - messages on stderr: "program: message", or with several ranks "program: rank 3: message".  All functions are
+ * thread-safe and write a line with one write(2), control characters as '?'.
  */
 #ifndef VFM_BASE_LOG_H
 #define VFM_BASE_LOG_H

@@ -1,9 +1,8 @@
 /* map.h - read-only mappings of files that other processes may change.
  *
- * A mapping shows the file as it is at the time of each access.  If another process rewrites the file in place, a
- * reader gets a mixture of both contents; if it truncates the file, an access beyond its end raises SIGBUS.  A reader
- * therefore calls vfm_map_check after it has read, and before it uses the values.  Replacing the file by rename is
- * harmless: the mapping keeps the old file.
+ * A mapping shows the file at the time of each access.  If another process rewrites the file in place, a reader gets a
+ * mixture; if it truncates the file, an access beyond its end raises SIGBUS.  A reader therefore calls vfm_map_check
+ * after it has read, and before it uses the values.  Replacing the file by rename is harmless.
  */
 #ifndef VFM_BASE_MAP_H
 #define VFM_BASE_MAP_H

@@ -1,6 +1,5 @@
-/* mem.h - memory.
- *
- * A failed small allocation ends the process: vfm_out_of_memory.  A large allocation (vfm_big_alloc) returns an error.
+/* mem.h - memory.  A failed small allocation ends the process: vfm_out_of_memory.  A large allocation (vfm_big_alloc)
+ * returns an error.
  */
 #ifndef VFM_BASE_MEM_H
 #define VFM_BASE_MEM_H

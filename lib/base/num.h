@@ -1,8 +1,7 @@
-/* num.h - strict parsing of numbers.
+/* num.h - strict parsing of numbers: decimal, without blanks, "+" or trailing text.
  *
- * The whole string must be a decimal number without blanks, "+" or hexadecimal digits.  Errors are VFM_EUSAGE:
- * "expected an integer, got '12x'"; the caller adds the option or key with vfm_err_context.  A failed call leaves *out
- * unchanged.
+ * Errors are VFM_EUSAGE: "expected an integer, got '12x'"; the caller adds the option or key with vfm_err_context.  A
+ * failed call leaves *out unchanged.
  */
 #ifndef VFM_BASE_NUM_H
 #define VFM_BASE_NUM_H

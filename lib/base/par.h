@@ -1,10 +1,8 @@
 /* par.h - threads.
  *
- * vfm_par_for runs a parallel loop on the compute threads.  They form a team of their own, whose idle threads sleep
- * instead of spinning: with OpenMP's spinning threads, a training step took four times as long beside other processes.
- * The assignment of indices to threads is not fixed, and results must not depend on it.
- *
- * vfm_pool runs background work: reading ahead, writing checkpoints, curation.
+ * vfm_par_for runs a parallel loop on a team of compute threads, which sleep when idle.  The assignment of indices to
+ * threads is not fixed, and results must not depend on it.  vfm_pool runs background work: reading ahead, writing
+ * checkpoints, curation.
  */
 #ifndef VFM_BASE_PAR_H
 #define VFM_BASE_PAR_H

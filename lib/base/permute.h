@@ -1,10 +1,9 @@
-/* permute.h - a pseudorandom permutation of 0 .. n-1, computed element by element.
+/* permute.h - a pseudorandom permutation of 0 .. n-1, computed element by element from 100 bytes of state.
  *
- * An array that is shuffled in memory takes 4 or 8 bytes an element and a cache miss a swap; this permutation takes 100
- * bytes.  It is a generalized Feistel cipher with cycle walking (Black and Rogaway, "Ciphers with Arbitrary Finite
- * Domains", CT-RSA 2002): with a b >= n, an element x = l b + r, and each round adds a keyed hash of one half to the
- * other, modulo a or b.  Elements that leave the domain are encrypted again; since a b - n < 2 sqrt(n) + 1, few do. The
- * keys come from Philox.  The permutation shuffles data and is no protection.
+ * It is a generalized Feistel cipher with cycle walking (Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
+ * CT-RSA 2002): with a b >= n, an element x = l b + r, and each round adds a keyed hash of one half to the other,
+ * modulo a or b.  Elements that leave the domain are encrypted again; since a b - n < 2 sqrt(n) + 1, few do.  The keys
+ * come from Philox.  The permutation shuffles data and is no protection.
  */
 #ifndef VFM_BASE_PERMUTE_H
 #define VFM_BASE_PERMUTE_H

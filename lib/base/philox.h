@@ -2,9 +2,6 @@
  *
  * A random number is a pure function of a key and a counter, never of rank, thread or call order.  A stream is named by
  * (seed, step, id, purpose); its element i is word i%4 of block i/4.  Every device produces the same integers.
- *
- * The functions below compute normals in double and round once.  The ops of devices (fill, diffuse) evaluate the same
- * formula in f32 and differ by the bound of vfm_rng_normal4.
  */
 #ifndef VFM_BASE_PHILOX_H
 #define VFM_BASE_PHILOX_H
@@ -71,13 +68,12 @@ static inline double vfm_u01(uint32_t x)
 	return ((double)x + 0.5) * 0x1p-32;
 }
 
-/* Box-Muller on words (a, b) = (0,1) and (2,3) of a block: r = sqrt(-2 ln u01(a)), out = r cos(2 pi u01(b)),
- * r sin(2 pi u01(b)); 4 normals a block.
+/* Box-Muller on words (a, b) = (0,1) and (2,3) of a block: r = sqrt(-2 ln u01(a)), out = r cos(2 pi u01(b)), r sin(2 pi
+ * u01(b)); 4 normals a block.
  *
  * The functions below compute this in double and round the result to float; sigma, time and text embeddings use them.
- * The ops fill and diffuse, which make initial weights and noise, evaluate the formula in float on every backend. Their
- * integers are the same; each of their normals differs from the one here by at most 6e-7 r, which tests/ops checks.
- * Backends and instruction sets may differ from each other by rounding within this bound. */
+ * The ops fill and diffuse (initial weights, noise) evaluate the formula in float on every backend; each of their
+ * normals differs from the one here by at most 6e-7 r, which tests/ops checks. */
 void vfm_rng_normal4(const struct vfm_rng *r, uint64_t block, float out[4]);
 double vfm_rng_uniform(const struct vfm_rng *r, uint64_t i); /* element i: word i%4 of block i/4 */
 float vfm_rng_normal(const struct vfm_rng *r, uint64_t i);   /* element i: normal i%4 of block i/4 */

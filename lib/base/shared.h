@@ -1,8 +1,8 @@
 /* shared.h - memory that processes of one host share, and waiting for a word of it.
  *
- * One process makes an anonymous file (memfd) and passes its descriptor to the others.  It has no name that could be
- * left behind, and the limit of /dev/shm does not apply.  The file is large and sparse; a counter in its first page
- * allocates parts of it, so that a process names memory to another by its offset.
+ * One process makes a large, sparse anonymous file (memfd) and passes its descriptor to the others; no name is left
+ * behind, and the limit of /dev/shm does not apply.  A counter in its first page allocates parts of it, so that a
+ * process names memory to another by its offset.
  */
 #ifndef VFM_BASE_SHARED_H
 #define VFM_BASE_SHARED_H

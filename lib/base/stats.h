@@ -1,10 +1,8 @@
 /* stats.h - statistics of samples: the median, quantiles, the normal distribution, and confidence intervals by
- * resampling with replacement (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993).
+ * resampling with replacement (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993).  Local and thread-safe.
  *
  * Resample b of a set of n values is n indices, drawn independently and uniformly: draw i is vfm_rng_below(stream(seed,
- * b, set, VFM_RNG_BOOTSTRAP), i, n).  It depends on no thread and no order of calls, and so do the intervals.
- *
- * All functions are local and thread-safe.
+ * b, set, VFM_RNG_BOOTSTRAP), i, n).
  */
 #ifndef VFM_BASE_STATS_H
 #define VFM_BASE_STATS_H

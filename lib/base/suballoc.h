@@ -1,7 +1,5 @@
-/* suballoc.h - several arrays in one block of memory, in two passes over the same code.
- *
- * The first pass, with base NULL, counts the bytes; the caller allocates the block; the second pass returns the
- * addresses:
+/* suballoc.h - several arrays in one block of memory, in two passes over the same code: with base NULL the first counts
+ * the bytes, and the second returns addresses in the block.
  *
  *	static void place(struct thing *x, struct vfm_suballoc *a)
  *	{
@@ -12,13 +10,12 @@
  *	struct vfm_suballoc count = {0}, give;
  *
  *	place(&x, &count);
- *	x.bytes = count.used;
- *	x.mem = vfm_dev_alloc(s, x.bytes, "a thing", err);
+ *	x.mem = vfm_dev_alloc(s, count.used, "a thing", err);
  *	give = (struct vfm_suballoc){.base = x.mem};
  *	place(&x, &give);
  *
- * The module computes addresses and never touches the memory, so the block may be of the host or of a device.  The
- * caller owns it; arrays are not freed one by one.  device/ops/tensor.h returns the arrays as tensors.
+ * The memory, of the host or a device, is never touched.  The caller owns the block; arrays are not freed one by one.
+ * device/ops/tensor.h returns the arrays as tensors.
  */
 #ifndef VFM_BASE_SUBALLOC_H
 #define VFM_BASE_SUBALLOC_H

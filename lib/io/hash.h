@@ -1,6 +1,5 @@
-/* hash.h - SHA-256 and HMAC-SHA256 (OpenSSL), CRC-32C (Castagnoli, in hardware if available), FNV-1a of 64 bits.
- *
- * Hexadecimal digests have 64 lower-case digits and a NUL.
+/* hash.h - SHA-256 and HMAC-SHA256 (OpenSSL), CRC-32C (Castagnoli, in hardware if available), FNV-1a of 64 bits.  A
+ * hexadecimal digest has 64 lower-case digits and a NUL.
  */
 #ifndef VFM_IO_HASH_H
 #define VFM_IO_HASH_H

@@ -1,15 +1,12 @@
 /* input.h - opens inputs: regular files alone, so that no read waits for another process or a device, members of tars,
- * and pipes that are read twice.
- *
- * An input is a regular file, named by its path, or a member of a tar on disk:
+ * and pipes that are read twice.  A member of a tar on disk is named
  *
  *	TAR@OFFSET+SIZE/MEMBER		shards/000001.tar@1536+48211/clips/a.mp4
  *
  * OFFSET is the byte of TAR at which the first header of the member begins (that of its long name, if it has one), SIZE
- * the bytes of its content, and MEMBER its name in the tar.  Both numbers are decimal, without a leading zero.  The
- * text alone decides: a name with "@DIGITS+DIGITS/" in it is that of a member, and TAR ends at the first such place.
- * Opening reads one header, and compares name and size with it; no tar is searched.  MEMBER stands last, so that the
- * ending of the whole name is that of the content.
+ * the bytes of its content, both decimal without a leading zero; MEMBER is its name in the tar.  The text alone
+ * decides: TAR ends at the first "@DIGITS+DIGITS/".  Opening reads one header and compares name and size; no tar is
+ * searched.
  */
 #ifndef VFM_IO_INPUT_H
 #define VFM_IO_INPUT_H

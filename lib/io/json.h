@@ -1,7 +1,6 @@
-/* json.h - JSON through libjansson, with errors that name the path of the key.
- *
- * A getter fails with VFM_EUSAGE: "<path>: expected an integer, got a string".  If a key is missing or null and
- * `required` is false, it returns 0 and leaves *out unchanged.  Parsers reject an object with a duplicate key.
+/* json.h - JSON through libjansson, with errors that name the path of the key.  A getter fails with VFM_EUSAGE:
+ * "<path>: expected an integer, got a string".  If a key is missing or null and `required` is false, it returns 0 and
+ * leaves *out unchanged.  Parsers reject an object with a duplicate key.
  */
 #ifndef VFM_IO_JSON_H
 #define VFM_IO_JSON_H

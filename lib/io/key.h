@@ -1,5 +1,4 @@
-/* key.h - the description of a configuration key: type, range, and offset of its value in a struct.
- * The same row serves to parse it from JSON, to print it, and to check it in the struct.
+/* key.h - a configuration key: its type, range, and offset in a struct; one row to parse, print and check it.
  */
 #ifndef VFM_IO_KEY_H
 #define VFM_IO_KEY_H

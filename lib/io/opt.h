@@ -1,9 +1,8 @@
 /* opt.h - command lines: one table of options drives the parser and the -h text.
  *
- * The tests compare that text with the manual page and the shell completion.  The parser itself adds -h/--help,
- * -q/--quiet and -V/--version to every command.  "--" ends the options; options and operands may be mixed.  "--x=1" and
- * "--x 1" are equal, as are "-n4" and "-n 4".  An unknown option is VFM_EUSAGE, as is an option in
- * the place of an argument.
+ * The parser adds -h/--help, -q/--quiet and -V/--version to every command.  "--" ends the options; options and operands
+ * may be mixed.  "--x=1" and "--x 1" are equal, as are "-n4" and "-n 4".  VFM_EUSAGE: an option is unknown or takes the
+ * place of an argument.
  */
 #ifndef VFM_IO_OPT_H
 #define VFM_IO_OPT_H

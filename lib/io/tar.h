@@ -1,9 +1,8 @@
 /* tar.h - tar archives, the format of WebDataset shards.
  *
- * Written: POSIX ustar with mode 0644, owner 0 and time 0 (the same members give the same bytes),
- * and a pax header only for a name or size that ustar cannot hold.  Read: ustar, pax (path and size),
- * GNU (long names, base-256 sizes) and v7.  Sparse members, unknown pax syntax, bad checksums, sizes beyond
- * the file and a missing end are errors.
+ * Written: POSIX ustar with mode 0644, owner 0 and time 0 (the same members give the same bytes), and a pax header only
+ * for a name or size that ustar cannot hold.  Read: ustar, pax (path and size), GNU (long names, base-256 sizes) and
+ * v7.  Sparse members, unknown pax syntax, bad checksums, sizes beyond the file and a missing end are errors.
  *
  * Local calls; a reader or writer belongs to one thread.
  */

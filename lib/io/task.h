@@ -19,8 +19,7 @@ struct vfm_task {
  * has SLURM_NTASKS and SLURM_PROCID, too; they are those of the job, and the shell is one process.
  *
  * VFM_EUSAGE, naming the variable: it is malformed, contradicts another, or says that torchrun or mpirun started
- * several processes: each would do the work of all.  Thread-safe as long as no thread changes the
- * environment. */
+ * several processes: each would do the work of all.  Thread-safe as long as no thread changes the environment. */
 int vfm_task_read(struct vfm_task *out, struct vfm_err *err);
 
 /* Zeros: no step, or no figure of its nodes. */

@@ -1,18 +1,14 @@
 /* The transport of CUDA devices: NCCL.
  *
  * Communicators are blocking: a collective returns when it is enqueued.  (For a non-blocking communicator, NCCL 2.28
- * starts a thread for each collective and polls for it.)
+ * starts a thread for each collective and polls for it.)  Init, split and finish wait for the other ranks, and NCCL
+ * cannot interrupt them.  Each runs in a thread of its own, and `state` returns BUSY meanwhile; if the caller's wait
+ * ends first, the thread is left behind.  The first collective of a communicator connects, which blocks the host;
+ * another thread can end it by `abort`.
  *
- * Init, split and finish wait for the other ranks, and NCCL cannot interrupt them.  Each runs in a thread of its own,
- * and `state` returns BUSY meanwhile.  The caller's wait ends with the job or its time-out; the thread is then left
- * behind until the process ends.
- *
- * The first collective of a communicator connects, which blocks the host.  Another thread can end it by `abort`.
- *
- * NCCL chooses channels, protocols and algorithms; its own environment variables apply.  VFM_NCCL_CTAS=N limits each
- * communicator to N thread blocks, which leaves the others to computation.  Communicators do not share resources
- * (splitShare): NCCL would serialize operations that run on different streams.  A deterministic device disables sums in
- * the switch (NVLS), whose order NCCL does not specify. */
+ * NCCL's own environment variables apply.  VFM_NCCL_CTAS=N limits each communicator to N thread blocks.  Communicators
+ * do not share resources (splitShare): NCCL would serialize operations that run on different streams.  A deterministic
+ * device disables sums in the switch (NVLS), whose order NCCL does not specify. */
 #include <nccl.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,23 +1,20 @@
 /* comm_sim.h - communicators of a simulated job: its collectives take the time of device/sim/network.h.
  *
- * Of the n ranks of the job some are simulated (device/sim/world.h); each stands for all ranks that do the same work in
- * the same time.  rep_of says which: an index into rank_of, the ranks that are simulated.  A collective begins when
- * every simulated rank that stands for one of its ranks has come to it; where one stands for all of them, it begins at
- * once. Within a group each simulated rank must make the same calls.  Where a simulated rank stands for ranks of
- * several groups of a split, these groups meet as one: each waits for the slowest of them.
+ * Each simulated rank (device/sim/world.h) represents all ranks that do the same work in the same time: rep_of gives
+ * the index into rank_of.  A collective begins when every simulated rank that represents one of its ranks has come to
+ * it. Within a group each simulated rank must make the same calls.  Where a simulated rank represents ranks of several
+ * groups of a split, these groups meet as one: each waits for the slowest of them.
  *
- * Ranks may do unequal work (work_of): they differ in their packs, in the load of their experts or in their speed, or
- * they wait in other groups for ranks that do.  Counts of rows that ranks of unequal work exchange are then those of
- * each (all_to_all of up to VFM_SIM_KNOWN_MAX bytes), while otherwise a rank receives the counts that it sends.
+ * Ranks may do unequal work (work_of): other packs, loads of experts or speeds, or groups with ranks that do.  Such
+ * ranks exchange true counts of rows (all_to_all of up to VFM_SIM_KNOWN_MAX bytes); others receive the counts that they
+ * send.
  *
- * Two kinds of communicators, which split together: for the memory of the simulated device transport.c on the
- * transport of this file, so that messages, padding, scratch and sums are those of a job on GPUs; for host memory a
- * backend of its own, whose results are as if each rank held what the one that stands for it holds.  reduce_scatter,
- * all_to_all and exchange of host memory are refused.  Splits need vfm_comm_split_by.
+ * Two kinds split together: for the memory of the simulated device, transport.c on the transport of this file, with
+ * messages, padding, scratch and sums as on GPUs; for host memory, a backend whose results are as if each rank held
+ * what its representative holds.  It refuses reduce_scatter, all_to_all and exchange.  Splits need vfm_comm_split_by.
  *
- * The memory of a CPU is host memory: the device communicator is the one of host memory, as on the CPU itself.  Its
- * calls on a stream are recorded, and last as long as the machine's rates of collectives say (estimate.h); they take no
- * memory of the device.
+ * A simulated CPU has only the communicator of host memory.  Its calls on a stream are recorded, last as long as the
+ * machine's rates of collectives say (estimate.h), and take no memory of the device.
  */
 #ifndef VFM_COMM_DEVICE_COMM_SIM_H
 #define VFM_COMM_DEVICE_COMM_SIM_H

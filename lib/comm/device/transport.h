@@ -1,10 +1,10 @@
 /* transport.h - the device transport: a plugin's library (NCCL) as a table of functions, and communicators on it.
  *
  * Collectives enqueue work on a stream of the device and return 0, VFM_TRANSPORT_BUSY or a negative code with err set.
- * BUSY means that the library still waits for other ranks; until `state` returns 0, nothing else may be enqueued on
- * that stream.  The first collective of a communicator may block the host until the other ranks come; `abort` ends it.
- * One thread makes the calls; any thread may call `state` and `abort` at any time.  Counts are equal on all
- * ranks.  Sums are of f32, bf16, f64 or i64; everything else moves bytes.
+ * BUSY: the library still waits for other ranks; until `state` returns 0, nothing else may be enqueued on that stream.
+ * The first collective of a communicator may block the host until the other ranks come; `abort` ends it.  One thread
+ * makes the calls; any thread may call `state` and `abort`.  Counts are equal on all ranks.  Sums are of f32, bf16, f64
+ * or i64; everything else moves bytes.
  */
 #ifndef VFM_COMM_DEVICE_TRANSPORT_H
 #define VFM_COMM_DEVICE_TRANSPORT_H

@@ -1,8 +1,8 @@
 /* Accepts connections from other ranks, in the monitor thread.
  *
  * A connection is half-open until its client has proved to be a rank of this job (handshake.h).  Half-open connections
- * are limited in number and time: a new one replaces the oldest, so that silent strangers neither use up descriptors
- * nor keep ranks waiting.  A rank has one connection of each kind and group, which a second one cannot replace. */
+ * are limited in number and time; a new one replaces the oldest.  A rank has one connection of each kind and group,
+ * which a second one cannot replace. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,15 +1,12 @@
-/* comm_host.h - the host backend of comm.h: shared memory within a node, TCP between nodes.
+/* comm_host.h - the host backend of comm.h: shared memory within a node, TCP between nodes (handshake.h).
  *
  * Operands are memory that the host can access: a CPU device's, or staging buffers.  A call blocks with a NULL stream
  * and on a synchronous stream; on an asynchronous stream it runs in that stream's thread (dev.h, host_call).
  *
- * A monitor thread in each rank keeps connections to a few others, which form a tree (tree.h).  All ranks learn
- * which rank died (within a second), is stopped or unreachable (30 s or the time-out, whichever is less; at least 2.6
- * s), or hangs (a wait for it exceeds the time-out).  The flight recorder holds the last collectives of the rank and is
- * written to `recorder_dir`/flight-RANK.jsonl when the job fails.
- *
- * Both ends of every connection prove that they are ranks of this job and, on local sockets, of the same user
- * (handshake.h).  The traffic after that is neither encrypted nor authenticated.
+ * A monitor thread in each rank (tree.h) finds which rank died (within a second), is stopped or unreachable (30 s or
+ * the time-out, whichever is less; at least 2.6 s), or hangs (a wait for it exceeds the time-out), and tells all ranks.
+ * The flight recorder holds the last collectives of the rank; a failing job writes it to
+ * `recorder_dir`/flight-RANK.jsonl.
  */
 #ifndef VFM_COMM_HOST_COMM_HOST_H
 #define VFM_COMM_HOST_COMM_HOST_H
@@ -26,10 +23,10 @@ struct vfm_host_comm_opts {
 /* Makes the communicator of all ranks of the launch, "world"; collective over the launch, which must outlive it.  One
  * rank gets vfm_comm_self().  Environment: VFM_COMM_TIMEOUT_S, VFM_COMM_IFNAME, VFM_COMM_DIRECT (vfm-slurm(7)).
  *
- * A rank ends normally with vfm_comm_free of the world; a rank that exits without it is reported as dead.  In rank 0
- * vfm_comm_free blocks until all other ranks have ended, and in the first rank of a node until those below it in the
- * tree have ended, since its monitor relays failures to them.  If a rank fails here, all ranks fail:
- * with its message once its monitor runs, before that because it ended. */
+ * A rank ends normally with vfm_comm_free of the world; a rank that exits without it is reported as dead.
+ * vfm_comm_free blocks in rank 0 until all other ranks have ended, and in the first rank of a node until those below it
+ * in the tree have.  If a rank fails here, all ranks fail: with its message once its monitor runs, before that because
+ * it ended. */
 int vfm_comm_host_new(
 	struct vfm_launch *l, const struct vfm_host_comm_opts *o, struct vfm_comm **out, struct vfm_err *err);
 /* Returns VFM_EENV with the job's message once the job has failed, for waits of other kinds (local).  c: any host

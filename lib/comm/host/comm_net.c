@@ -1,7 +1,5 @@
-/* Addresses, connections, and messages over sockets.
- *
- * Each rank listens on a local (abstract) socket and, in a job of several nodes, on a TCP port of each address that it
- * publishes.  Every connection begins with the handshake of handshake.h.
+/* Addresses, connections, and messages over sockets.  Each rank listens on a local (abstract) socket and, in a job of
+ * several nodes, on a TCP port of each address that it publishes.  Every connection begins with handshake.h.
  */
 #include "comm/host/host_impl.h"
 

@@ -1,7 +1,5 @@
-/* The shared memory of the ranks of a node.
- *
- * It is one file (base/shared.h) per node.  The first rank of the node makes it and passes it to the others over a
- * local socket.  Each communicator has a segment of it.
+/* The shared memory of the ranks of a node: one file (base/shared.h), which the first rank of the node makes and passes
+ * to the others over a local socket.  Each communicator has a segment of it.
  */
 #include "comm/host/host_impl.h"
 

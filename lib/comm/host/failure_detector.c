@@ -1,9 +1,9 @@
 /* Finds neighbours in the tree that do not answer; in rank 0, decides which rank failed.
  *
- * Heartbeats missing for beat_timeout mean that a rank is stopped or its host is down; its own thread sends them, also
- * while the rank computes.  A connection that closes before the rank has ended means that the rank died (message.c).  A
- * wait beyond the time-out is followed from rank to rank to the one that does not wait.  If that rank does not answer,
- * neither may a rank between it and rank 0: then the one nearest to rank 0 is the cause. */
+ * Heartbeats missing for beat_timeout mean that a rank is stopped or its host is down, since a thread of its own sends
+ * them; a closed connection, that the rank died (message.c).  A wait beyond the time-out is followed from rank to rank
+ * to the one that does not wait.  If neither that rank answers nor one between it and rank 0, the one nearest to rank 0
+ * is the cause. */
 #include <stdio.h>
 #include <stdlib.h>
 

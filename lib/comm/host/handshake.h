@@ -5,14 +5,12 @@
  *   client  proof       HMAC-SHA256(key, "client" | hello | challenge)
  *   server  proof       HMAC-SHA256(key, "server" | hello | challenge); it means that the connection is accepted
  *
- * Each rank draws a secret and publishes it through the launch: in PMI2's key-value space, or in memory that forked
- * ranks share.  The key is derived from the secret of rank 0, and the name of a rank's local socket from its own
- * secret, by HMAC-SHA256 with different labels.  No secret passes a connection, and neither names nor proofs allow to
- * compute one.
+ * Each rank draws a secret and publishes it through the launch (PMI2's key-value space, or memory of forked ranks).
+ * The key is derived from the secret of rank 0, and the name of a rank's local socket from its own, by HMAC-SHA256 with
+ * different labels; no secret passes a connection.  A proof holds for one connection, since both nonces are part of it,
+ * and none can be sent back.  A local peer must also have this process's user id.
  *
- * A proof holds for one connection, since both nonces are part of it.  The proofs of the two ends have different
- * labels, so none can be sent back.  A local peer must also have this process's user id.  The handshake protects the
- * start of a connection: the traffic after it is neither encrypted nor authenticated.
+ * The traffic after the handshake is neither encrypted nor authenticated.
  */
 #ifndef VFM_COMM_HOST_HANDSHAKE_H
 #define VFM_COMM_HOST_HANDSHAKE_H

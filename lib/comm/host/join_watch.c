@@ -1,8 +1,8 @@
 /* Finds ranks that end after they have published their addresses and before they connect to their parent.
  *
- * Each rank listens before it publishes and until it ends.  A parent therefore connects, without a handshake, to the
- * children that have not joined.  A rank whose addresses all refuse has ended.  A connection that is established, or
- * that fails for another reason, says nothing; the failure detector's limits then hold. */
+ * Each rank listens from before it publishes until it ends.  A parent connects, without a handshake, to the children
+ * that have not joined; a child whose addresses all refuse has ended.  Any other outcome says nothing, and the failure
+ * detector's limits hold. */
 #include <errno.h>
 #include <unistd.h>
 

@@ -1,17 +1,16 @@
-/* monitor_impl.h - the monitors: a thread in each rank, which finds out what failed and tells all ranks.  Shared by its
- * parts; host_impl.h declares what other threads call.  Only the monitor thread calls these functions.  Its parts:
+/* monitor_impl.h - the monitors: a thread in each rank, which detects failures and tells all ranks.  host_impl.h
+ * declares what other threads call; only the monitor thread calls the functions here:
  *
  *   tree.c              the tree of the monitors
  *   message.c           makes, sends and relays messages; connections of neighbours
  *   acceptor.c          accepts connections
  *   join_watch.c        finds children that end before they connect
- *   failure_detector.c  finds children and parents that do not answer; in rank 0, decides what failed; fails the job
+ *   failure_detector.c  finds neighbours that do not answer; in rank 0, decides which failed; fails the job
  *   monitor.c           the thread, its start and end
  *
- * The monitors form a tree (tree.h), whose root is rank 0.  Each one connects to its parent at the start.  A monitor
- * watches its parent and its children: whether they connect, whether the connection stays open, and whether a message
- * comes each second.  It reports what it finds to rank 0, which decides.  A monitor that loses its parent has no way to
- * rank 0 and fails the ranks below it itself.
+ * Each monitor connects to its parent in the tree (tree.h), whose root is rank 0.  It watches parent and children:
+ * whether they connect, stay connected, and send a message each second.  It reports faults to rank 0, which decides.  A
+ * monitor that loses its parent fails the ranks below it itself.
  *
  *   BEAT     to parent and children, each second: the calls in which the sender is
  *   STATE    up: the calls in which a rank is, if it waits for longer than 2 s (or the time-out), or in answer to PROBE
@@ -22,13 +21,9 @@
  *   PROBE    down: asks all ranks for STATE
  *   FAIL     up: the job fails with this text, says a rank; down: the job has failed, says rank 0
  *
- * Messages that go up are relayed to rank 0, those that go down to all ranks, at once.  A rank that ends stays until
- * the connections of its children have closed.  A monitor closes the connection of a sender whose message is malformed,
- * or is about a rank that is not below the sender.
- *
- * A message has a header of 16 bytes, and 64 bytes for each call that the rank is in (1 to 3 usually).  While no rank
- * waits for long, rank 0 receives one BEAT each second from its own children: 15 of them at 4,096 ranks on nodes of 8,
- * 3 KB/s.  While all wait, for example for a checkpoint, it receives a STATE of each rank: 0.6 MB/s.
+ * Messages up are relayed to rank 0, those down to all ranks, at once.  A message has 16 bytes, and 64 for each call of
+ * the rank.  A rank that ends stays until the connections of its children have closed.  A monitor closes the connection
+ * of a sender whose message is malformed, or is about a rank that is not below the sender.
  */
 #ifndef VFM_COMM_HOST_MONITOR_IMPL_H
 #define VFM_COMM_HOST_MONITOR_IMPL_H

@@ -2,8 +2,7 @@
  *
  * Messages that a rank sends and receives one after another, for n ranks and L = log2(n), rounded up:
  *
- *     barrier                                L
- *     broadcast                              L         a tree
+ *     barrier, broadcast (a tree)            L
  *     all_gather of at most GATHER bytes     L
  *     all_gather of more                     n - 1     a ring
  *     all_reduce of at most GATHER / n       L         an all_gather, then each rank sums
@@ -11,9 +10,8 @@
  *     all_reduce of more                     2 (n - 1)
  *     reduce_scatter, all_to_all             n - 1
  *
- * In the reductions of the last two lines and those by an all_gather, every rank sums in rank order.  The bits are
- * those of a communicator on one node, and the traffic is that of a ring.  The tree sums ranges of ranks, in an order
- * that n determines.
+ * In the reductions of the last two lines and those by an all_gather, every rank sums in rank order: the bits are those
+ * of a communicator on one node.  The tree sums ranges of ranks, in an order that n determines.
  */
 #include "comm/host/host_impl.h"
 

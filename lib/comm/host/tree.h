@@ -1,10 +1,9 @@
-/* tree.h - the tree of the monitors (monitor_impl.h).  It follows from the placement of the ranks, so all ranks agree
- * on it.
+/* tree.h - the tree of the monitors (monitor_impl.h), which follows from the placement of the ranks.  Rank 0 is the
+ * root.
  *
  * The children of the first rank of a node are the other ranks of the node, and the first ranks of up to FANOUT other
- * nodes: of node k those of nodes FANOUT k + 1 to FANOUT k + FANOUT.  Rank 0 is the root.  With 8 ranks on a node, a
- * rank has at most 16 connections.  A message to the root takes at most 4 hops at 4,096 ranks, and 1 hop per factor of
- * FANOUT more.
+ * nodes: of node k those of nodes FANOUT k + 1 to FANOUT k + FANOUT.  With 8 ranks on a node, a rank has at most 16
+ * connections, and a message to the root takes at most 4 hops at 4,096 ranks.
  */
 #ifndef VFM_COMM_HOST_TREE_H
 #define VFM_COMM_HOST_TREE_H

@@ -1,8 +1,6 @@
-/* Ranks of a Slurm step, or of another PMI2 launcher.  libpmi2 is opened at run time: it comes with Slurm, and
- * containers and hosts without Slurm lack it.  One thread at a time uses the library.
- *
- * Slurm's fence sends the pairs of all ranks to srun and from there to each slurmstepd.  A get after it is a request to
- * the slurmstepd of this node. */
+/* Ranks of a Slurm step, or of another PMI2 launcher.  libpmi2 is opened at run time, since containers and hosts
+ * without Slurm lack it.  One thread at a time uses it.  A fence sends the pairs of all ranks to each slurmstepd; a get
+ * after it asks that of this node. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>

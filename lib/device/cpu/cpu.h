@@ -1,13 +1,10 @@
-/* cpu.h - the CPU device: the reference backend, which is always built.
+/* cpu.h - the CPU device: the reference backend, which is always built.  Results are bitwise reproducible, and do not
+ * depend on the number of threads.
  *
- * Its own kernels are one source compiled for the compiler's default, AVX2, AVX-512 and AVX-512 bf16, and selected at
- * run time.  With AMX, GEMM and attention use its tiles: for bf16 (cpu_gemm_tile.h), and for f32 as six products of
- * bf16, whose error is at most that of f32 FMAs except for values near 2^-126 (cpu_bf16x3.h).  VFM_CPU_ISA=avx512_bf16
- * selects FMAs.  bf16 is fast with avx512_bf16 or AMX; other CPUs convert it to f32.
- *
- * Environment: VFM_CPU_ISA=base|avx2|avx512|avx512_bf16|amx lowers the selection, for tests.
- *
- * Results are bitwise reproducible, and do not depend on the number of threads.
+ * Its kernels are one source compiled for the compiler's default, AVX2, AVX-512 and AVX-512 bf16, and selected at run
+ * time.  With AMX, GEMM and attention use tiles: for bf16 (cpu_gemm_tile.h), and for f32 as six products of bf16, whose
+ * error is at most that of f32 FMAs except for values near 2^-126 (cpu_bf16x3.h).
+ * VFM_CPU_ISA=base|avx2|avx512|avx512_bf16|amx lowers the selection; avx512_bf16 selects FMAs.
  */
 #ifndef VFM_DEVICE_CPU_CPU_H
 #define VFM_DEVICE_CPU_CPU_H

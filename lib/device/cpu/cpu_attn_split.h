@@ -1,8 +1,7 @@
 /* cpu_attn_split.h - operands of attention as three bf16 (cpu_bf16x3.h), for f32 with AMX tiles.
  *
- * Operands are panels of UNITS units.  A word holds two elements of the steps of k.  Of the head dim and of queries
- * these are elements w and w + 16 of each 32, so that packing needs no shuffles; of keys they are neighbours.  All
- * functions fill the units that they write, with zeros past the end.
+ * Operands are panels of UNITS units.  A word holds two elements of the steps of k: of the head dim and of queries
+ * elements w and w + 16 of each 32, of keys neighbours.  All functions fill their units, with zeros past the end.
  */
 #ifndef VFM_DEVICE_CPU_CPU_ATTN_SPLIT_H
 #define VFM_DEVICE_CPU_CPU_ATTN_SPLIT_H

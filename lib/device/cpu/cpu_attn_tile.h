@@ -1,13 +1,12 @@
 /* cpu_attn_tile.h - the matrix product of the attention kernels, C[m][lane] (+)= sum over k of A(m, k) * B[k][lane].
  *
  * A is read a word at a time and broadcast, B is read in vectors, C is kept in registers.  A word is a float or, with
- * ATTN_PAIR, two bf16 of consecutive steps of k.  With queries as lanes this computes S^T = K Q^T, dP^T = V dO^T, O^T =
- * V^T P^T and dQ^T = K^T dS^T without a transposed copy of keys or values; with the head dim as lanes it computes dV =
- * P^T dO and dK = dS^T Q.
+ * ATTN_PAIR, two bf16 of consecutive steps of k.  Queries are the lanes of S^T = K Q^T, dP^T = V dO^T, O^T = V^T P^T
+ * and dQ^T = K^T dS^T, without a transposed copy of keys or values; the head dim is those of dV = P^T dO and dK = dS^T
+ * Q.
  *
- * With ATTN_AMX the product uses AMX tiles (16 rows of 16 words).  Their B operand has this layout; their A operand is
- * rows of m, so operands that the others read by column are packed transposed.  With ATTN_SPLIT, too, operands are f32
- * split into three bf16 (cpu_attn_split.h).
+ * With ATTN_AMX the product uses AMX tiles (16 rows of 16 words).  Their A operand is rows of m, so operands that the
+ * others read by column are packed transposed.  With ATTN_SPLIT, too, operands are three bf16 (cpu_attn_split.h).
  */
 #ifndef VFM_DEVICE_CPU_CPU_ATTN_TILE_H
 #define VFM_DEVICE_CPU_CPU_ATTN_TILE_H

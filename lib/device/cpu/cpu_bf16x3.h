@@ -1,16 +1,13 @@
 /* cpu_bf16x3.h - products of f32 with AMX tiles of bf16.
  *
  * An f32 is the exact sum of three bf16: h is x rounded to 8 bits, m is x - h rounded, l is x - h - m.  A product sums
- * six of the nine products of these parts in f32: l h, m h, m m, h m, h l and h h (Henry, Tang, Heinecke, "Leveraging
- * the bfloat16 artificial intelligence datatype for higher-precision computations", arXiv 1904.06376).
+ * six of the nine products of these parts in f32: l h, m h, m m, h m, h l and h h (Henry, Tang, Heinecke, arXiv
+ * 1904.06376).
  *
  * Error: |m| <= 2^-8 |x| and |l| <= 2^-17 |x|, so the three absent products are at most u |a b|, u = 2^-24, and of
  * either sign.  An instruction sums 16 words from zero (17 roundings) and adds the sum to the accumulator.  So the
- * error of K elements is at most (6 ceil(K / 32) + 18) u sum |a b| to first order; that of K FMAs is K u sum |a b|,
- * which is more for all K >= 32.
- *
- * The tiles read subnormal bf16 as zero and flush subnormal sums: parts below 2^-126 are lost, which adds at most
- * 2^-125 (sum |a| + sum |b|) + 2^-123 K.
+ * error of K elements is at most (6 ceil(K / 32) + 18) u sum |a b| to first order; that of K FMAs is K u sum |a b|.
+ * Subnormal bf16 and sums are flushed to zero, which adds at most 2^-125 (sum |a| + sum |b|) + 2^-123 K.
  *
  * Results of the tiles that are not finite are computed again from the parts with f32 FMAs (inf 0, or an h h that
  * overflows), so NaN and infinity are those of f32.

@@ -1,21 +1,17 @@
 /* cpu_conv.c - convolution of frames: an implicit GEMM of pixels x output channels, without im2col of a frame.
  *
- * A block of output pixels is computed at a time.  The pixels of one frame that it reads are copied to `lines`: 16
- * words of each pixel, converted as the kernel of the instruction set multiplies them (f32; pairs of bf16; three bf16
- * of f32). The copy has zeros where x is padded.  A tap is then an offset into the lines, so a pixel is converted once
- * for all taps of a frame, and the tile kernel reads the rows of A at the offsets of the taps.
+ * For each block of output pixels, the pixels of one frame that it reads are copied to `lines`: 16 words of each pixel,
+ * converted for the kernel of the instruction set (f32; pairs of bf16; three bf16 of f32), with zeros where x is
+ * padded.  A tap is then an offset into the lines, at which the tile kernel reads the rows of A.
  *
- * Lines of a block stand in the order [group of words][part][phase][row][column].  Pixels of a block are numbered along
- * the rows of lines, padding included, and mr neighbours form a tile; the few pixels at the end of a row that do not
- * exist are computed and dropped.  With strides, the rows and columns that a tap reads are those of one remainder
- * modulo the stride; these phases are separate, so that neighbours of a tile are neighbours there, too.  Frames that
- * are upsampled are so in their lines alone: these get each pixel of x where it is read.
+ * Lines have the order [group of words][part][phase][row][column].  Pixels of a block are numbered along the rows of
+ * lines, padding included, and mr neighbours form a tile; pixels past the end of a row are computed and dropped.  With
+ * strides, a phase holds the rows and columns of one remainder modulo the stride, so that neighbours of a tile are
+ * neighbours there, too.  Upsampling happens as lines are copied.
  *
  * K is summed in chunks: the taps of one frame for some of the channels, or of several frames for all.  A chunk of a
- * panel of weights and the lines fit the L2 cache.  Frames of zeros are skipped.
- *
- * Where a line has room for more than the channels of a pixel, it holds those of the taps of a row, which are
- * contiguous in x: x[kw,C] is then a pixel of a convolution whose kernel has one column.
+ * panel of weights and the lines fit the L2 cache.  Frames of zeros are skipped.  Where a line has room, it holds all
+ * taps of a row, contiguous in x: x[kw,C] is then a pixel of a convolution whose kernel has one column.
  *
  * The order of sums depends on weight alone, so a pixel has the same bits in any block and any clip.
  */

@@ -1,8 +1,6 @@
-/* cpu_few.inc.h - products of few rows and a k-major B, which read B where it is.  Included by cpu_kern_<isa>.c after
- * cpu_gemm.inc.h.
- *
- * Memory bounds these products: packing B would cost more than to multiply it.  Each element is summed in the order of
- * cpu_gemm.c, so a row has the same bits in a product of many rows. */
+/* cpu_few.inc.h - products of few rows and a k-major B, which read B where it is, since memory bounds them.  Included
+ * by cpu_kern_<isa>.c after cpu_gemm.inc.h.  Each element is summed in the order of cpu_gemm.c, so a row has the same
+ * bits in a product of many rows. */
 
 enum {
 	SUM_ROWS = 6, /* of x, by two vectors of B */

@@ -5,14 +5,12 @@
  * plain f32, else to an array that is.
  *
  * Sums have three levels, each from zero: a run of K in registers (vfm_gemm_kern.tile), the runs of a slice, the
- * slices.  In f32 the error of n elements is at most (128 + SLICE / 128 + n / SLICE) 2^-24 of the sum of |a b|, and a
- * quarter of it if all are equal.
+ * slices.  In f32 the error of n elements is at most (128 + SLICE / 128 + n / SLICE) 2^-24 of the sum of |a b|.
  *
- * Products of many rows pack all of B first, because several blocks of rows read it.  Products whose rows are one block
- * pack A first; each thread then packs a few panels of B into its caches and uses them once.  Products of few rows read
- * B where it is (cpu_few.inc.h), so they cost little more than to read B; those with AMX tiles pack B.
- *
- * Held operands (device/ops/tensor.h) are packed whole at the first call, and later calls read the packed copy.
+ * Products of many rows pack all of B first, because several blocks of rows read it.  With one block of rows, A is
+ * packed first; each thread then packs a few panels of B into its caches and uses them once.  Products of few rows read
+ * B where it is (cpu_few.inc.h); those with AMX tiles pack B.  Held operands (device/ops/tensor.h) are packed once,
+ * whole.
  *
  * The order of every sum depends on K alone (with AMX in f32 also on whether N is less than TILES_MIN), so results
  * depend neither on the number of threads nor on the other rows.

@@ -1,9 +1,8 @@
-/* cpu_gemm.inc.h - packing, the register tile and the epilogue of the GEMM.
- * Included by cpu_kern_<isa>.c after cpu_elem.inc.h.
+/* cpu_gemm.inc.h - packing, the register tile and the epilogue of the GEMM.  Included by cpu_kern_<isa>.c after
+ * cpu_elem.inc.h.
  *
- * The tile keeps MR x 2 vectors of C in registers; each step reads two vectors of the
- * B panel and MR broadcast elements of the A panel (Goto & van de Geijn, "Anatomy of
- * High-Performance Matrix Multiplication", 2008). */
+ * The tile keeps MR x 2 vectors of C in registers; each step reads two vectors of the B panel and MR broadcast elements
+ * of the A panel (Goto & van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). */
 
 /* KC steps of a panel of B fill an L1 cache of 32 KiB. */
 #ifdef __AVX512F__

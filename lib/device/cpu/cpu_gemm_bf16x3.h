@@ -1,11 +1,9 @@
 /* cpu_gemm_bf16x3.h - packing and the tile of the f32 GEMM with AMX: its elements are split into three bf16
  * (cpu_bf16x3.h).  One source for the CPU and for the model of the tile instructions (cpu_tiles.h).
  *
- * Word w of a unit holds its elements w and w + 16, so that packing needs no shuffles besides transposes.
- *
- * A unit of a 32 x 32 tile has 24 products of 16 cycles and 14 KiB of loads, 37 bytes a cycle: L2 delivers them.  So a
- * chunk of K is as long as the panels of a block fit L2.  Measured on a Xeon: with panels in L2 a tile of 8 to 16 units
- * runs at 70 to 80 % of the rate of the products alone.
+ * Word w of a unit holds its elements w and w + 16, so that packing needs no shuffles besides transposes.  A unit of a
+ * 32 x 32 tile has 24 products of 16 cycles and 14 KiB of loads, which L2 delivers: a chunk of K is as long as the
+ * panels of a block fit L2.
  */
 #ifndef VFM_DEVICE_CPU_CPU_GEMM_BF16X3_H
 #define VFM_DEVICE_CPU_CPU_GEMM_BF16X3_H

@@ -1,15 +1,13 @@
 /* cpu_gemm_tile.h - packing and the register tile of the bf16 GEMM with AMX; one source for the CPU and for the model
- * of the tile instructions (cpu_tiles.h).  The vectors are those of the compiler, so the packing is the same on any
- * target.
+ * of the tile instructions (cpu_tiles.h).
  *
  * A word is two bf16 that are neighbours along K; a step is 16 words, the depth of a tile.  A panel of A holds, for
  * each step, 32 rows of 16 words, i.e. two tiles.  A panel of B holds words of K in rows of 32 columns, so a step is
- * two tiles side by side.  Steps are complete: words past the end of K and rows past the end of a panel are zero.
+ * two tiles side by side.  Words past the end of K and rows past the end of a panel are zero.
  *
- * The register tile is 32 x 32: four accumulators, two tiles of A and two of B.  A step has four products of 16 cycles
- * and four loads of 8 cycles each from L1, so the tile unit is busy if two operands come from L1 and two from L2.  The
- * driver keeps a chunk of a panel of B in L1 and streams panels of A from L2.  Both chunks and a tile of C must fit L1:
- * 2 x 128 kc + 4096 bytes <= 48 KiB, kc <= 176 words.  The rates are estimates, not measured.
+ * The register tile is 32 x 32: four accumulators, two tiles of A and two of B.  The driver keeps a chunk of a panel of
+ * B in L1 and streams panels of A from L2.  Both chunks and a tile of C must fit L1: 2 x 128 kc + 4096 bytes <= 48 KiB,
+ * kc <= 176 words.
  */
 #ifndef VFM_DEVICE_CPU_CPU_GEMM_TILE_H
 #define VFM_DEVICE_CPU_CPU_GEMM_TILE_H

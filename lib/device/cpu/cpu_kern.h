@@ -1,7 +1,6 @@
-/* cpu_kern.h - the table of kernels of one instruction set; each kernel runs on one thread.
- *
- * cpu_kern_<isa>.c compile the table from one source (cpu_*.inc.h).  The drivers in cpu_ops.c and cpu_gemm.c divide the
- * work into ranges whose bounds depend on shapes only, so that results do not depend on the number of threads.
+/* cpu_kern.h - the table of kernels of one instruction set; each kernel runs on one thread.  cpu_kern_<isa>.c compile
+ * it from one source (cpu_*.inc.h).  The drivers divide the work into ranges whose bounds depend on shapes only, so
+ * that results do not depend on the number of threads.
  */
 #ifndef VFM_DEVICE_CPU_CPU_KERN_H
 #define VFM_DEVICE_CPU_CPU_KERN_H

@@ -1,7 +1,5 @@
-/* cpu_rows.c - ops on rows by index, and other ops that work row by row without samples.
- *
- * One thread sums all rows with the same index, in ascending order of the rows, so results do not depend on the number
- * of threads.
+/* cpu_rows.c - ops on rows by index, and other ops that work row by row without samples.  One thread sums all rows with
+ * the same index, in ascending order, so results do not depend on the number of threads.
  */
 #include "device/cpu/cpu_impl.h"
 

@@ -1,9 +1,9 @@
 /* cpu_tiles.h - AMX tiles: eight registers of 16 rows of 64 bytes, and their product of bf16 pairs (Intel SDM,
- * TDPBF16PS): c[m][n] += sum over k of a[m][k] b[k][n], where a word of a and b holds two neighbouring bf16 of the sum.
+ * TDPBF16PS): c[m][n] += sum over k of a[m][k] b[k][n], where a word of a and b holds two neighbouring bf16.
  *
- * Code uses tiles between tiles_begin and tiles_end, which set up and release the state of the calling thread.
- * With TILES_MODEL the instructions are a model in plain C, so that tests run the same source on any machine.  The
- * model ends the process if tiles are used outside begin and end; a register that nothing has set holds NaN.
+ * tiles_begin and tiles_end set up and release the state of the calling thread.  With TILES_MODEL the instructions are
+ * a model in plain C, so that tests run on any machine.  The model ends the process if tiles are used outside begin and
+ * end; a register that nothing has set holds NaN.
  */
 #ifndef VFM_DEVICE_CPU_CPU_TILES_H
 #define VFM_DEVICE_CPU_CPU_TILES_H

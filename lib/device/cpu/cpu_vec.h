@@ -1,7 +1,5 @@
-/* cpu_vec.h - a vector of VW floats, so that one kernel source serves every instruction set.
- *
- * Only files that are compiled for one instruction set (*_avx512.c, …) include it.  `_n` variants access the first n <=
- * VW elements and read zeros beyond them.
+/* cpu_vec.h - a vector of VW floats, so that one kernel source serves every instruction set.  Only files that are
+ * compiled for one instruction set include it.  `_n` variants access the first n <= VW elements and read zeros beyond.
  */
 #ifndef VFM_DEVICE_CPU_CPU_VEC_H
 #define VFM_DEVICE_CPU_CPU_VEC_H

@@ -8,10 +8,8 @@
  * length; cudnn-apart: cuDNN with lse in its own layout.
  *
  * A fallback for bf16, which cuDNN should support (it never supports f32), is counted in the device, and a warning
- * names each class of shapes once.
- *
- * cuDNN gives wrong results for samples that have queries without keys, or keys without queries (NaN before 9.25): they
- * are excluded, and their rows are set afterwards.
+ * names each class of shapes once.  Samples that have queries without keys, or keys without queries, are excluded
+ * (cuDNN is wrong there; NaN before 9.25), and their rows set afterwards.
  */
 #include "device/cuda/attn.h"
 
@@ -238,11 +236,8 @@ static bool is_aligned(const struct vfm_tensor *t)
 	return (uintptr_t)t->data % 16 == 0 && t->stride[1] == t->shape[2] && t->stride[0] % 8 == 0;
 }
 
-/* Heads of 72 (dit-xl) are not padded.  On sm_90 the kernels of cuDNN 9 have tiles of 64 or 128 columns: 64x128x128 in
- * the forward and 64x64x128 in the backward for 72, 80, 96 and 128 alike, so padding would change no tile.  It would
- * move 128/72 = 1.8 times the bytes.  65,536 rows in samples of 256, 16 heads: 137 GFLOP in such tiles take 0.17 ms at
- * 800 TFLOP/s, and 0.6 GB of q, k, v and o 0.17 ms at 3.6 TB/s; tiles of 80 would take 0.11 ms, but no engine has them.
- * Two heads in one row of 144 would add their scores. */
+/* Heads of 72 (dit-xl) are not padded.  On sm_90 the kernels of cuDNN 9 have tiles of 64 or 128 columns for 72, 80, 96
+ * and 128 alike: padding would change no tile, and move 128/72 times the bytes. */
 static bool is_supported(const struct attn_job *j)
 {
 	for (int i = VFM_DNN_Q; i <= VFM_DNN_DOUT; i++)

@@ -1,14 +1,11 @@
 /* attn_pack.h - division of a pack of samples into pieces for cuDNN, each of a shape that a plan can be reused for.  C
  * and C++.
  *
- * Building a plan takes about 0.4 s, and packs differ from step to step in the number and lengths of their samples.  So
- * shapes are rounded up: the number of samples to a power of two, the longest sample to one of four steps an octave, at
- * least 128.  Blocks of the samples and rows beyond the pack return at once.  If nothing has to be rounded and all
- * samples are of equal length, the piece needs neither offsets nor a mask; four numbers of samples an octave have such
- * a plan.
- *
- * A few long samples among many short ones would make a shape that is mostly padding, and scratch for it.  Such a pack
- * is divided into one piece for each octave of length.
+ * Building a plan takes about 0.4 s, and packs differ in the number and lengths of their samples.  So shapes are
+ * rounded up: the number of samples to a power of two, the longest sample to one of four steps an octave, at least 128.
+ * Blocks beyond the pack return at once.  Samples of equal length that need no rounding have neither offsets nor a
+ * mask; four numbers of samples an octave have such a plan.  A pack of short and long samples is divided into one piece
+ * for each octave of length, to limit padding and scratch.
  */
 #ifndef VFM_DEVICE_CUDA_ATTN_PACK_H
 #define VFM_DEVICE_CUDA_ATTN_PACK_H

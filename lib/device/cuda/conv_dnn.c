@@ -1,12 +1,9 @@
-/* conv_dnn.c - convolutions by cuDNN on request, else by im2col and a product (conv.cu).
- *
- * VFM_CUDA_CONV=cudnn takes cuDNN where it supports the operands; by default, im2col, it is not opened.
+/* conv_dnn.c - convolutions by cuDNN with VFM_CUDA_CONV=cudnn, where it supports the operands; else (im2col, the
+ * default) by im2col and a product (conv.cu).  A refused shape falls back to im2col, and a warning names it once.
  *
  * cuDNN computes a frame at a time.  A kernel over several frames is one convolution in three dimensions, whose frames
  * must be contiguous: where they are not, in x or in `past`, they are copied to scratch memory first.  Of f32 cuDNN 9
  * can only add in a kernel that multiplies in TF32, so our own kernel adds.
- *
- * A refused shape falls back to im2col, and a warning names it once.
  */
 #include <inttypes.h>
 #include <stdlib.h>

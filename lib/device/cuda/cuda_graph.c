@@ -6,9 +6,8 @@
 
 /* Graphs: the work of a stream, captured and launched as one.
  *
- * A capture happens every time, so arguments are always right.  The executable graph is reused: it takes the arguments
- * of a new graph with the same nodes.  A few executable graphs are kept by their number of nodes.  Two of a kind
- * alternate, so that none is updated while it runs.  (CUDA may allow that, but an update then waits for the run.)
+ * Each launch has a capture of its own, so arguments are always right; a few executable graphs are kept by their number
+ * of nodes and take the arguments of the new one.  Two of a kind alternate, so that none is updated while it runs.
  */
 
 enum { KEPT = 8, TWINS = 2 };

@@ -7,11 +7,9 @@
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
 
-/* The memory pool.  Memory is allocated in the order of the compute stream, so freed memory may be allocated again at
- * once.  It is mapped into a range of addresses that is twice as large as the memory of the device
- * (device/dev/mapped.h). Small allocations have a zone of their own, so that they do not fragment large free ranges.
- *
- * Without support for mapping, the pool is a list of large pieces from cudaMalloc.
+/* The memory pool, in the order of the compute stream, mapped into a range of addresses that is twice as large as the
+ * memory of the device (device/dev/mapped.h).  Small allocations have a zone of their own, so that they do not fragment
+ * large free ranges.  Without support for mapping, the pool is a list of large pieces from cudaMalloc.
  */
 
 enum { SMALL, LARGE, ZONES, SMALL_BELOW = 1 << 20, SMALL_CHUNK = 2 << 20, MAX_PIECES = 512 };

@@ -8,11 +8,10 @@
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
 
-/* Calls on the host.  cudaLaunchHostFunc does not suit calls that block: one thread of the driver may run the calls of
- * all streams, so that two collectives could wait for each other.  Here each asynchronous stream has its own thread.
- * The stream writes the number of the call to pinned memory when it reaches it, and waits until the thread has written
- * the number back.  The thread makes no CUDA call, so it proceeds while the host thread blocks in one (one that locks
- * the context, or waits for the device). */
+/* Calls on the host.  The driver may run the calls of cudaLaunchHostFunc in one thread for all streams, so that two
+ * collectives could wait for each other.  Here each asynchronous stream has its own thread.  The stream writes the
+ * number of the call to pinned memory, and waits until the thread has written it back.  The thread makes no CUDA call,
+ * so it proceeds while the host thread blocks in one. */
 
 enum { ARG_MAX_BYTES = 256 };
 

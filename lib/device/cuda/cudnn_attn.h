@@ -1,9 +1,9 @@
 /* cudnn_attn.h - attention, forward and backward, as graphs of cuDNN (cudnn_graph.h).
  *
  * A plan is for a shape: b samples of at most sq queries and sk keys.  Ragged offsets and lengths of packed samples are
- * device values, so that one plan serves every pack that is not larger (attn.c rounds up).  Without them each sample
- * has sq queries and sk keys.  The fields `ragged`, `apart` and `unified` choose among graphs with the same result, of
- * which a version of cuDNN or a device may support only some.
+ * device values, so one plan serves every pack that is not larger (attn.c rounds up); without them samples have sq
+ * queries and sk keys.  `ragged`, `apart` and `unified` choose among graphs with the same result, since a version of
+ * cuDNN or a device may support only some.
  */
 #ifndef VFM_DEVICE_CUDA_CUDNN_ATTN_H
 #define VFM_DEVICE_CUDA_CUDNN_ATTN_H

@@ -1,11 +1,9 @@
 /* Kernels are loaded when the device opens, and ops are timed when it is idle.
  *
  * CUDA loads a kernel at its first launch (CUDA_MODULE_LOADING=LAZY, the default), for which the driver may wait for
- * work that runs ("Lazy Loading" in NVIDIA's CUDA programming guide).  If that work is a collective whose other ranks
- * wait for this one, none of them goes on.
- *
- * The code that nvcc generates registers each kernel by __cudaRegisterFunction when the plugin is loaded; the linker
- * puts the function below in its place (--wrap in the Makefile). */
+ * work that runs ("Lazy Loading" in NVIDIA's CUDA programming guide): a deadlock if that is a collective whose other
+ * ranks wait for this one.  nvcc's code registers each kernel by __cudaRegisterFunction when the plugin is loaded; the
+ * linker puts the function below in its place (--wrap in the Makefile). */
 #include <time.h>
 
 #include "base/clock.h"

@@ -1,18 +1,17 @@
 /* dev.h - a device: memory, streams, events, and the op table that runs on it.
  *
  * Backends implement `struct vfm_dev_table`: cpu (always built, the reference), cuda (a plugin) and sim (no data; it
- * records and estimates).  Code above this module never asks which backend it has.
+ * records and estimates).
  *
- * A stream runs its work in the order in which the host enqueued it.  The host may run ahead of an asynchronous
- * device, so device memory must stay allocated until the stream has passed its last use.  Freeing is stream-ordered,
- * too.  The compute stream of a CPU runs its work immediately.  The asynchronous streams of a CPU have a thread each
- * and accept only host_call, copies and events.
+ * A stream runs its work in the order in which the host enqueued it.  The host may run ahead of an asynchronous device,
+ * so device memory must stay allocated until the stream has passed its last use; freeing is stream-ordered.  The
+ * compute stream of a CPU runs its work immediately.  The asynchronous streams of a CPU have a thread each and accept
+ * only host_call, copies and events.  Threads start with the first work on a stream, so a process may fork before.
  *
- * A device and its streams belong to one host thread.  Only that thread allocates, frees, enqueues and waits; any
- * thread may call event_passed.  Memory is allocated and freed in the order of the compute stream.  Another stream that
- * uses memory must wait for an event recorded after the allocation, and the compute stream must wait for an event
- * recorded after that use before the memory is freed.  Threads start with the first work on a stream, so a process may
- * fork before.
+ * A device and its streams belong to one host thread, which alone allocates, frees, enqueues and waits; any thread may
+ * call event_passed.  Memory is allocated and freed in the order of the compute stream.  Another stream that uses
+ * memory must wait for an event recorded after the allocation, and the compute stream must wait for an event recorded
+ * after that use before the memory is freed.
  */
 #ifndef VFM_DEVICE_DEV_DEV_H
 #define VFM_DEVICE_DEV_DEV_H

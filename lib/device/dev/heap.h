@@ -1,9 +1,8 @@
-/* heap.h - a best-fit allocator of address ranges, for the memory pool of a device.
+/* heap.h - a best-fit allocator of address ranges, for the memory pool of a device.  Not thread-safe.
  *
  * A heap manages the offsets 0 .. limit and accesses no memory.  It allocates the smallest hole that fits, the lowest
- * of equal ones, else the space above all ranges in use.  Offsets depend only on the ranges in use, so equal sequences
- * of calls give equal offsets, and a periodic program (a training step) does not grow after its second period. Adjacent
- * holes merge.  A call takes O(log n) for n ranges in use.  Not thread-safe.
+ * of equal ones, else the space above all ranges in use, in O(log n).  Offsets depend only on the ranges in use, so a
+ * periodic program (a training step) does not grow after its second period.  Adjacent holes merge.
  */
 #ifndef VFM_DEVICE_DEV_HEAP_H
 #define VFM_DEVICE_DEV_HEAP_H

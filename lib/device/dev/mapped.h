@@ -1,16 +1,16 @@
 /* mapped.h - a memory pool over virtual addresses, with physical memory mapped on demand.
  *
  * A zone is a range of virtual addresses that a heap (heap.h) manages, divided into chunks.  The pool maps physical
- * memory to a chunk when it allocates a range in it.  If physical memory runs out, the pool unmaps chunks that lie in
- * holes: a compaction.  Fragmentation therefore costs addresses and no memory.  The device provides the mapping
- * functions (lib/device/cuda/cuda_mem.c).  Not thread-safe.
+ * memory to a chunk when it allocates a range in it.  If physical memory runs out, the pool compacts: it unmaps chunks
+ * that lie in holes, so fragmentation costs addresses and no memory.  The device provides the mapping functions
+ * (lib/device/cuda/cuda_mem.c).  Not thread-safe.
  *
- * With a limit the pool compacts before it maps more, so that the rest stays free for others; it exceeds the limit only
- * for what is in use, and then compacts no more for the bytes that it has.
+ * With a limit the pool compacts before it maps more; it exceeds the limit only for what is in use, and then compacts
+ * no more for the bytes that it has.
  *
- * A compaction waits for the device, so it must not recur in a periodic program (a training step).  The best fit alone
- * would recur: it returns to holes whose memory it has moved.  After the first compaction the pool therefore allocates
- * where the fewest chunks lack memory, if the best fit is not completely mapped.
+ * A compaction waits for the device, so it must not recur in a periodic program (a training step), as it would by best
+ * fit alone.  After the first compaction the pool allocates where the fewest chunks lack memory, if the best fit is not
+ * completely mapped.
  */
 #ifndef VFM_DEVICE_DEV_MAPPED_H
 #define VFM_DEVICE_DEV_MAPPED_H

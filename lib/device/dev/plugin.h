@@ -1,8 +1,7 @@
 /* plugin.h - loads device backends from shared objects, so that commands start on machines without their libraries.
  *
- * libvfm_NAME.so exports one symbol, `vfm_plugin`, a struct vfm_plugin.  The loader looks in $VFM_PLUGIN_DIR, else in
- * ../lib and ../lib/vfm relative to the command.  A plugin contains its own copies of the functions of this library
- * that it uses.
+ * libvfm_NAME.so exports one symbol, `vfm_plugin`, a struct vfm_plugin, and has its own copies of the functions of this
+ * library that it uses.  The loader looks in $VFM_PLUGIN_DIR, else in ../lib and ../lib/vfm relative to the command.
  */
 #ifndef VFM_DEVICE_DEV_PLUGIN_H
 #define VFM_DEVICE_DEV_PLUGIN_H

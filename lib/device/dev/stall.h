@@ -1,12 +1,10 @@
-/* stall.h - measures stalls of the compute stream: exposed communication, pipeline bubbles, and copies between host and
- * device.
+/* stall.h - measures stalls of the compute stream: exposed communication, pipeline bubbles, host-device copies.
  *
  * On an asynchronous device each stall lies between two timed events of a ring, which are read when the step has
- * passed. A stall costs two records on the stream.  The ring grows to the stalls of a few steps; of more than 262,144
- * unread stalls the later ones are not measured.  On a synchronous device the host's waits for asynchronous streams
- * count.
+ * passed. The ring holds up to 262,144 unread stalls; later ones are not measured.  On a synchronous device the host's
+ * waits for asynchronous streams count.
  *
- * A device has at most one measurement, on its compute stream.  Marking a stall is a no-op without one.  Only the
+ * A device has at most one measurement, on its compute stream; without one, marking a stall is a no-op.  Only the
  * thread of the compute stream may call these functions.
  */
 #ifndef VFM_DEVICE_DEV_STALL_H

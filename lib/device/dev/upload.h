@@ -1,4 +1,4 @@
-/* upload.h - copies of small arrays from ordinary memory to a device, which run under the work of the compute stream.
+/* upload.h - copies of small arrays from ordinary memory to a device, which overlap work of the compute stream.
  *
  *     vfm_upload_begin(u, err);
  *     vfm_dev_upload(stream, dst, host, bytes, err);     any number, of memory allocated meanwhile, too
@@ -6,9 +6,8 @@
  *     … the compute stream works on something else …
  *     event_wait(done, stream)
  *
- * Arrays are gathered in pinned memory, of which there are two buffers, and copied on a stream of their own.  The
- * copies begin when the work that the compute stream has at vfm_upload_end is done, because dst may be memory that this
- * work uses.
+ * Arrays are gathered in one of two pinned buffers and copied on a stream of their own.  The copies begin when the work
+ * that the compute stream has at vfm_upload_end is done, because it may use dst.
  */
 #ifndef VFM_DEVICE_DEV_UPLOAD_H
 #define VFM_DEVICE_DEV_UPLOAD_H

@@ -50,19 +50,18 @@ static inline double op_bytes(const struct vfm_tensor *t)
 VFM_OP_LIST(X)
 #undef X
 
-/* OP(op, check, seqs, operands…) is the row of an op.  It defines vfm_op_X, which checks the operands, calls `check`
- * for what their shapes do not say (no_check: nothing), and then the device's implementation; and the description of
- * the op.
+/* OP(op, check, seqs, operands…) is the row of an op.  It defines the description of the op and vfm_op_X, which checks
+ * the operands, calls `check` for what their shapes do not say (no_check: nothing), and then the device's
+ * implementation.
  *
- * An operand is IN(name, contents, allows, shape), OUT(name, allows, shape), OUT_OVER(name, other, allows, shape), which
- * may have the memory of the other, or IO(name, contents, allows, shape), which the op adds to or updates.  These are
- * the roles of the general case.  Contents (enum vfm_content) are those in the cases; outputs have some, too, because
- * accumulating variants read them.
+ * An operand is IN(name, contents, allows, shape), OUT(name, allows, shape), OUT_OVER(name, other, allows, shape),
+ * which may have the memory of the other, or IO(name, contents, allows, shape), which the op adds to or updates.
+ * Contents (enum vfm_content) are those in the cases; outputs have some, too, because accumulating variants read them.
  *
- * A shape has for each dimension a letter, which stands for the same length in all operands; a multiple of one, as in
- * "T2F"; a number, as in "S4"; or '*', any length.  `check` checks operands that are IN_CHECK.
- * SEQS(name, dims): a member that is a struct vfm_seqs, with the letters of its rows and of its samples ('*': any
- * number).  It may be absent if no operand that is present has the samples' letter. */
+ * A shape has for each dimension a letter, the same length in all operands; a multiple of one, as in "T2F"; a number,
+ * as in "S4"; or '*', any length.  `check` checks operands that are IN_CHECK.  SEQS(name, dims): a member that is a
+ * struct vfm_seqs, with the letters of its rows and of its samples ('*': any number); absent only if no operand that is
+ * present has the samples' letter. */
 #define OPERAND(f, role, c, over, ...)                                                                                 \
 	{                                                                                                              \
 #f, offsetof(op_args, f), role, VFM_C_##c, over, __VA_ARGS__                                           \

@@ -1,14 +1,14 @@
 /* dynamic8.h - the 8-bit floats of the block-wise optimizer ("dynamic quantization": Dettmers et al. 2022, arXiv
- * 2110.02861, section 2.1, in the form of their program bitsandbytes).
+ * 2110.02861, section 2.1, in the form of bitsandbytes).
  *
  * A magnitude of (0.1, 1) times 10^-e, e = 0 .. 6, is one of n means of equal intervals: n = 2^(6-e) with a sign bit,
- * 2^(7-e) without.  0 and 1 are exact.  A block of VFM_BLOCK8 elements has one f32 scale, and element x is
- * value(code) * scale.
+ * 2^(7-e) without.  0 and 1 are exact.  A block of VFM_BLOCK8 elements has one f32 scale, and element x is value(code)
+ * * scale.
  *
  * Two rules differ from bitsandbytes.  The scale of a signed block is its element of largest magnitude with its sign
- * (of +a and -a, +a), so that this element is exactly 1: dequantized values therefore quantize to the same codes and
- * scale (except where they are subnormal).  An unsigned element above 0 never becomes 0, because AdamW would divide by
- * its root (Li et al. 2023, arXiv 2309.01507).
+ * (of +a and -a, +a): dequantized values therefore quantize to the same codes and scale (except where they are
+ * subnormal).  An unsigned element above 0 never becomes 0, because AdamW divides by its root (Li et al. 2023, arXiv
+ * 2309.01507).
  */
 #ifndef VFM_DEVICE_OPS_DYNAMIC8_H
 #define VFM_DEVICE_OPS_DYNAMIC8_H

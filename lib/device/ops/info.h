@@ -1,6 +1,5 @@
-/* info.h - describes each op to code that handles any of them: operands with their roles, call, cost.
- *
- * The row OP(...) of the op defines its description (check.h, ops*.c).
+/* info.h - describes each op to code that handles any of them: operands with their roles, call, cost.  The row OP(...)
+ * of the op defines its description (check.h, ops*.c).
  */
 #ifndef VFM_DEVICE_OPS_INFO_H
 #define VFM_DEVICE_OPS_INFO_H

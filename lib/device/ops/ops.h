@@ -734,12 +734,11 @@ struct vfm_ops {
 VFM_OP_LIST(X)
 #undef X
 
-/* A device may read weights of convolutions in a layout of its own.  A caller that packs them once saves the time of
- * each call to do so, and the memory of the plain weights.  Of *a only kernel and weight are read.
- *
- * vfm_conv3d_packed_size returns the bytes of the packed weight; 0: the device reads weights as they are.
- * vfm_conv3d_pack writes it to `packed`, device memory aligned to 64 bytes; weight.data is host memory.  Local; returns
- * when weight.data is no longer read. */
+/* A device may read weights of convolutions in a layout of its own.  Packing them once saves the time of each call to
+ * do so, and the memory of the plain weights.  vfm_conv3d_packed_size returns the bytes of the packed weight; 0: the
+ * device reads weights as they are.  vfm_conv3d_pack writes it to `packed`, device memory aligned to 64 bytes;
+ * weight.data is host memory, and only kernel and weight of *a are read.  Local; returns when weight.data is no longer
+ * read. */
 size_t vfm_conv3d_packed_size(struct vfm_stream *s, const struct vfm_conv3d *a);
 int vfm_conv3d_pack(struct vfm_stream *s, const struct vfm_conv3d *a, void *packed, struct vfm_err *err);
 

@@ -1,7 +1,5 @@
-/* tensor.h - a view of device memory: address, dtype, shape, strides.  Owns nothing.
- *
- * The last dimension is always contiguous; outer strides may exceed the shape (a slice of a fused qkv, a column block
- * of the modulation).  ndim == 0 marks an absent optional operand.
+/* tensor.h - a view of device memory: address, dtype, shape, strides.  Owns nothing.  The last dimension is contiguous;
+ * outer strides may exceed the shape (a slice of a fused qkv).  ndim == 0 marks an absent optional operand.
  */
 #ifndef VFM_DEVICE_OPS_TENSOR_H
 #define VFM_DEVICE_OPS_TENSOR_H

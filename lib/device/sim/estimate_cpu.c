@@ -1,7 +1,5 @@
-/* estimate_cpu.c - the time of ops on a CPU, which runs one after another and has no launch gaps.
- *
- * The machine has measured rates of ops at some sizes.  The time of a FLOP or byte at another size is the mean of those
- * measured, weighted by 1 / distance^4 in the logarithms of the sizes. */
+/* estimate_cpu.c - the time of ops on a CPU, which runs one after another and has no launch gaps.  The time of a FLOP
+ * or byte is the mean of those measured at other sizes, weighted by 1 / distance^4 in the logarithms of the sizes. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,6 @@
 /* machine.h - the rates of a machine, of one GPU and of the links between many, or of a CPU, read from a JSON file
- * (vfm-machine(5)).
- *
- * Each rate has three values: a low and a high estimate and one between them.  Low is the slower machine: lower rates,
- * longer gaps.  Peaks of data sheets are not here (spec/cost/hw.h); `name` finds them.
+ * (vfm-machine(5)).  Each rate has three values: a low and a high estimate and one between them.  Low is the slower
+ * machine: lower rates, longer gaps.  Peaks of data sheets are in spec/cost/hw.h; `name` finds them.
  */
 #ifndef VFM_DEVICE_SIM_MACHINE_H
 #define VFM_DEVICE_SIM_MACHINE_H

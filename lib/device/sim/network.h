@@ -1,17 +1,15 @@
 /* network.h - the time of collectives at the rates of a machine.
  *
- * n ranks on k nodes, at most m on one.  A ring passes every byte over the slowest link once; it leaves a node over as
- * many network links as ranks of the node are in the group, so its bandwidth B is nvlink, and with several nodes at
- * most m network.
+ * n ranks on k nodes, at most m on one.  A ring's bandwidth B is nvlink, and with several nodes at most m network: it
+ * leaves a node over as many network links as ranks of the node are in the group.  Bandwidths are those that nccl-tests
+ * reports as bus bandwidth.
  *
- * all_gather, reduce_scatter  (n-1)/n bytes / B + latency of a ring
- * all_reduce                  2 (n-1)/n bytes / B + the smaller latency: of two rings, or of a tree over the nodes
+ * all_gather, reduce_scatter  (n-1)/n bytes / B + latency of a ring: collective + hop (m-2) + network_hop (k-1)
+ * all_reduce                  2 (n-1)/n bytes / B + the smaller latency: of two rings, or of a tree over the nodes:
+ *                             collective + hop (m-2) + 2 network_hop log2 k
  * broadcast                   bytes / B + latency of a ring
  * messages                    the larger of bytes within the node / nvlink and bytes to other nodes / network, of the
  *                             larger direction, + the latency of one hop
- *
- * Latency of a ring: collective + hop (m-2) + network_hop (k-1); of a tree: collective + hop (m-2) + 2 network_hop
- * log2 k.  The bandwidths are those that nccl-tests reports as bus bandwidth.
  */
 #ifndef VFM_DEVICE_SIM_NETWORK_H
 #define VFM_DEVICE_SIM_NETWORK_H

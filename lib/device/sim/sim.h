@@ -1,22 +1,19 @@
 /* sim.h - a device that computes no data: it records every launch with its FLOPs and bytes, and estimates its time.
  *
- * Device memory is a range of addresses that no process may read.  The allocator is the pool of a CUDA device
- * (device/dev/mapped.h) below the capacity of the machine, so memory runs out as it does there.  Large pinned memory is
- * backed by pages only where the host writes.  Ops check their operands and are recorded; copies move no data.  Values
- * that the host reads back are zeros, except for small arrays that it copied to the device itself and the counts of
- * experts, which are those of a balanced routing, or of the one that vfm_sim_set_routing asks for.  So a program that
- * decides nothing else from device values runs as it does on a GPU.
+ * Device memory is a range of addresses that no process may read, allocated by the pool of a CUDA device
+ * (device/dev/mapped.h) below the capacity of the machine.  Large pinned memory is backed by pages only where the host
+ * writes.  Ops check their operands and are recorded; copies move no data.  The host reads back zeros, except from
+ * small arrays that it copied to the device itself, and counts of experts: those of a balanced routing, or of
+ * vfm_sim_set_routing.
  *
- * A stream has a clock, and so has the host.  Streams overlap, and share the device as estimate.h says.  A launch
- * begins when its stream and the host are there, and lasts for the gap of its kernels and the time that the rates of
- * the machine give (estimate.h).  An event is the time of its stream.  The host's clock advances when the host waits,
- * and by the machine's launch_host for each launch that it enqueues; a captured graph is one launch.  Each clock has
- * three readings, for the low, middle and high rates of the machine.
+ * A stream has a clock, and so has the host.  A launch begins when its stream and the host are there, and lasts for the
+ * gap of its kernels and the time of estimate.h, where streams share the device.  An event is the time of its stream.
+ * The host's clock advances when the host waits, and by the machine's launch_host for each launch; a captured graph is
+ * one launch.  Each clock has three readings, for the low, middle and high rates of the machine.
  *
- * Several ranks are coroutines of a thread (world.h), each with a device of its own.  A collective of them begins
- * when all have come to it, and lasts as comm/device/comm_sim.h says.
- *
- * Equal programs make equal records.  A device belongs to one thread.
+ * Several ranks are coroutines of a thread (world.h), each with a device of its own.  Their collectives begin when all
+ * have come, and last as comm/device/comm_sim.h says.  Equal programs make equal records.  A device belongs to one
+ * thread.
  */
 #ifndef VFM_DEVICE_SIM_SIM_H
 #define VFM_DEVICE_SIM_SIM_H

@@ -5,9 +5,8 @@
  *   sim_memory.c the memory by owner over time
  *   world.c      the simulated ranks of a job
  *
- * A stream has a time, at which its work so far ends.  Work behind a collective of simulated ranks has no time until
- * all of them have come to it: the stream then keeps it in its queue.  What is enqueued on a stream without a queue
- * gets its time at once.
+ * A stream has a time, at which its work so far ends.  A stream queues work behind a collective of simulated ranks
+ * until all have come to it; without a queue, work gets its time at once.
  */
 #ifndef VFM_DEVICE_SIM_SIM_IMPL_H
 #define VFM_DEVICE_SIM_SIM_IMPL_H

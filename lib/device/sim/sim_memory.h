@@ -1,13 +1,12 @@
 /* sim_memory.h - the memory of a simulated device over the time of a step, by owner: the `what` of vfm_dev_alloc.
  *
- * The pool gives memory out in the order of the host's calls, and the compute stream orders its reuse.  So the time of
- * a call is that at which the next launch on the compute stream begins: the work that is enqueued behind the call.
- * Work behind a collective has no time until the other ranks have come to it; the record therefore keeps the number of
- * launches at each call, and the step that has ended gives the times.
+ * The pool gives memory out in the order of the host's calls, and the compute stream orders its reuse: the time of a
+ * call is the begin of the next launch on the compute stream.  Work behind a collective has no time until the other
+ * ranks have come, so the record keeps the number of launches at each call, and the step that has ended gives the
+ * times.
  *
- * The record has at most VFM_SIM_MEMORY_POINTS intervals of equally many launches, with the state of each at its
- * largest sum; the intervals double when a step has more launches.  So it keeps every maximum, and memory that is
- * allocated and freed between two launches counts.
+ * The record has at most VFM_SIM_MEMORY_POINTS intervals of equally many launches, which double when a step has more.
+ * Each has the state of its largest sum, so every maximum is kept.
  */
 #ifndef VFM_DEVICE_SIM_SIM_MEMORY_H
 #define VFM_DEVICE_SIM_SIM_MEMORY_H

@@ -1,13 +1,11 @@
-/* world.h - the simulated ranks of a job, which are coroutines of one thread, and where they meet.
- *
- * A rank runs until it waits for other ranks, and then the next one runs that can.  So the order in which the ranks'
- * work becomes known does not depend on the machine, and equal programs make equal records.
+/* world.h - the simulated ranks of a job, which are coroutines of one thread, and where they meet.  A rank runs until
+ * it waits for others, and then the next one runs that can, so equal programs make equal records.
  *
  *	struct vfm_sim_world *w = vfm_sim_world_new(n, 1);
  *	TRY(vfm_sim_world_run(w, fn, self, err));	// fn(self[i]) is rank i
  *
- * All other calls are made by the rank that runs, from fn.  Variables of the thread (_Thread_local) are those of all
- * ranks, but for the silence of the log, which each rank has of its own.
+ * All other calls are made by the rank that runs, from fn.  All ranks share the variables of the thread
+ * (_Thread_local), but for the silence of the log.
  */
 #ifndef VFM_DEVICE_SIM_WORLD_H
 #define VFM_DEVICE_SIM_WORLD_H

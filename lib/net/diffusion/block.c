@@ -79,14 +79,8 @@ void vfm_block_declare(
 /* ---- the residual stream ---- */
 
 /* The residual stream within a block: h, and a branch that the op of the next norm adds to it.  Sum and norm as one op
- * read the stream once less; so does their backward.
- *
- * A block ends with the value of its stream.  A branch that is pending between blocks would save 2 of the 46 passes
- * over [T,D] that a block makes in bf16 (tests/unit/test_traffic.c).  In return a recomputed block would save the
- * branch besides the stream, and compute gradients of parameters of another unit.
- *
- * A GEMM that adds its product to the stream would save 1 pass of a branch without gate in bf16, and none in f32.  With
- * tp it cannot, because the sum over ranks follows the product. */
+ * read the stream once less; so does their backward.  A block ends with the value of its stream: a branch pending
+ * between blocks would have to be saved by recompute, and would need gradients of another unit. */
 struct residual {
 	struct vfm_var *h;           /* [T,D] f32 or bf16 */
 	struct vfm_var *branch;      /* [T,D]; NULL: none is pending */

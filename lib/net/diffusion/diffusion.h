@@ -1,4 +1,5 @@
-/* diffusion.h - noise, network input and training target of a sample.
+/* diffusion.h - noise, network input and training target of a sample.  Input and target are linear in (x0, n); a draw
+ * is a row of four coefficients (vfm_diffuse of device/ops/ops.h).
  *
  * edm   (Karras et al. 2022, "Elucidating the Design Space", table 1): ln sigma ~ N(p_mean, p_std^2),
  *       x = x0 + sigma n, the network input is c_in x and c_noise = ln(sigma)/4.  The loss of
@@ -12,20 +13,17 @@
  *       then shifted: t <- a t / (1 + (a - 1) t).  a = shift, or with shift_tokens, for a sample of n tokens,
  *       a = shift sqrt(n / shift_tokens)                                             (eq. 23)
  *
- * Weightings w of a sample's squared error of the network's output (the target above):
- *   min_snr     (Hang et al. 2023, arXiv 2303.09556) weighs the squared error of x0 with min(SNR, snr_gamma).
- *               Flow: SNR = ((1 - t)/t)^2, and an error e of F is an error t e of x0: w = t^2 min(SNR, gamma).
- *               Edm: SNR = (sd/sigma)^2, and an error e of F is an error c_out e of x0, in units of sd:
- *               w = (c_out/sd)^2 min(SNR, gamma) = min(SNR, gamma) / (SNR + 1).
+ * Weightings w of a sample's squared error of the network's output F (the target above):
+ *   min_snr     min(SNR, snr_gamma) on the squared error of x0 (Hang et al. 2023, arXiv 2303.09556).
+ *               Flow: SNR = ((1 - t)/t)^2; an error d of F is t d in x0: w = t^2 min(SNR, gamma).
+ *               Edm: SNR = (sd/sigma)^2; an error d of F is c_out d / sd in x0 / sd: w = min(SNR, gamma) / (SNR + 1).
  *   cosmap      2 / (pi (1 - 2 t + 2 t^2)), flow (Esser et al. 2024, section 3.1)
  *   sigma_sqrt  1 / t^2, flow (as diffusers name it)
- *   bell        (exp(-2 (t - 1/2)^2) - exp(-1/2)) / Z, flow: what FlowMatchScheduler of DiffSynth-Studio trains Wan
- *               with.  Z = sqrt(pi/2) erf(sqrt(1/2)) - exp(-1/2) makes the mean over uniform t 1.
+ *   bell        (exp(-2 (t - 1/2)^2) - exp(-1/2)) / Z, flow: FlowMatchScheduler of DiffSynth-Studio, for Wan.
+ *               Z = sqrt(pi/2) erf(sqrt(1/2)) - exp(-1/2) makes the mean over uniform t 1.
  *
- * t_min and t_max restrict t after the shift.  The draw of u is then the inverse of its distribution function at a
- * uniform number between the values of that function at the two ends: no draw is rejected.
- *
- * Input and target are linear in (x0, n); a draw is a row of four coefficients (vfm_diffuse of device/ops/ops.h).
+ * t_min and t_max restrict t after the shift: u is drawn between the values of its distribution function at the two
+ * ends, so no draw is rejected.
  */
 #ifndef VFM_NET_DIFFUSION_DIFFUSION_H
 #define VFM_NET_DIFFUSION_DIFFUSION_H

@@ -1,5 +1,4 @@
-/* input.h - the model's input: a pack of samples on the device.  Training and sampling make it from a pack on the host
- * (spec/layout/pack.h).
+/* input.h - the model's input: a pack of samples on the device, made from a pack on the host (spec/layout/pack.h).
  */
 #ifndef VFM_NET_DIFFUSION_INPUT_H
 #define VFM_NET_DIFFUSION_INPUT_H

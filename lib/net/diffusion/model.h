@@ -1,15 +1,13 @@
 /* model.h - a network, or the chunks of it on one pp stage.
  *
  * Every architecture has the same backbone (model.c: patches and positions, conditioning, text, head), a row in the
- * table of architectures (spec/model/arch.h) and a block of its own (block.h).
+ * table of architectures (spec/model/arch.h) and a block of its own (block.h).  Every pp stage computes the
+ * conditioning, the first the patches, the last the head.
  *
  *   h   = patch([x | condition]) [+ positions]                         [T,D], f32 or bf16
  *   c   = t_mlp(timestep(1000 t_cond)) [+ ctx_proj(mean of the text)]  [G,D], G: segments (input.h)
  *   h   = block(h, silu(c), ctx_proj(text), img_mlp(image rows))       for each layer
  *   out = head(norm(h) * (1 + scale) + shift),  (shift, scale) = ada(silu(c))
- *
- * Every pp stage holds the parameters of the conditioning and computes it.  The first pp stage computes the patches,
- * the last the head.
  */
 #ifndef VFM_NET_DIFFUSION_MODEL_H
 #define VFM_NET_DIFFUSION_MODEL_H

@@ -1,13 +1,12 @@
 /* modulation.h - the shifts, scales and gates of the blocks, [G,D] each, from the conditioning.
  *
  * The products of consecutive blocks with one input are one product: a group of blocks.  A group's parameters belong to
- * the unit of its first block, in whose unit the group is computed, in front of its region.  So the backward has their
- * gradients when it leaves that unit, and recompute does not repeat the products.  The value [G, n_mod * D] f32 of each
- * block lives until its backward.
+ * the unit of its first block, which computes it in front of its region.  So the backward has their gradients when it
+ * leaves that unit, and recompute does not repeat the products.  The value [G, n_mod * D] f32 of each block lives until
+ * its backward.
  *
- * On one rank a group has all blocks of a chunk.  With other ranks a group is about as large as a bucket
- * (parallel.bucket_mib), because its gradients are reduced together while the backward goes on.  With fsdp each block
- * is a group, because the weights of a unit are gathered together.  Blocks of a group are all frozen or all trained.
+ * On one rank a group has all blocks of a chunk, with other ranks about parallel.bucket_mib of gradients, to overlap
+ * their reduction, and with fsdp one block.  Blocks of a group are all frozen or all trained.
  */
 #ifndef VFM_NET_DIFFUSION_MODULATION_H
 #define VFM_NET_DIFFUSION_MODULATION_H

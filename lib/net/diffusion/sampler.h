@@ -1,23 +1,19 @@
 /* sampler.h - samples latents by integrating the probability-flow ODE with a solver (solver.h).
  *
  * Classifier-free guidance: F = F(negative) + cfg (F(text) - F(negative)).  The negative text defaults to the null
- * text.  The null text is the dropped text of training: rows of zeros.  A sample whose text and negative text are both
- * null is not guided: F = F(null).  All predictions of an evaluation are computed in one pack, or, with
- * vfm_sample_job.cfg_pair, those of the texts and of the negative texts by two groups of ranks.
- *
- * The scale may depend on the noise level (Kynkaanniemi et al. 2024, arXiv 2404.07724: guidance in an interval).  An
- * evaluation with scale 1 computes no negative texts and takes half the time.
+ * text, the dropped text of training: rows of zeros.  A sample whose texts are both null is not guided: F = F(null).
+ * All predictions of an evaluation are computed in one pack, or, with vfm_sample_job.cfg_pair, those of the texts and
+ * of the negative texts by two groups of ranks.  The scale may depend on the noise level (guidance in an interval:
+ * Kynkaanniemi et al. 2024, arXiv 2404.07724); with scale 1 an evaluation computes no negative texts.
  *
  * Two networks may share the noise levels (the experts of Wan 2.2): `net` computes levels of at least `boundary`,
  * `low_noise` those below, each with its own scale.  As in diffusers, the time input is compared with 1000 boundary.
  *
- * The noise of a sample depends on (seed, sample id) only, so a sample does not depend on the other samples of its
- * pack.
+ * The noise of a sample depends on (seed, sample id) only, so a sample depends neither on the others of its pack nor on
+ * the layout.  On a mesh (one pp stage) the ranks that share a pack each compute their tokens, and all obtain its
+ * latents.
  *
  * A given first frame stays clean, at time 0, in every evaluation, and is part of the result.  Only for flow.
- *
- * On a mesh (one pp stage) the ranks that share a pack each compute their tokens.  The noise is the same in every
- * layout, and all of these ranks obtain the same latents.
  */
 #ifndef VFM_NET_DIFFUSION_SAMPLER_H
 #define VFM_NET_DIFFUSION_SAMPLER_H

@@ -1,16 +1,16 @@
-/* solver.h - solvers of the probability-flow ODE, as arithmetic on the host.
+/* solver.h - solvers of the probability-flow ODE, as arithmetic on the host.  Local and thread-safe.
  *
- * A run visits noise levels l_0 > l_1 > ... > l_N = 0: t for flow, sigma for edm.  The network is evaluated at a point
- * y with output F.  Each evaluation makes one prediction h_0 (the predictions before are h_1, h_2 ...), and all updates
- * are linear combinations (struct vfm_solver_eval), so a device needs only the op axpby:
+ * A run visits noise levels l_0 > l_1 > ... > l_N = 0: t for flow, sigma for edm.  Each evaluation of the network, at a
+ * point y with output F, makes one prediction h_0 (those before are h_1, h_2 ...).  All updates are linear combinations
+ * (struct vfm_solver_eval), so a device needs only the op axpby:
  *
  *   h_0 = pred[0] y + pred[1] F
- *   x   = state[0] x + sum_j state[1+j] h_j      x: the state of the solver
- *   y   = point[0] x + sum_j point[1+j] h_j      y: the next point; after the last evaluation the sample
+ *   x   = state[0] x + sum_j state[1+j] h_j      the state; it starts as n for flow (also if l_0 < 1), l_0 n for edm
+ *   y   = point[0] x + sum_j point[1+j] h_j      the next point; after the last evaluation the sample
  *
- * With alpha = 1 - t, sigma = t for flow, alpha = 1 for edm, lambda = ln(alpha / sigma), a step from s to t has
- * h = lambda_t - lambda_s.  m_0, m_1 ... are predictions of x0 at this level, the level before ...
- * phi_1(z) = (e^z - 1) / z, phi_(k+1)(z) = (phi_k(z) - 1/k!) / z.
+ * A step leads from s to t, and h = lambda_t - lambda_s, with lambda = ln(alpha / sigma); flow: alpha = 1 - t, sigma =
+ * t; edm: alpha = 1.  m_0, m_1 ... are the predictions of x0 at this level, the level before ...  phi_1(z) = (e^z - 1)
+ * / z, phi_(k+1)(z) = (phi_k(z) - 1/k!) / z.
  *
  * euler  x_t = x + (l_t - l_s) d, with d = dx/dl: F for flow, (x - D) / sigma for edm.
  * heun   Karras et al. 2022 (arXiv 2206.00364), algorithm 1 without churn: the trapezoidal rule with a second
@@ -26,21 +26,18 @@
  *        The corrector repeats the step with m_t, the prediction at its end, as a further term with r = 1, and
  *        i = 1 ... p; rho = 1/2 for p = 1.  m_t is the m_0 of the next step.
  *
- * Multistep solvers start with order 1; the last step, to l_N = 0, has order 1, which is x = m_0.  unipc has order
- * min(p, N - i) in step i.
+ * The first step of a multistep solver has order 1, and so has the last, to l_N = 0: x = m_0.  unipc has order min(p, N
+ * - i) in step i.
  *
  * Levels of flow, with S(u) = shift u / (1 + (shift - 1) u), i = 0 ... N - 1; the network's time is 1000 l_i:
  *   VFM_SCHEDULE_DEFAULT    l_i = S(1 - i/N); with shift_terminal = e, as in FlowMatchEulerDiscrete of diffusers,
  *                           l_i = 1 - (1 - S(1 - i/N)) (1 - e) / (1 - S(1/N)), which ends at e.
- *   VFM_SCHEDULE_DIFFUSERS  the levels of the scheduler that diffusers has for the solver, rounded to float32:
- *     euler, heun    FlowMatchEulerDiscrete, FlowMatchHeunDiscrete: l_i = S(1 + (S(1/1000) - 1) i / (N - 1)), so the
- *                    last level is shifted twice.
- *     unipc          UniPCMultistep with use_flow_sigmas: l_i = S(1 - 0.999 i/N), time without its fraction.
- *     dpm++          DPMSolverMultistep with use_flow_sigmas: l_i = S(0.999 (1 - i/N)), time without its fraction.
- * lambda is infinite at t = 1: dpm++, res and unipc replace levels above 1 - 1e-6 by it.
- * Levels of edm: (smax^(1/rho) + i/(N-1) (smin^(1/rho) - smax^(1/rho)))^rho, Karras et al. 2022, equation 5.
- *
- * The state starts as n for flow, also where l_0 < 1, and as l_0 n for edm.  Local and thread-safe.
+ *   VFM_SCHEDULE_DIFFUSERS  the levels of the solver's scheduler in diffusers, rounded to float32:
+ *     euler, heun    FlowMatchEulerDiscrete, FlowMatchHeunDiscrete: l_i = S(1 + (S(1/1000) - 1) i / (N - 1))
+ *     unipc          UniPCMultistep with use_flow_sigmas: l_i = S(1 - 0.999 i/N), time without its fraction
+ *     dpm++          DPMSolverMultistep with use_flow_sigmas: l_i = S(0.999 (1 - i/N)), time without its fraction
+ * lambda is infinite at t = 1: dpm++, res and unipc replace levels above 1 - 1e-6 by it.  Levels of edm: (smax^(1/rho)
+ * + i/(N-1) (smin^(1/rho) - smax^(1/rho)))^rho, Karras et al. 2022, equation 5.
  */
 #ifndef VFM_NET_DIFFUSION_SOLVER_H
 #define VFM_NET_DIFFUSION_SOLVER_H

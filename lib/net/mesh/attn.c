@@ -1,13 +1,12 @@
-/* attn.c - self-attention over the tokens of a cp group.
+/* attn.c - self-attention over the tokens of a cp group, cp = ring x a2a.
  *
- * cp = ring x a2a.  Within an a2a group heads are exchanged for rows: afterwards a rank has all rows of its ring
- * position for its share of the heads (Jacobs et al., arXiv 2309.14509).  Then the keys and values of a position, a
- * block, move around the ring while the queries stay (Liu, Zaharia & Abbeel, arXiv 2310.01889).  At step s the rank at
- * position i has block i - s.
+ * Within an a2a group heads are exchanged for rows: afterwards a rank has all rows of its ring position for its share
+ * of the heads (Jacobs et al., arXiv 2309.14509).  Then the keys and values of a position, a block, move around the
+ * ring while the queries stay (Liu, Zaharia & Abbeel, arXiv 2310.01889).  At step s the rank at position i has block i
+ * - s.
  *
- * Backward of the ring.  The lse over all keys gives the probabilities, so the gradients of each block are computed
- * separately.  The gradients of queries accumulate in place.  The gradients of keys and values move with their block
- * and return to its rank after n hops.
+ * In the backward the lse over all keys gives the probabilities, so the gradients of each block are computed
+ * separately. Those of queries accumulate in place; those of keys and values move with their block, home after n hops.
  */
 #include <stdlib.h>
 #include <string.h>

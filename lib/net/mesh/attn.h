@@ -27,11 +27,9 @@ int vfm_attn_layout_make(struct vfm_attn_layout *l, const struct vfm_mesh *m, co
 void vfm_attn_layout_release(struct vfm_attn_layout *l);
 
 /* Self-attention over all tokens of each sample.  q [R,H,d], k, v [R,Hkv,d] -> [R, H*d], with R the rows of this cp
- * rank and H the heads of this tp rank.  q, k, v may be views.  The a2a group exchanges heads for rows before
- * attention, and back after it (H and Hkv are multiples of a2a).  In the ring, blocks of k, v move from rank to rank
- * while each rank computes attention to its current block.  Partial results are merged by their log-sum-exp.  In the
- * backward the gradients of a block move with it.  With cp 1 this is vfm_g_attn.  Selective recompute keeps the output
- * and lse. */
+ * rank and H the heads of this tp rank; H and Hkv are multiples of a2a.  q, k, v may be views.  In the ring, partial
+ * results are merged by their log-sum-exp.  With cp 1 this is vfm_g_attn.  Selective recompute keeps the output and
+ * lse. */
 struct vfm_var *vfm_m_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
 	const struct vfm_attn_layout *l, float scale);
 

@@ -1,7 +1,5 @@
-/* mesh.h - the coordinates of a rank in the (pp, dp, ep, cp, tp) grid, and its groups.  Coordinates:
- * spec/layout/parallel.h.
- *
- * A mesh lives as long as the job and belongs to one thread.
+/* mesh.h - the coordinates of a rank in the (pp, dp, ep, cp, tp) grid (spec/layout/parallel.h), and its groups.  A mesh
+ * lives as long as the job and belongs to one thread.
  */
 #ifndef VFM_NET_MESH_MESH_H
 #define VFM_NET_MESH_MESH_H

@@ -1,10 +1,9 @@
-/* mops.h - collectives as differentiable ops.  Each has an adjoint.  All are collective over the group named.
+/* mops.h - collectives as differentiable ops, each with its adjoint, collective over the group named.
  *
- * The rows of a variable on a rank are contiguous.  Ranks may have different numbers of rows, also none.  All ranks
- * know these numbers from the token layout (spec/layout/tokens.h), which must stay alive until the end of the backward.
- * Over a group of one each op returns its input.  The ops run on the communication stream of the mesh, if it has one
- * (mesh->comm_stream).  Meanwhile those of a backward compute deferred gradients of weights.  Ring attention has its
- * own stream.  tp_linear.h has the tensor-parallel linear layers.
+ * The rows of a variable on a rank are contiguous; ranks may have different numbers of rows, also none, known from the
+ * token layout (spec/layout/tokens.h), which must stay alive until the end of the backward.  Over a group of one each
+ * op returns its input.  The ops run on mesh->comm_stream, if there is one, while a backward computes deferred
+ * gradients of weights.  Ring attention has its own stream.  tp_linear.h has the tensor-parallel linear layers.
  */
 #ifndef VFM_NET_MESH_MOPS_H
 #define VFM_NET_MESH_MOPS_H

@@ -3,11 +3,12 @@
  *
  *     h [own rows, D] -> column -> [all rows, F / tp] -> row -> [own rows, D]
  *
- * "All rows" are the rows of this rank's cp coordinate.  l->tok->rows_tp gives the share of each tp rank; shares may
- * differ and be empty.  l must stay until the backward has passed.  All calls are collective over tp.  Over one rank a
- * column or row layer is vfm_g_linear.
+ * "All rows" are those of this rank's cp coordinate; l->tok->rows_tp gives the share of each tp rank, which may be
+ * empty.  l must stay until the backward has passed.  All calls are collective over tp; over one rank a layer is
+ * vfm_g_linear.
  *
- * On a mesh with a communication stream (mesh->comm_stream) each op overlaps its collective with its products:
+ * With a communication stream (mesh->comm_stream) each op overlaps its collective with its products.  Results do not
+ * change if the device's products have the same bits when computed in chunks of rows.
  *
  *   column    multiplies the rows of this rank during the gather; in fp8 only the weights are quantized meanwhile,
  *             because the scales depend on all rows.
@@ -15,12 +16,8 @@
  *             It adds the partial sums of its rows in f32 in the order of the ranks, as vfm_reduce_scatter does (unless
  *             NCCL sums f32 itself).  A product too small for two chunks is computed at once, except with
  *             parallel.overlap "on".
- *   backward  computes deferred gradients of weights during the collective.
- *
- * With VFM_KEEP_OWN_ROWS (spec/cost/saved.h) the backward of column layers gathers x again, while it computes the
- * gradient of x.
- *
- * Overlap does not change results on a device whose products have the same bits when computed in chunks of rows.
+ *   backward  computes deferred gradients of weights during the collective.  With VFM_KEEP_OWN_ROWS
+ *             (spec/cost/saved.h) column layers gather x again, while they compute the gradient of x.
  */
 #ifndef VFM_NET_MESH_TP_LINEAR_H
 #define VFM_NET_MESH_TP_LINEAR_H

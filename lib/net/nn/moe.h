@@ -11,8 +11,7 @@
  * choices that selected e and P_e the mean score.  A sample is weighted by its tokens, as in the main loss.
  *
  * Experts are divided over ep and computed by grouped GEMM; each rank dispatches its own rows by all-to-all.  The host
- * reads back only the number of tokens per expert, which determines the sizes of messages and products.  Expert choice
- * needs no readback if a rank holds whole packs and all experts.  Scores and the router's sums are f32.
+ * reads back only the tokens per expert, except for expert choice where a rank holds whole packs and all experts.
  */
 #ifndef VFM_NET_NN_MOE_H
 #define VFM_NET_NN_MOE_H

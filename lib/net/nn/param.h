@@ -1,28 +1,24 @@
 /* param.h - the parameters of a model.
  *
- * The model declares each parameter once: a description (spec/model/shard.h: global name, global shape, cut per mesh
- * axis) and its initialisation.  Initial values, reductions of gradients, ranges of the optimizer, slices of checkpoints
- * and the memory count follow from it.
+ * The model declares each parameter once: a description (spec/model/shard.h) and its initialisation.  The local array
+ * holds this rank's tp and ep slice of every parameter, in flat-parameter buckets.  The parameters of a bucket agree in
+ * kind (matrix, bias, other vector), in dense or expert, in being summed over tp, and in being held by one pp stage or
+ * by all.  A bucket spans consecutive units (embedders, each block, head) with about parallel.bucket_mib of gradients;
+ * with fsdp, each unit has its own buckets of matrices.  Owned arrays (master, and m, v, ema of the optimizer) hold
+ * this rank's shards only, one bucket after the other.
  *
- * The local array holds this rank's tp and ep slice of every parameter, in flat-parameter buckets.  The parameters of a
- * bucket agree in kind (matrix, bias, other vector), in dense or expert, in being summed over tp, and in being held by
- * one pp stage or by all.  A bucket spans consecutive units (embedders, each block, head) with about
- * parallel.bucket_mib of gradients; with fsdp, each unit has buckets of its own for matrices.  Owned arrays (master, and
- * m, v, ema of the optimizer) hold this rank's shards only, one bucket after the other.
- *
- * Masters are f32.  Matrices have the compute dtype and weight decay; vectors are f32 without decay, but biases have the
- * compute dtype, too.  Ops read the masters or a copy in the compute dtype (VFM_SHARDING_NONE), weights that are
+ * Masters are f32.  Matrices have the compute dtype and weight decay, biases the compute dtype, other vectors f32;
+ * vectors have no decay.  Ops read the masters or a copy in the compute dtype (VFM_SHARDING_NONE), weights that are
  * all-gathered after each update (_STATE) or for each unit (_FULL).  An op of the backward must therefore read p->var.v
- * in the backward and must not keep it.  Views of a matrix are not allowed.
+ * then, and must not keep it.  Views of a matrix are not allowed.
  *
- * Frozen parameters (spec/model/tuning.h) have buckets behind all others and only the array that ops read.  Functions
- * that speak of gradients, updates or owned arrays do nothing for them.  MXFP8 stores frozen matrices as e4m3 in blocks
- * of 32 elements of a row, whole ones on each rank; ops read an exact copy while the unit runs.
+ * Frozen parameters (spec/model/tuning.h) have buckets behind all others and only the array that ops read; functions
+ * for gradients, updates or owned arrays ignore them.  MXFP8 stores frozen matrices as e4m3 in blocks of 32 elements of
+ * a row, whole ones on each rank; ops read an exact copy while the unit runs.
  *
- * Gradients are f32.  Each rank holds a partial sum, which is summed over every axis along which the parameter is not
- * cut, and over pp if all pp stages hold it.  Reductions overlap with the backward; their order is fixed: reduce-scatter
- * over the shard group, then tp, then the replicas.  The square of the norm is summed in the order of the reductions.
- * Buffers of frequent collectives are registered with their groups (vfm_comm_mem), except with those of pp.
+ * Gradients are f32 partial sums, summed over every axis along which the parameter is not cut, and over pp if all pp
+ * stages hold it.  Reductions overlap with the backward in a fixed order: reduce-scatter over the shard group, then tp,
+ * then the replicas.  The square of the norm is summed in the order of the reductions.
  *
  * A step:
  *	vfm_params_grad_begin(ps, err);
@@ -34,12 +30,12 @@
  *		vfm_params_updated(ps, i, stream, false, err);
  *	vfm_params_update_end(ps, err);
  *
- * Updates on another stream overlap the next forward: a unit waits for those of its buckets.  Updates of vectors belong
- * to the compute stream, because vfm_params_grad_begin zeroes their gradients.  Code that reads weights or owned arrays
+ * Updates on another stream overlap the next forward: a unit waits for those of its buckets.  Vectors are updated on
+ * the compute stream, because vfm_params_grad_begin zeroes their gradients.  Code that reads weights or owned arrays
  * outside of units calls vfm_params_wait.
  *
- * "Collective" means: all ranks of the pp stage make the same calls in the same order (grad_end: all ranks of the job).
- * Forwards and backwards are collective, too.
+ * "Collective", as forwards and backwards are: all ranks of the pp stage make the same calls in the same order
+ * (grad_end: all ranks of the job).
  */
 #ifndef VFM_NET_NN_PARAM_H
 #define VFM_NET_NN_PARAM_H

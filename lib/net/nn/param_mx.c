@@ -1,7 +1,5 @@
-/* Frozen weights that are stored as MXFP8 (param.h).
- *
- * The copy that ops read is made anew in each pass over a unit, on the compute stream: a read of a byte and a write of
- * two for each element, next to products that multiply it by every token.
+/* Frozen weights that are stored as MXFP8 (param.h).  Each pass over a unit makes the copy that ops read anew, on the
+ * compute stream: one byte read and two written for each element, next to products with every token.
  */
 #include "device/ops/ops.h"
 #include "net/nn/param_impl.h"

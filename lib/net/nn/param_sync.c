@@ -1,10 +1,9 @@
 /* Transfers of weights and gradients between ranks.
  *
- * Reductions run on mesh->param_stream, if the mesh has one, and all-gathers on mesh->gather_stream, so that an
- * all-gather does not wait for a reduction.  The two have different communicators.  Every rank enqueues the collectives
- * of both streams in the same order.  fork_stream makes a stream wait for the work enqueued on the compute stream so
- * far.  An event per result makes the compute stream wait for it.  All memory belongs to the compute stream: memory
- * that another stream uses is freed after the compute stream has waited. */
+ * Reductions run on mesh->param_stream, if the mesh has one, and all-gathers on mesh->gather_stream, with communicators
+ * of their own.  Every rank enqueues the collectives of both streams in the same order.  fork_stream makes a stream
+ * wait for the work enqueued on the compute stream so far; an event per result makes the compute stream wait for it.
+ * Memory that another stream uses is freed after the compute stream has waited. */
 #include <stddef.h>
 
 #include "comm/coll/comm.h"

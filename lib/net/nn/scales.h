@@ -1,12 +1,11 @@
 /* scales.h - delayed scaling of fp8 (Micikevicius et al., arXiv 2209.05433, section 3.2; the window of maxima as in
- * NVIDIA's Transformer Engine): the scale of a tensor follows from its largest |x| in the previous steps, so that the
- * tensor needs no extra pass.
+ * NVIDIA's Transformer Engine): the scale of a tensor follows from its largest |x| in the previous steps.
  *
- * For each fp8 linear layer, the tensors x, weight and gradient each have a history of `window` steps, constant within a
- * step.  The ops collect the maxima of a step; at its end the ranks that hold the layer take the maximum of theirs, so a
- * history does not depend on the layout.  Exception: the gradient of the keys and values of the text is a sum over cp,
- * of which each rank sees its own term.  An empty history (all 0) selects current scaling in the first step; later, when
- * norms quantize for the layer that reads them, the scale 1: all steps before were skipped.
+ * For each fp8 linear layer, the tensors x, weight and gradient each have a history of `window` steps, constant within
+ * a step.  The ops collect the maxima of a step; at its end the ranks that hold the layer take the maximum of theirs,
+ * so a history does not depend on the layout (except for the gradient of the keys and values of the text, of which each
+ * cp rank sees its own term).  An empty history (all 0) selects current scaling in the first step; later, when norms
+ * quantize for the layer that reads them, the scale 1: all steps before were skipped.
  *
  * struct vfm_params owns the scales and releases them.
  */

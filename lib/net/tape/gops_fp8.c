@@ -1,11 +1,10 @@
 /* gops_fp8.c - linear layers whose three products multiply 8-bit floats (Micikevicius et al., arXiv 2209.05433): e4m3
- * for activations and weights, e5m2 for gradients, with one scale per tensor.  The scale follows from the largest
- * element of the tensor, or of the tensors of previous steps.  The adjoint is that of the layer without rounding.
- * Recompute takes the maximum of the same values again, which does not change a history.
+ * for activations and weights, e5m2 for gradients, with one scale per tensor, from the largest element of the tensor or
+ * of those of previous steps.  The adjoint is that of the layer without rounding.
  *
  * The GEMM needs the summed dimension along the rows of both operands, so an operand of two products is needed in two
- * orders.  For the backward, x is kept only as 8-bit floats: transposed, or as a norm has quantized it; the backward
- * then transposes it.  Weights are quantized again, because their address may have changed.
+ * orders.  x is kept only as 8-bit floats: transposed, or as a norm has quantized it; the backward then transposes it.
+ * Weights are quantized again in the backward, because their address may have changed.
  */
 #include "net/tape/deferred.h"
 #include "net/tape/gops_impl.h"

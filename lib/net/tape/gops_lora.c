@@ -1,7 +1,6 @@
-/* gops_lora.c - low-rank adapters of linear layers (spec/model/tuning.h): y += s (x A^T) B^T.
- *
- * The features u = x A^T [T, blocks * rank] are not kept: the backward computes them again, a sixth of the adapter's
- * products, and saves a copy of u for each layer.
+/* gops_lora.c - low-rank adapters of linear layers (spec/model/tuning.h): y += s (x A^T) B^T.  The backward computes
+ * the features u = x A^T [T, blocks * rank] again, a sixth of the adapter's products, to keep no copy of u for each
+ * layer.
  */
 #include "net/tape/deferred.h"
 #include "net/tape/gops_impl.h"

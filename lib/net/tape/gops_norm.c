@@ -1,8 +1,8 @@
 /* gops_norm.c - norms, gated residuals, and both as one op.
  *
- * A residual sum and the norm behind it record a node each.  The norm is the first reader of the sum, so the gradients
- * of all other readers are there when its backward runs.  It therefore completes the gradient of the sum, and the same
- * op computes those of the branch and the gate.  The node of the sum then only passes the gradient on.
+ * A residual sum and the norm behind it record a node each.  The norm is the first reader of the sum, so its backward
+ * has the gradients of all other readers.  It completes the gradient of the sum, and the same op computes those of the
+ * branch and the gate.  The node of the sum then only passes the gradient on.
  */
 #include "net/tape/gops_impl.h"
 #include "net/tape/region.h"

@@ -6,10 +6,9 @@
 #include "net/tape/tape_impl.h"
 
 /* Stream order.  Stream `out` copies values to the host after the compute stream has made them.  The compute stream
- * waits for that copy before the device memory is freed.  This is deferred until the next region evicts its values,
- * when the copy is normally done.  Stream `in` copies to memory that the compute stream has allocated, and the compute
- * stream waits for it before the value is used.  `out` overwrites a host block only after the compute stream has waited
- * for the copy of `in` from that block. */
+ * waits for that copy before the device memory is freed, which happens when the next region evicts its values.  Stream
+ * `in` copies to memory of the compute stream, which waits for it before the value is used.  `out` overwrites a host
+ * block only after the compute stream has waited for the copy of `in` from that block. */
 
 struct host_block { /* of pinned host memory */
 	struct host_block *next;

@@ -1,12 +1,12 @@
 /* offload.h - values kept for the backward are offloaded to host memory.
  *
  * With an offload set, a recomputed region (vfm_region) copies to pinned host memory, after its forward, what its set
- * `offload` selects of its first input and of the results that it keeps.  The backward prefetches them one region ahead
- * of their use.  Copies run on streams of their own.  Apart from the values in use, the device holds the values of at
- * most two regions; the copies of one region overlap with the forward of the next.
+ * `offload` selects of its first input and of the results that it keeps.  The backward prefetches them one region
+ * ahead, so the device holds the values of at most two regions apart from those in use.  Copies run on streams of their
+ * own.
  *
- * After the region, no op except the recompute of the region may read its first input; an op that does fails because
- * the input has no memory.  If another node holds the input, or it is a view, it stays on the device.
+ * After the region, no op except the recompute of the region may read its first input: it has no memory, and the op
+ * fails. If another node holds the input, or it is a view, it stays on the device.
  */
 #ifndef VFM_NET_TAPE_OFFLOAD_H
 #define VFM_NET_TAPE_OFFLOAD_H

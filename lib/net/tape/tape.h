@@ -3,12 +3,11 @@
  * Layers implement only their forward and call the differentiable ops of gops.h.  Each op computes its result on the
  * tape's stream immediately and records a node with its adjoint.  vfm_tape_backward runs the nodes in reverse order.
  *
- * Errors are sticky.  After the first failure every op is a no-op and returns a placeholder variable.  A forward is
- * therefore written without a check per line, and the caller checks vfm_tape_status at the end.
+ * Errors are sticky: after the first failure every op is a no-op and returns a placeholder variable.  A forward
+ * therefore has no check per line, and the caller checks vfm_tape_status at the end.
  *
- * Lifetimes.  A variable lives until vfm_tape_reset.  The scope in which a value was made holds a reference to it, and
- * so does each node that reads it in its backward; the value is freed with its last reference.  A gradient is freed
- * when the node that made its variable has used it.  Peak memory therefore depends only on the program.
+ * A variable lives until vfm_tape_reset.  References hold a value: one of the scope that made it, one of each node that
+ * reads it in its backward.  A gradient is freed when the node that made its variable has used it.
  *
  * A tape belongs to one thread; several may be alive at once (microbatches in flight).
  */

@@ -1,16 +1,13 @@
 /* goodput.h - the part of a job's time that is work, when parts of it fail.
  *
- * Failures come at random with a mean time M between them.  A checkpoint costs c seconds, in which no step is computed;
- * a failure loses the work since the last one, and costs r seconds until the next step, in which the job may fail
- * again.  With exponential times between failures, tau seconds of work take on average
+ * Failures come at random with a mean time M between them.  A checkpoint costs c seconds; a failure loses the work
+ * since the last one, and costs r seconds until the next step, in which the job may fail again.  Then tau seconds of
+ * work take on average
  *
  *	M exp(r / M) (exp((tau + c) / M) - 1)
  *
- * (Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, 2006, equation 18), so that the
- * goodput is tau over this.
- *
- * Checkpoints and restarts are short against M there.  Where c + r >= M, most attempts to restart and to save one
- * checkpoint fail; the formula then says no more than that the job makes no progress.
+ * (Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, 2006, equation 18); the goodput
+ * is tau over this.  It assumes c and r short against M; where c + r >= M, it says only that the job makes no progress.
  */
 #ifndef VFM_SPEC_COST_GOODPUT_H
 #define VFM_SPEC_COST_GOODPUT_H

@@ -1,7 +1,7 @@
-/* saved.h - the tensors that a transformer block saves in its forward for its backward, for each architecture, with the
- * FLOPs of the products that make them.  The list follows from the row of the architecture (spec/model/arch.h); the
- * modes of recompute, the planner (keep_plan.h), OOM hints and memory estimates use it.  tests/unit/test_saved.c
- * compares it with the bytes that a device allocates and with the products that a backward computes again.
+/* saved.h - the tensors that a transformer block saves in its forward for its backward, by architecture
+ * (spec/model/arch.h), with the FLOPs of the products that make them.  Recompute, the planner (keep_plan.h), OOM hints
+ * and memory estimates use the list; tests/unit/test_saved.c compares it with a device's bytes and a backward's
+ * products.
  */
 #ifndef VFM_SPEC_COST_SAVED_H
 #define VFM_SPEC_COST_SAVED_H

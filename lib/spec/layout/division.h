@@ -1,11 +1,10 @@
 /* division.h - divisions of a pack's tokens over the cp ranks for spatial and temporal attention, which then need no
- * token of another rank.  Plain arithmetic on sample boundaries and grids, which every rank knows, so ranks exchange no
- * lengths.
+ * token of another rank.  Plain arithmetic on sample boundaries and grids.
  *
  * A unit is a set of tokens that attend to each other: a frame (h w tokens), or a column (the tokens of one position
  * over the frames).  The units of a pack are ordered by sample, then by frame or position.  Rank r holds the units
- * whose middle lies in share r of cp of the tokens, so a rank has at most one unit more than its share.  Its rows are
- * its units in this order, and within a unit tokens are in the order of time and position.
+ * whose middle lies in share r of cp of the tokens: at most one unit more than its share.  Its rows are its units in
+ * this order, and within a unit tokens are in the order of time and position.
  */
 #ifndef VFM_SPEC_LAYOUT_DIVISION_H
 #define VFM_SPEC_LAYOUT_DIVISION_H

@@ -1,8 +1,5 @@
-/* pack.h - a pack: samples of different sizes concatenated into one token sequence, as host arrays.
- *
- * data/loader/loader.h, train/step/synthetic.h and the sampler fill packs; net/diffusion/input.h uploads them.  The
- * tokens of a sample are contiguous, in the order (t, h, w) of its grid; samples follow one another.  An image is a
- * video of one frame.
+/* pack.h - a pack: samples of different sizes concatenated into one token sequence, as host arrays.  The tokens of a
+ * sample are contiguous, in the order (t, h, w) of its grid.
  *
  *	struct vfm_pack p = {.n = 2, .tokens = 24, .text_tokens = 5, .patch_dim = 16, .text_dim = 8};
  *
@@ -12,8 +9,7 @@
  *	// write x0 and text
  *	vfm_pack_release(&p);
  *
- * One block of host memory holds all arrays, each 64-byte aligned.  The owner of the pack owns the block and calls
- * vfm_pack_alloc and vfm_pack_release.
+ * One block of host memory holds all arrays, each 64-byte aligned; the owner of the pack owns it.
  *
  * The condition of a sample (image to video) is [cond_channels, t, h, w] like its latents: for Wan 4 channels of the
  * mask, 1 where a latent frame is given, then the latents of the given frames.  It gets no noise and has no loss.

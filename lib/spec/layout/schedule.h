@@ -1,9 +1,7 @@
-/* schedule.h - pipeline schedules: the layers of each pp stage and the order of its actions.  Pure functions of a few
- * numbers.
+/* schedule.h - pipeline schedules: the layers of each pp stage and the order of its actions.  Pure functions.
  *
- * The layers are divided into pp * vpp chunks; chunk c of pp stage s is part c * pp + s of the model.  A microbatch (a
- * pack) passes the parts in order.  F is a forward, B a backward, and W the weight gradients if the schedule separates
- * them from B.
+ * The layers are divided into pp * vpp chunks; chunk c of pp stage s is part c * pp + s of the model, and a microbatch
+ * (a pack) passes the parts in order.  F is a forward, B a backward, and W the weight gradients if separate from B.
  */
 #ifndef VFM_SPEC_LAYOUT_SCHEDULE_H
 #define VFM_SPEC_LAYOUT_SCHEDULE_H

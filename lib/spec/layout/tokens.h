@@ -4,8 +4,7 @@
  * cp: each sample of n tokens is cut into cp contiguous chunks of n/cp tokens.  The remaining n % cp tokens go to the
  *     ranks from (sample % cp) on, so that many small samples do not load the first ranks only.  The rows of a rank are
  *     its chunks in the order of the samples.
- * tp: the rows of a cp rank are cut into tp contiguous slices (sequence parallelism).
- * Chunks and slices may be empty.
+ * tp: the rows of a cp rank are cut into tp contiguous slices (sequence parallelism).  Chunks and slices may be empty.
  *
  * The a2a ranks of one ring position hold adjacent chunks, so together they hold a contiguous range of every sample.
  */

@@ -1,7 +1,6 @@
-/* arch.h - the table of architectures.  Each row holds all properties of one architecture.  Checks, parameter counts,
- * FLOPs, saved activations, inputs, blocks and the reader of other programs' files read the row; no other code compares
- * names.  spec/model/arch_NAME.c is all that the library knows of the architecture NAME alone: its row, its presets,
- * and how other programs store it.
+/* arch.h - the table of architectures, one row for each.  Checks, parameter counts, FLOPs, saved activations, inputs,
+ * blocks and the reader of other programs' files read the row; no other code compares names.  arch_NAME.c holds the row
+ * of NAME, its presets, and how other programs store it.
  */
 #ifndef VFM_SPEC_MODEL_ARCH_H
 #define VFM_SPEC_MODEL_ARCH_H

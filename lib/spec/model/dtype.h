@@ -1,8 +1,5 @@
-/* dtype.h - element types: sizes, names, scalar conversions.
- *
- * The names are those of the configuration and of reports ("f32", "bf16"); safetensors
- * has its own spelling ("F32", "BF16").  Conversions round to nearest, ties to even, as
- * hardware does; NaN stays NaN (quiet).  All functions are pure.
+/* dtype.h - element types: sizes, names ("f32", "bf16"; safetensors has its own), scalar conversions.  Conversions
+ * round to nearest, ties to even; NaN stays NaN (quiet).  All functions are pure.
  */
 #ifndef VFM_SPEC_MODEL_DTYPE_H
 #define VFM_SPEC_MODEL_DTYPE_H
@@ -39,9 +36,8 @@ int vfm_dtype_parse(
 	const char *s, enum vfm_dtype *out, struct vfm_err *err); /* either spelling, also fp32, fp16 …; VFM_EUSAGE */
 int vfm_dtype_is_float(enum vfm_dtype t);
 
-/* n elements; src and dst do not overlap and need no alignment.  Between two float
- * types of at most 32 bits the way is through float, else through double; between
- * equal types it is a copy of the bits.  Integers saturate. */
+/* n elements; src and dst do not overlap and need no alignment.  Between two float types of at most 32 bits the way is
+ * through float, else through double; between equal types it is a copy of the bits.  Integers saturate. */
 void vfm_dtype_convert(enum vfm_dtype dt, void *dst, enum vfm_dtype st, const void *src, size_t n);
 void vfm_dtype_to_f64(double *dst, enum vfm_dtype st, const void *src, size_t n);
 /* Returns how many of n elements are NaN or infinite; 0 for integers.  x needs no alignment. */

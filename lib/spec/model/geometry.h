@@ -1,8 +1,8 @@
-/* geometry.h - the sizes of a video tokenizer: what a latent covers, and how many frames it takes at once.
+/* geometry.h - the sizes of a video tokenizer: what a latent covers, and how many frames it takes at once.  Pure
+ * arithmetic.
  *
  * A tokenizer turns F frames of height x width pixels into latents [channels, T, height / stride_h, width / stride_w].
- * It takes F = first + k * step frames (k = 0, 1, ...), at most max_frames, and makes T = 1 + (F - first) / stride_t
- * latent frames of them:
+ * It takes F = first + k * step frames (k = 0, 1, ...), at most max_frames; T = 1 + (F - first) / stride_t.
  *
  *     stride t,h,w   first  step
  *     4 8 8          1      4      causal: the first latent frame is one picture (1 + 4n frames, 1 + n latent frames)
@@ -14,7 +14,7 @@
  * caller keeps the true number.
  *
  * JSON: {"stride":[4,8,8],"channels":16,"frames":[1,4],"max_frames":81,"pad":true,"scaling":"mean-std"}; max_frames,
- * pad and scaling are optional.  All functions are pure arithmetic.
+ * pad and scaling are optional.
  */
 #ifndef VFM_SPEC_MODEL_GEOMETRY_H
 #define VFM_SPEC_MODEL_GEOMETRY_H
@@ -65,8 +65,7 @@ int vfm_geometry_from_json(struct vfm_geometry *g, const json_t *o, const char *
 /* Writes "stride 4x8x8, 16 channels, 1 + 4n frames, at most 81, scaling mean-std". */
 const char *vfm_geometry_text(const struct vfm_geometry *g, char text[VFM_GEOMETRY_TEXT]);
 
-/* Whether s is a name of 1 to size - 1 characters of A-Z a-z 0-9 . _ : / + -, as in the JSON of tokenizers and
- * encoders.
+/* Whether s is a name, as in the JSON of tokenizers: 1 to size - 1 characters of A-Z a-z 0-9 . _ : / + -.
  */
 bool vfm_is_plain_name(const char *s, size_t size);
 

@@ -1,5 +1,4 @@
-/* linears.h - the linear layers of a model, and the FLOPs of a training step that follow from them.
- * All calls are local; no device.
+/* linears.h - the linear layers of a model, and the FLOPs of a training step that follow from them.  Local; no device.
  */
 #ifndef VFM_SPEC_MODEL_LINEARS_H
 #define VFM_SPEC_MODEL_LINEARS_H

@@ -402,8 +402,7 @@ static int64_t row_start(const struct rows *r, const struct vfm_box *b, int64_t 
 	return g;
 }
 
-/* The rows of a box rise in the flat index, so the first one that reaches beyond lo is
- * found by bisection. */
+/* The rows of a box rise in the flat index, so the first one that reaches beyond lo is found by bisection. */
 void vfm_runs_add_box(
 	struct vfm_runs *r, const int64_t *shape, const struct vfm_box *box, int64_t loc0, int64_t lo, int64_t hi)
 {

@@ -4,11 +4,10 @@
  * `groups`: a fused qkv weight [3*D, D] has rows in 3 groups, each of which is cut over tp, so a rank's part is 3
  * boxes. Cuts along the same dimension nest in the order of the axes.
  *
- * The part of one rank (struct vfm_part) is a row-major tensor, too, the *local* one.  FSDP and the distributed
- * optimizer cut it once more as a flat array, with vfm_flat_cut().  A list of runs (struct vfm_runs) maps the storage
- * of a rank to the global tensor, and vfm_runs_plan() computes the copies between two layouts from two such lists.
- *
- * All counts are elements, not bytes, unless a comment says otherwise.
+ * The part of one rank (struct vfm_part), the *local* tensor, is row-major, too.  FSDP and the distributed optimizer
+ * cut it once more as a flat array (vfm_flat_cut).  A list of runs (struct vfm_runs) maps the storage of a rank to the
+ * global tensor; vfm_runs_plan computes the copies between two layouts.  All counts are elements unless a comment says
+ * otherwise.
  */
 #ifndef VFM_SPEC_MODEL_SHARD_H
 #define VFM_SPEC_MODEL_SHARD_H

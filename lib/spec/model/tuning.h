@@ -1,14 +1,12 @@
-/* tuning.h - which parameters a run trains: all of them, those that no pattern freezes, or low-rank adapters.
+/* tuning.h - which parameters a run trains: all of them, those that no pattern freezes, or low-rank adapters.  Local.
  *
  * LoRA (Hu et al., arXiv 2106.09685): a linear layer with the frozen weight W [out,in] computes
  *
  *     y = x W^T + b + s (x A^T) B^T,   s = alpha / rank,   A [rank,in], B [out,rank],
  *
- * and only A and B are trained.  A layer with several blocks of outputs, as a fused qkv, has an A for each block, one
- * below the other: A [blocks * rank, in], and block i of B's rows multiplies the features of block i.  So each block
- * equals the adapter of a separate layer.  B starts from zeros, so that training starts from the base model.
- *
- * All calls are local; no device.
+ * and only A and B are trained.  B starts from zeros.  A layer with several blocks of outputs, as a fused qkv, has an A
+ * for each block, one below the other: A [blocks * rank, in], and block i of B's rows multiplies the features of block
+ * i.  So each block equals the adapter of a separate layer.
  */
 #ifndef VFM_SPEC_MODEL_TUNING_H
 #define VFM_SPEC_MODEL_TUNING_H

@@ -1,5 +1,4 @@
-/* config.h - the configuration of a run.  One table of keys drives the parser, the printed defaults and the list in
- * vfm-config(5).
+/* config.h - the configuration of a run: one table of keys for the parser, printed defaults, and vfm-config(5).
  */
 #ifndef VFM_TRAIN_JOB_CONFIG_H
 #define VFM_TRAIN_JOB_CONFIG_H

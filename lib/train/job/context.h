@@ -73,8 +73,7 @@ typedef int (*vfm_rank_fn)(struct vfm_context *x, void *ctx, struct vfm_err *err
  * with an empty message. */
 int vfm_context_run(const struct vfm_context_opts *o, vfm_rank_fn work, void *ctx, struct vfm_err *err);
 
-/* Collective: opens x->device on every rank and makes x->world.  All ranks return the same
- * failure. */
+/* Collective: opens x->device on every rank and makes x->world.  All ranks return the same failure. */
 int vfm_context_device(struct vfm_context *x, bool deterministic, struct vfm_err *err);
 /* Collective: checks c->parallel against the number of ranks, opens the device with the options of c->train, and
  * creates x->mesh.  x->mesh.p holds the resolved degrees. */

@@ -1,10 +1,9 @@
-/* job.h - the ranks of one command: start, agreement on failures, end.
+/* job.h - the ranks of one command: start, agreement on failures, end.  Commands use it through vfm_context_run
+ * (context.h).
  *
  *	rc = vfm_job_start(&job, n, &opts, err);           // 1: this is the parent of forked ranks
  *	rc = vfm_job_agree(&job, local_work(err), err);    // all ranks fail or none does
  *	rc = vfm_job_end(&job, rc, err);
- *
- * Commands use this module through vfm_context_run (context.h).
  *
  * A failure is reported once: rank 0 reports an agreed failure, and the first failing rank reports a local one.  On all
  * other ranks the message in err is empty.

@@ -1,11 +1,10 @@
-/* dry_run.h - predicts a training run on a machine that need not be there: does it fit, how long does a step take, and
- * on what is the time spent.  Runs the training step on a simulated job (simulate.h) with the packs of a plan.
+/* dry_run.h - predicts a training run on a machine that need not be there: whether it fits, the time of a step, and its
+ * parts.  Runs the training step on a simulated job (simulate.h) with the packs of a plan.
  *
- * Of a plan the step of median cost is simulated, and the one with the largest pack for its memory.  dp ranks have the
- * packs that the plan gives them; where many differ, a few stand for all (dry_run_packs.h).  The time of all
- * steps follows from steps of the least, the most, and one or three costs between them, by interpolation in the cost of
- * the most expensive rank.  Samples of a plan get grids of its tokens (vfm_bench_grid), and texts of model.text_len
- * rows, the most.
+ * The step of median cost is simulated, and for the memory the one with the largest pack.  dp ranks have the packs that
+ * the plan gives them; where many differ, a few represent all (dry_run_packs.h).  The time of all steps is interpolated
+ * in the cost of the most expensive rank, from the least, the most, and one or three costs between.  Samples get grids
+ * of their tokens (vfm_bench_grid), and texts of model.text_len rows, the most.
  */
 #ifndef VFM_TRAIN_PREDICT_DRY_RUN_H
 #define VFM_TRAIN_PREDICT_DRY_RUN_H

@@ -1,9 +1,9 @@
-/* dry_run_packs.h - which packs of a step the ranks of a simulated job have, as the loader divides them
- * (data/loader/loader.h), and which ranks have the same.
+/* dry_run_packs.h - which packs of a step the ranks of a simulated job have (data/loader/loader.h), and which ranks
+ * have the same.
  *
- * dp ranks with packs of equal shapes in the same order are one class.  Where there are more than `most` classes, a few
- * dp ranks stand for all: the most expensive for itself, and of the others, in the order of their cost, the middle one
- * of each of most - 1 equal parts.  In packs with a cp of their own, ranks along cp differ, too; they stay apart.
+ * dp ranks with packs of equal shapes in the same order are one class.  Of more than `most` classes, the most expensive
+ * represents itself; the others, in the order of their cost, are represented by the middle one of each of most - 1
+ * equal parts.  In packs with a cp of their own, ranks along cp differ, too; they stay apart.
  */
 #ifndef VFM_TRAIN_PREDICT_DRY_RUN_PACKS_H
 #define VFM_TRAIN_PREDICT_DRY_RUN_PACKS_H

@@ -1,7 +1,6 @@
 /* memory_chart.h - the memory of simulated ranks by owner (device/sim/sim_memory.h): as charts over the time of a step
- * and a table at the peak, as JSON, as a sentence, and as counters of a trace.
- *
- * Owners that are small at the peak are one, "other"; JSON has all that are not empty.
+ * and a table at the peak, as JSON (all owners; elsewhere small ones are "other"), as a sentence, and as counters of a
+ * trace.
  */
 #ifndef VFM_TRAIN_PREDICT_MEMORY_CHART_H
 #define VFM_TRAIN_PREDICT_MEMORY_CHART_H

@@ -4,11 +4,9 @@
  * of the distribution that training draws from (net/diffusion/diffusion.h).  The noise of a sample at level k is that
  * of (seed 0, step k), which also determines whether its first frame is given (diffusion.image_cond).  No text is
  * dropped, and captions are chosen with seed 0.  The loss is the mean squared error over the tokens of the plan,
- * without weights and without the load-balance loss of experts.  It depends on the weights and the plan alone, and on
- * the layout of the ranks only by the order of sums.
+ * without weights and balance loss.  It depends on the layout of the ranks only by the order of sums.
  *
- * An evaluation runs forwards only.  It changes no weight, gradient, optimizer state or fp8 history: a run has the same
- * bits with and without it.
+ * An evaluation changes no weight, gradient, optimizer state or fp8 history: a run has the same bits without it.
  */
 #ifndef VFM_TRAIN_RUN_HELD_OUT_H
 #define VFM_TRAIN_RUN_HELD_OUT_H

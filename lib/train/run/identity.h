@@ -1,9 +1,8 @@
 /* identity.h - the identity of a run: its plan, the encoders of its data, its configuration and its initial weights.
  *
- * A checkpoint's `state` holds the identity of the run that wrote it (vfm-checkpoint(5)).  A run that
- * resumes from a checkpoint compares that identity with its own.  A change that would have affected completed steps, or
- * the meaning of the weights, is refused unless the user allowed it.  Every other change is logged on a line of its
- * own. All calls are local.
+ * A checkpoint's `state` holds it (vfm-checkpoint(5)), and a run that resumes compares it with its own.  A change that
+ * would have affected completed steps, or the meaning of the weights, is refused unless the user allowed it.  Every
+ * other change is logged on a line of its own.  All calls are local.
  */
 #ifndef VFM_TRAIN_RUN_IDENTITY_H
 #define VFM_TRAIN_RUN_IDENTITY_H

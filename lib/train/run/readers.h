@@ -1,5 +1,4 @@
-/* readers.h - the loaders of a run.  The ranks of a node that need the same packs read each of them once
- * (data/loader/loader.h).
+/* readers.h - the loaders of a run; the ranks of a node that need the same packs read each once (data/loader/loader.h).
  */
 #ifndef VFM_TRAIN_RUN_READERS_H
 #define VFM_TRAIN_RUN_READERS_H

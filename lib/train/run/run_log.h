@@ -1,7 +1,5 @@
-/* run_log.h - the records of a run as curves, its starts, its configuration and identity, for a report.
- *
- * Memory does not grow with the steps (media/draw/trace.h).  Reading is local and writes nothing; the run may be
- * at work.
+/* run_log.h - the records of a run as curves, its starts, its configuration and identity, for a report.  Memory does
+ * not grow with the steps (media/draw/trace.h).  Reading is local and writes nothing; the run may be at work.
  */
 #ifndef VFM_TRAIN_RUN_RUN_LOG_H
 #define VFM_TRAIN_RUN_RUN_LOG_H

@@ -1,7 +1,5 @@
-/* run_report.h - a page about training runs: curves, starts, samples, configuration and identity.
- *
- * The page has everything within it but the videos, which it links to.  It reads the runs and writes nothing; a run may
- * be at work.  Memory does not grow with the steps (run_log.h).
+/* run_report.h - a page about training runs: curves, starts, samples, configuration and identity; all within it but the
+ * videos, which it links to.  It reads the runs, which may be at work, and writes nothing.  Memory: see run_log.h.
  */
 #ifndef VFM_TRAIN_RUN_RUN_REPORT_H
 #define VFM_TRAIN_RUN_RUN_REPORT_H

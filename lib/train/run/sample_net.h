@@ -4,9 +4,8 @@
  *	TRY(vfm_sample_net_load(&n, x, err));                                                          // collective
  *	vfm_sample_net_release(&n);                                                // before the context is closed
  *
- * The ranks form groups, which sample different prompts.  A group has tp x cp ranks; with split_cfg it has twice as
- * many, of which the first half computes the texts and the second half the negative texts.  So the number of groups is
- * dp, or dp / 2.
+ * dp groups of tp x cp ranks sample different prompts.  With split_cfg two of these are a group, of which the first
+ * computes the texts and the second the negative texts.
  */
 #ifndef VFM_TRAIN_RUN_SAMPLE_NET_H
 #define VFM_TRAIN_RUN_SAMPLE_NET_H

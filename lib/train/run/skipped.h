@@ -1,6 +1,5 @@
-/* skipped.h - steps whose loss or gradient norm is not finite.  The device does not apply them (vfm_optim_step); the
- * host learns of them when it reads their statistics, counts them, names their samples, and ends the run after too
- * many.
+/* skipped.h - steps whose loss or gradient norm is not finite, which the device does not apply (vfm_optim_step).  The
+ * host counts them as it reads their statistics, names their samples, and ends the run after too many.
  */
 #ifndef VFM_TRAIN_RUN_SKIPPED_H
 #define VFM_TRAIN_RUN_SKIPPED_H

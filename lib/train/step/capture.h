@@ -1,12 +1,10 @@
 /* capture.h - captures the forward and backward of a pack and launches them as one device graph (train.graphs;
  * graph_begin in device/dev/dev.h).
  *
- * The caller enqueues a pack's work in a callback, after uploading the pack's input.  Each pack is captured
- * separately, with its own arguments.  A failed capture runs nothing on the device and leaves the parameters' gradients
- * as they were; the caller then runs the pack eagerly.
- *
- * Every pack is captured again, so its graph has its addresses, sizes and scalars; only the executable graph is reused,
- * and updated first (device/cuda/cuda_graph.c).  The graph uses the memory pool in stream order, as eager work would.
+ * The caller enqueues a pack's work in a callback, after uploading the pack's input.  Every pack is captured anew, with
+ * its addresses, sizes and scalars; only the executable graph is reused, and updated first (device/cuda/cuda_graph.c).
+ * A failed capture runs nothing on the device and leaves the parameters' gradients as they were; the caller then runs
+ * the pack eagerly.
  *
  * The first packs run eagerly, because kernel loading and algorithm selection cannot be captured.  With
  * train.graphs=auto, a pack is captured if its shape, with sizes rounded to four significant bits, occurred among the

@@ -2,14 +2,13 @@
  * single pp stage is a pipeline of one.
  *
  * Each pack in a chunk has its own tape.  Each pp stage uploads a pack once and then releases the host arrays.  The pp
- * stages send the residual stream forward ([rows of this rank, hidden] in its dtype; both sides know the number of
- * rows) and its gradient backward.  A rank without rows of a pack sends nothing.  Each pp stage draws the noise and
- * targets it needs from counters.  With train.graphs the forward and backward of a pack are captured and launched as
- * one graph (capture.h).
+ * stages send the residual stream forward ([rows of this rank, hidden] in its dtype) and its gradient backward; a rank
+ * without rows of a pack sends nothing.  With train.graphs the forward and backward of a pack are one graph
+ * (capture.h).
  *
  * Sends run on separate streams, one per direction, so that no pp stage waits for another to receive.  On asynchronous
- * devices receives also run on a separate stream.  They are posted one action early, so that they overlap with that
- * action (VFM_PP_EARLY=0: on the compute stream, when needed; 1: early on all devices).
+ * devices receives, too, run on a stream of their own, one action early (VFM_PP_EARLY=0: on the compute stream, when
+ * needed; 1: early on all devices).
  */
 #ifndef VFM_TRAIN_STEP_PIPELINE_H
 #define VFM_TRAIN_STEP_PIPELINE_H

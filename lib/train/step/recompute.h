@@ -1,9 +1,8 @@
 /* recompute.h - train.recompute=auto: counts the memory of a step and plans what the blocks of this rank keep
  * (spec/cost/keep_plan.h), once before the first step.
  *
- * The plan is the same on all ranks of a pp stage: they plan for the least free memory of the job and for the
- * same pack.  The pp stages differ because they hold different numbers of packs, messages (spec/layout/in_flight.h) and
- * blocks. No call allocates device memory.
+ * The plan is the same on all ranks of a pp stage: for the least free memory of the job and for the same pack.  The pp
+ * stages differ in packs, messages (spec/layout/in_flight.h) and blocks.  No call allocates device memory.
  */
 #ifndef VFM_TRAIN_STEP_RECOMPUTE_H
 #define VFM_TRAIN_STEP_RECOMPUTE_H

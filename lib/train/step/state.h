@@ -3,9 +3,8 @@
  * of the base model.  With train.fp8=delayed also "fp8/NAME" [3, steps] f32 for each layer, named after its weight
  * (net/nn/scales.h).
  *
- * Each rank writes and reads the elements that it owns (net/nn/param.h); replicas share the writing.  The layouts of
- * writer and reader may differ.  All calls except poll are collective over the job, and a failure of one rank fails all
- * ranks. They use mesh->save exclusively, one call at a time.
+ * Each rank writes and reads the elements that it owns (net/nn/param.h), in any layout; replicas share the writing.
+ * All calls except poll are collective over the job, fail on all ranks or none, and use mesh->save, one call at a time.
  */
 #ifndef VFM_TRAIN_STEP_STATE_H
 #define VFM_TRAIN_STEP_STATE_H

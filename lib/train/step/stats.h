@@ -1,8 +1,8 @@
 /* stats.h - times and memory of a training step on one rank, and their reduction over the ranks.
  *
- * One table names each statistic, its reduction and its unit.  The collective, the records of vfm-train(1),
- * TensorBoard's events and the results of vfm-bench(1) are generated from it.  A new statistic needs a field, a row of
- * the table, and an entry in vfm-train(1), which tests/cli/train.t compares with the records.
+ * One table gives each statistic's name, reduction and unit to the collective, the records of vfm-train(1),
+ * TensorBoard's events and vfm-bench(1).  A new statistic needs a field, a row of the table, and an entry in
+ * vfm-train(1).
  */
 #ifndef VFM_TRAIN_STEP_STATS_H
 #define VFM_TRAIN_STEP_STATS_H

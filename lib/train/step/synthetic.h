@@ -1,5 +1,4 @@
-/* synthetic.h - synthetic packs: normally distributed latents, texts, conditions and image rows of given sizes, for
- * benchmarks and tests without a data set.
+/* synthetic.h - packs of normally distributed latents, texts, conditions and image rows, for benchmarks and tests.
  */
 #ifndef VFM_TRAIN_STEP_SYNTHETIC_H
 #define VFM_TRAIN_STEP_SYNTHETIC_H

@@ -278,11 +278,10 @@ static int stage_readback(struct vfm_trainer *tr, struct flight *u, struct vfm_e
 
 /* Whether most of the update should overlap the next forward.
  *
- * Beside products, a quarter of the device (vfm_dev_side) moves half of its bandwidth: the forward loses a quarter of
- * its speed meanwhile, half of what the update costs alone.  A unit must not wait for its weights, so the forward of a
- * pack lasts as long as the update: an element is 26 bytes or 13 ns on an H200, in which products compute 10,000 FLOPs.
- * An update of a gigabyte or less is over in 2 ms, which launching the next pack without a graph (capture.h)
- * costs. Moments in host memory move over a slow bus, which needs no units of the device. */
+ * A unit must not wait for its weights, so the forward of a pack lasts as long as the update: an element is 26 bytes or
+ * 13 ns on an H200, in which products compute 10,000 FLOPs.  An update of a gigabyte or less costs no more than a
+ * launch without a graph (capture.h).  Moments in host memory move over a slow bus, which needs no units of the
+ * device. */
 static bool update_overlaps(const struct vfm_trainer *tr, int64_t n_packs, double own_flops)
 {
 	enum { LEAST_ELEMENTS = 1 << 28, LEAST_FLOPS = 10000 };

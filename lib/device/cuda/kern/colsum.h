@@ -1,9 +1,8 @@
-/* colsum.h - column sums over the tokens of each sample, or of all tokens.
+/* colsum.h - column sums over the tokens of each sample, or of all tokens, in two stages with a fixed order.
  *
- * Two stages in a fixed order.  The pack is divided into tiles of `per` tokens, independently of the samples.  A block
- * processes a tile and writes the sum over each sample within it to row (tile + sample) of the partial sums.  Along the
- * pack either the tile or the sample increases from one such row to the next, so each row has one writer, and no table
- * is needed.  The fold then adds the rows of each sample.  The tiles depend on the number of tokens alone.
+ * The pack is divided into tiles of `per` tokens, independently of the samples.  A block writes the sum over each
+ * sample within its tile to row (tile + sample) of the partial sums.  Along the pack either the tile or the sample
+ * increases from one such row to the next, so each row has one writer.  The fold then adds the rows of each sample.
  */
 #ifndef VFM_DEVICE_CUDA_KERN_COLSUM_H
 #define VFM_DEVICE_CUDA_KERN_COLSUM_H

@@ -1,11 +1,9 @@
 /* conv.cu - convolution of frames: im2col in blocks of pixels, and a product of the library for each block.
  *
  * A row of a block holds the elements of x that one pixel of y is the sum of, in the order of weight, whose rows are
- * then the columns of op(B).  The block is short enough to stay in the L2 cache until the product has read it.  The
- * product adds the bias, and `add` as the previous value of y.
- *
- * Blocks are the same parts of every frame, and the alignment that products are chosen for is that of all frames.  A
- * frame is thus computed by the same products in any clip.
+ * the columns of op(B).  A block stays in the L2 cache until the product has read it.  The product adds the bias, and
+ * `add` as the previous value of y.  Blocks are the same parts of every frame, and products are chosen for the
+ * alignment of all frames, so a frame has the same bits in any clip.
  */
 #include "device/cuda/gemm.h"
 #include "device/cuda/kern/kern.h"

@@ -1,7 +1,5 @@
-/* elem.cu - elementwise ops: activations, sums of parts, axpby and casts, SwiGLU, sinusoids.
- *
- * A thread has several 16-byte vectors in flight.  Contiguous tensors are one long row, whose end the same kernel
- * handles; other tensors are processed row by row.
+/* elem.cu - elementwise ops: activations, sums of parts, axpby and casts, SwiGLU, sinusoids.  A thread has several
+ * 16-byte vectors in flight.  Contiguous tensors are one long row; other tensors are processed row by row.
  */
 #include "device/cuda/kern/act.h"
 

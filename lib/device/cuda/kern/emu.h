@@ -2,11 +2,9 @@
  *
  * The blocks of a grid run one after another; the threads of a block are fibers, which switch at barriers and shuffles
  * (tests/ops/emu.cpp).  A barrier that some threads of a block miss, a shuffle that some of the 32 lanes miss, and a
- * misaligned vector end the process with a message.  Dynamic shared memory is initialized to 0xa5 bytes; static shared
- * memory keeps its old contents.  A kernel run backwards (last block, warp and lane first) must give the same bits:
- * this detects many missing barriers and every sum that depends on the order of blocks.
- *
- * Other races between barriers, errors of the compiler, and speed are not tested.
+ * misaligned vector end the process with a message.  Dynamic shared memory is filled with 0xa5; static shared memory
+ * keeps its old contents.  A kernel run backwards (last block, warp and lane first) must give the same bits, which
+ * detects many missing barriers.  Other races, errors of the compiler, and speed are not tested.
  */
 #ifndef VFM_DEVICE_CUDA_KERN_EMU_H
 #define VFM_DEVICE_CUDA_KERN_EMU_H

@@ -2,9 +2,8 @@
  * the histories of amax from which delayed scaling takes the scales.
  *
  * The first pass over x finds the largest element; with a nonzero history its kernel returns at once.  The second pass
- * reads x in tiles of 128 x 128 and writes y and its transpose: a thread quantizes 8 x 8 elements, stores their rows
- * directly, and their columns through shared memory.  The 8-byte pieces there are permuted (tile_slot), so that a
- * half-warp has no bank conflicts.
+ * writes y and its transpose in tiles of 128 x 128: a thread quantizes 8 x 8 elements, stores their rows directly, and
+ * their columns through shared memory, permuted (tile_slot) against bank conflicts of a half-warp.
  */
 #include "device/cuda/kern/f8.h"
 

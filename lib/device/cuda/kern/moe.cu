@@ -1,7 +1,5 @@
-/* moe.cu - mixture of experts: softmax of scores, routing, sorting by expert, counting, load-balancing loss.
- *
- * Scores are compared as integers: larger for a higher score (-0 equals 0; NaN is above infinity).  So every choice is
- * well-defined, and every index is valid.
+/* moe.cu - mixture of experts: softmax of scores, routing, sorting by expert, counting, load-balancing loss.  Scores
+ * are compared as integers: larger for a higher score (-0 equals 0; NaN is above infinity), so every index is valid.
  */
 #include "device/cuda/kern/fold.h"
 #include "device/cuda/kern/sort.h"

@@ -1,8 +1,6 @@
-/* norm_bwd.cu - the backward of norms, and of the residual sum in front of them.
- *
- * A block processes a tile of tokens (colsum.h) row by row and keeps the sums of its columns, in registers those of the
- * norm and in shared memory those of the branch.  Rows that are not made of 16-byte vectors, or are too long, use plain
- * loops.
+/* norm_bwd.cu - the backward of norms, and of the residual sum in front of them.  A block processes a tile of tokens
+ * (colsum.h) row by row and keeps the sums of its columns, in registers those of the norm and in shared memory those of
+ * the branch.  Rows that are not made of 16-byte vectors, or are too long, use plain loops.
  */
 #include "device/cuda/kern/colsum.h"
 
@@ -254,12 +252,10 @@ __device__ static inline void flush_norm(
 			sx[v][k] = sy[v][k] = 0;
 }
 
-/* Limits of the threads of a block, and how it hides the latency of memory.  An H200 moves 4.3 TB/s, 33 GB/s a
- * multiprocessor, with a latency of about 0.8 us, so 17 KB of loads must be in flight on each (two thirds of the bytes
- * of a row are loads).  In bf16 without a branch two blocks with short rows fit a multiprocessor, and one computes
+/* Limits of the threads of a block.  17 KB of loads must be in flight on each multiprocessor of an H200 (4.3 TB/s with
+ * a latency of 0.8 us).  In bf16 without a branch two blocks with short rows fit a multiprocessor, and one computes
  * while the other waits.  Otherwise the registers allow one block.  It loads all operands of a row at once, and x and
- * dy of the next row (`early`): with a branch 32 KB for 512 threads in bf16.  Long rows, and f32, have as many bytes
- * without.
+ * dy of the next row (`early`), except for long rows and f32, which have as many bytes without.
  */
 template <class X, class DY, int V, bool H> struct bwd_threads {
 	enum {

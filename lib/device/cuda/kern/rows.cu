@@ -1,7 +1,5 @@
-/* rows.cu - ops on rows by index (selection, sums, dot products, learned embeddings), and merged attention.
- *
- * An index outside the tensor counts as "no row" and is reported to the host (fault.h), because a kernel cannot return
- * an error.
+/* rows.cu - ops on rows by index (selection, sums, dot products, learned embeddings), and merged attention.  An index
+ * outside the tensor counts as "no row" and is reported to the host (fault.h).
  */
 #include "device/cuda/kern/sort.h"
 
