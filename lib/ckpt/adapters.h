@@ -1,17 +1,14 @@
-/* adapters.h - low-rank adapters in files (spec/model/tuning.h): added to the weights of a model as they are read, and
- * written for other programs.
+/* adapters.h - low-rank adapters in files (spec/model/tuning.h): added to the weights of a model as they are read,
+ * and written for other programs.
  *
- * Adapters are read from
+ * Inputs are a checkpoint or run of vfm-train with lora.rank, a directory of PEFT (adapter_model.safetensors,
+ * adapter_config.json), or a .safetensors file with the names of a layout of the model (spec/model/foreign.h) behind
+ * one prefix, with '.' or '_' ("lora_unet_blocks_0_self_attn_q").  A file has pairs lora_A, lora_B or lora_down,
+ * lora_up; biases .lora_B.bias; whole differences .diff, and .diff_b of a bias.
  *
- *	a checkpoint, or a run, of vfm-train with lora.rank
- *	a directory of PEFT: adapter_model.safetensors, adapter_config.json
- *	a .safetensors file with the names of a layout of the model (spec/model/foreign.h) behind one prefix, also with
- *	'_' in the place of '.' ("lora_unet_blocks_0_self_attn_q"): pairs of lora_A and lora_B, or lora_down and
- *	lora_up; a bias .lora_B.bias; whole differences .diff, and .diff_b of a bias
- *
- * The scale of a layer is alpha / rank by the rules of PEFT's LoraConfig (lora_alpha, r, use_rslora, alpha_pattern,
- * rank_pattern), which adapter_config.json or the metadata that diffusers writes gives.  alpha may also be the tensor
- * LAYER.alpha; without any it is the rank.  Whole differences have no alpha.  All calls are local; no device.
+ * The scale of a layer is alpha / rank by the rules of PEFT's LoraConfig, from adapter_config.json or the metadata of
+ * diffusers.  alpha may also be the tensor LAYER.alpha; without any it is the rank.  Whole differences have no alpha.
+ * All calls are local; no device.
  */
 #ifndef VFM_CKPT_ADAPTERS_H
 #define VFM_CKPT_ADAPTERS_H
@@ -19,11 +16,10 @@
 #include "ckpt/ckpt.h"
 
 /* From here on reads of the weights of c return W + scale * alpha / rank * B A (and W + scale * D for a difference),
- * summed in f32; several files add up.  Every tensor of a file is used exactly once.  Other parameters that a run with
- * adapters has trained replace those of c, if scale is 1.  part: "model" or "ema" of a checkpoint; without averages
- * both are "model".  VFM_EUSAGE: a tensor that is unknown, half of a pair, of another shape, or a second one for the
- * same weights; a scale that cannot be honoured; or trained parameters with another scale.  The message names all of
- * them, and the file adds nothing. */
+ * summed in f32; several files add up.  Other parameters that a run with adapters has trained replace those of c, if
+ * scale is 1.  part: "model" or "ema" of a checkpoint; without averages both are "model".  VFM_EUSAGE: an unknown
+ * tensor, half of a pair, another shape, a second tensor for the same weights, a scale that cannot be honoured, or
+ * trained parameters with another scale than 1.  The message names all of them, and the file adds nothing. */
 int vfm_ckpt_attach(struct vfm_ckpt *c, const char *path, const char *part, double scale, struct vfm_err *err);
 
 struct vfm_adapters_export {

@@ -1,13 +1,11 @@
 /* ckpt.h - checkpoints: open them and read them in any layout.  save.h, find.h, check.h and prune.h have the rest.
  *
- * A checkpoint is a directory step-00000123/ of safetensors files and a manifest.json
- * (format: vfm-checkpoint(5)).  Tensors are named "PART/NAME": "model/blocks.0.fc1.weight" (fp32 master),
- * "optim/m/…", "optim/v/…", "ema/…", "fp8/…".  Each part has its own files, which omit PART from the names, so that
- * other programs read model-00000.safetensors.  The writer writes into step-….tmp and renames the directory when it is
- * complete; readers ignore names that end in .tmp.
+ * A checkpoint is a directory step-00000123/ of safetensors files and a manifest.json (format: vfm-checkpoint(5)).
+ * Tensors are named "PART/NAME": "model/blocks.0.fc1.weight" (fp32 master), "optim/m/…", "optim/v/…", "ema/…",
+ * "fp8/…".  Names that end in .tmp are incomplete and ignored.
  *
- * The reader's layout is independent of the writers' layout.  Each rank states its share of a tensor as a struct
- * vfm_slice; the library intersects the slices (spec/model/shard.h).
+ * The reader's layout is independent of the writers'.  Each rank states its share of a tensor as a struct vfm_slice;
+ * the library intersects the slices (spec/model/shard.h).
  */
 #ifndef VFM_CKPT_CKPT_H
 #define VFM_CKPT_CKPT_H

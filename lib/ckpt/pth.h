@@ -1,10 +1,9 @@
 /* pth.h - the tensors of a .pth file: a zip archive that torch.save has written (PyTorch 1.6 and later).
  *
- * PREFIX/data.pkl is a program of Python's pickle, protocol 2, that builds a dictionary of tensors; PREFIX/data/KEY
- * holds the values of storage KEY.  The reader runs the program on a stack of plain values.  It knows the instructions
- * that torch.save writes for a dictionary of tensors and the names in the tables of pth.c, calls nothing, and refuses
- * every other instruction or name.  It bounds the program, every shape, and the memory of values by a multiple of the
- * program, and refuses tensors that are not contiguous.  Its time is linear in the file.
+ * PREFIX/data.pkl is a pickle program (protocol 2) that builds a dictionary of tensors; PREFIX/data/KEY holds the
+ * values of storage KEY.  The reader interprets the instructions that torch.save writes and the names in the tables
+ * of pth.c, calls nothing, and refuses all others, also tensors that are not contiguous.  It bounds the program,
+ * every shape, and the memory of values by a multiple of the program.  Its time is linear in the file.
  */
 #ifndef VFM_CKPT_PTH_H
 #define VFM_CKPT_PTH_H

@@ -1,11 +1,10 @@
 /* safetensors.h - strict parser and canonical writer of the header of a .safetensors file.
  *
- * File: u64 little-endian length N of the header; N bytes of JSON, padded with spaces;
- * then the data, row-major, little-endian.  Each key but "__metadata__" is a tensor:
- * {"dtype":"F32","shape":[2,3],"data_offsets":[begin,end]} with offsets from the start of the data.
- * The parser refuses headers above 100,000,000 bytes or beyond the end of the file, repeated keys, unknown dtypes, and
- * offsets that overlap, leave a gap, do not match the shape, or do not end at the end of the file.
- * All calls are local; a struct may be read from several threads.
+ * File: u64 little-endian length N of the header; N bytes of JSON, padded with spaces; then the data, row-major,
+ * little-endian.  Each key but "__metadata__" is a tensor: {"dtype":"F32","shape":[2,3],"data_offsets":[begin,end]}
+ * with offsets from the start of the data.  The parser refuses headers above 100,000,000 bytes or beyond the end of
+ * the file, repeated keys, unknown dtypes, and offsets that overlap, leave a gap, do not match the shape, or do not
+ * end at the end of the file.  All calls are local; a struct may be read from several threads.
  */
 #ifndef VFM_CKPT_SAFETENSORS_H
 #define VFM_CKPT_SAFETENSORS_H

@@ -1,15 +1,14 @@
 /* weights.h - the weights of a model of another project: a folder or file whose tensors are mapped into memory.
  *
- * The code of a model asks for each of its tensors by name and shape (vfm_weights_want), then calls vfm_weights_check,
- * which reports everything that does not fit at once:
+ * The code of a model asks for each tensor by name and shape; vfm_weights_check then reports all that do not fit at
+ * once:
  *
  *	vfm_weights_open(&w, path, err);
  *	q = vfm_weights_want(w, 2, (int64_t[]){dim, dim}, "blocks.%d.attn.q.weight", i);
- *	...
  *	vfm_weights_check(w, "the text encoder UMT5", err);
  *
- * Opening reads headers only; the system loads a page of a tensor when it is first read.  The files must not change
- * while they are open.  Local calls; one thread at a time, but the data may be read from any thread.
+ * Opening reads headers only.  The files must not change while they are open.  Local calls; one thread at a time, but
+ * the data may be read from any thread.
  */
 #ifndef VFM_CKPT_WEIGHTS_H
 #define VFM_CKPT_WEIGHTS_H

@@ -1,15 +1,12 @@
-/* clip_groups.h - finds the duplicates in a set of hashed clips.
+/* clip_groups.h - finds the duplicates in a set of hashed clips: vfm-dedup(5), "Candidates".
  *
- * Candidates are clips with a common key (clip_keys.h).  They are compared by the signs of their slots, which
- * are in memory, and those that resemble each other by vfm_clip_compare.  Under a key, a clip is compared with at most
- * 64 representatives; a key of more clips is divided by a key of their motion.  So the time is linear in the clips.
- *
- * Clips are ranked: those of `fixed` first, then by quality, the highest first, then by name.  Groups follow
- * groups.h: the representative is the best of its group, and each member is within the threshold of it.
+ * Clips with a common key (clip_keys.h) are compared by the signs of their slots, and those that resemble each other
+ * by vfm_clip_compare.  Time is linear in the clips.  Clips are ranked: those of `fixed` first, then by quality, the
+ * highest first, then by name.  Groups follow groups.h.
  *
  * Memory: 12 bytes a slot, about 100 a clip with its name, for pairs 128 a clip up to 0.5 GiB, and 0.25 GiB for keys.
- * TMPDIR: 256 bytes a clip for keys, 512 where there are images, and the hashes.  The result does not depend on the
- * number of threads.
+ * TMPDIR: 256 bytes a clip for keys, 512 with images, and the hashes.  The result does not depend on the number of
+ * threads.
  */
 #ifndef VFM_CURATE_DEDUP_CLIP_GROUPS_H
 #define VFM_CURATE_DEDUP_CLIP_GROUPS_H

@@ -1,16 +1,15 @@
 /* clip_keys.h - keys of hashed clips, of which copies of a clip share some: locality-sensitive hashing.
  *
- * Each of VFM_CLIP_TABLES tables has a key for each slot: of several random groups of coefficients, which one is the
- * largest, and its sign ("winner takes all": Yagnik et al., "The power of comparative reasoning", ICCV 2011).  So the
- * key depends on coefficients that stand out, whose order and signs changes of light and coding leave alone.
- * Magnitudes are scaled by their frequency, since pictures have a falling spectrum.  Mirroring changes no key.
+ * Each of VFM_CLIP_TABLES tables has a key for each slot: in several random groups of coefficients, the largest one
+ * and its sign ("winner takes all": Yagnik et al., "The power of comparative reasoning", ICCV 2011).  Magnitudes are
+ * scaled by their frequency.  Mirroring changes no key.
  *
- * Of the keys of all slots, a clip has the VFM_CLIP_KEYS least (a bottom-k sketch: Cohen, Kaplan, PODC 2007).  Which
- * keys these are depends on the pictures alone, so clips that share a part share keys of it, wherever they begin.  A
- * clip with one key in a table, as a still clip, has there those of three of its crops, too (vfm_clip_hash_crop).
+ * Of the keys of all slots, a clip keeps the VFM_CLIP_KEYS least (a bottom-k sketch: Cohen, Kaplan, PODC 2007), so
+ * clips that share a part share keys of it.  A clip with one key in a table also has the keys of three of its crops
+ * (vfm_clip_hash_crop).
  *
- * An image with detail has VFM_IMAGE_TABLES tables, and in each its key and those of three others of its parts: those
- * of its boxes (media/match/image_detail.h) first, then of its crops.
+ * An image with detail has VFM_IMAGE_TABLES tables, and in each its key and three others: of its boxes
+ * (media/match/image_detail.h) first, then of its crops.
  */
 #ifndef VFM_CURATE_DEDUP_CLIP_KEYS_H
 #define VFM_CURATE_DEDUP_CLIP_KEYS_H

@@ -1,9 +1,8 @@
 /* semantic.h - groups of vectors with a high cosine similarity: SemDeDup (Abbas et al., arXiv:2303.09540).
  *
- * Spherical k-means divides the vectors into clusters: centroids of random vectors, Lloyd's iterations on a sample of
- * at most 256 vectors for each cluster.  Vectors are compared with those of the same cluster alone.  As near vectors
- * may lie on both sides of a boundary, each one belongs to the `probe` clusters of nearest centroid, and pairs that
- * share one of them are compared; probe 1 is the algorithm of the paper.  Groups follow groups.h.
+ * Spherical k-means makes clusters: random vectors as centroids, Lloyd's iterations on a sample of at most 256
+ * vectors for each.  Each vector belongs to the `probe` clusters of nearest centroid, and vectors that share a
+ * cluster are compared; probe 1 is the algorithm of the paper.  Groups follow groups.h.
  *
  * Time: rows x clusters x dim for the assignment, and rows^2 x probe^2 / clusters x dim at most for the comparison.
  * Memory: 8 + 4 probe + 24 bytes a row, the centroids, and for each thread the representatives of a cluster.  The

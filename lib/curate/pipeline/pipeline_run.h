@@ -1,18 +1,12 @@
-/* pipeline_run.h - runs the stages of a pipeline as one program.
+/* pipeline_run.h - runs the stages of a pipeline as one program; vfm-pipeline(5) describes the folder of a run.
  *
- * Each stage is a child process that calls the function of its verb.  DIR/NN-STAGE.jsonl gets its records and is the
- * queue of the stage behind (data/record/stage_link.h).  Processes, because a stage that crashes, or that an outside
- * model makes grow, must not end the others; and because the verbs already are programs over streams of records.  Files
- * instead of pipes, because a queue that survives kill -9 needs no protocol to start again: the run has no state beside
- * the files and the board.  The result equals that of the verbs in a shell pipeline, byte for byte.
+ * Each stage is a child process that calls the function of its verb.  Its file DIR/NN-STAGE.jsonl is the queue of the
+ * next stage (data/record/stage_link.h).  A stage that crashes does not end the others.  The run has no state but the
+ * files and the board, so it survives kill -9.  The result equals that of the verbs in a shell pipeline, byte for
+ * byte.
  *
- *     DIR/board            progress of all stages
- *     DIR/NN-STAGE.jsonl   records, NN from 00
- *     DIR/NN-STAGE.log     messages
- *     DIR/NN-STAGE.before.jsonl   during an update: the records of the run before
- *
- * The kernel kills the children when the run ends, also by SIGKILL.  A lock, which they inherit, keeps a second run out
- * until all are gone.
+ * The kernel kills the children when the run ends, also by SIGKILL.  A lock, which they inherit, keeps a second run
+ * out until all are gone.
  */
 #ifndef VFM_CURATE_PIPELINE_PIPELINE_RUN_H
 #define VFM_CURATE_PIPELINE_PIPELINE_RUN_H

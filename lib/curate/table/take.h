@@ -1,10 +1,9 @@
 /* take.h - which columns of a table become keys of records, and under which names.
  *
  * A list of "COLUMN" or "COLUMN=KEY", several in one text with commas.  KEY is a dotted path ("score.aesthetic"), by
- * default the name of the column.  A text that is the name of a column as a whole means this column, commas and equals
- * signs included.  A column of JSON may be a dotted path, too.  Without a list, all columns are taken but those without
- * a name and those that are named as a key that belongs to the stages: v, id, by, part, siblings, provenance, error,
- * drop.
+ * default the name of the column.  A text that is the name of a column as a whole means this column.  A column of
+ * JSON may be a dotted path, too.  Without a list, all columns are taken but those without a name or with a key of
+ * the stages: v, id, by, part, siblings, provenance, error, drop.
  *
  * Texts of the columns of `numbers` become numbers; "nan" in any case is a missing value.
  */

@@ -1,25 +1,22 @@
 /* tar_samples.h - the samples of a tar of other programs, by WebDataset's rules.
  *
- * Consecutive regular members with the same key are a sample.  Key and extension of a name are those of
- * vfm_tar_split_name (io/tar.h); members that have none belong to no sample.  The type of a member is the last part
- * of its extension, in any case, and its prefix is the part before: "mp4" and "seg1" of "x/0001.seg1.mp4".  A sample
- * gives a record for each member whose type is that of a video or image (media/av/probe.h):
+ * Consecutive regular members with the same key are a sample (vfm_tar_split_name, io/tar.h); members without a key
+ * belong to none.  The type of a member is the last part of its extension, in any case; its prefix is the part
+ * before: "mp4" and "seg1" of "x/0001.seg1.mp4".  A sample gives a record for each member whose type is that of a
+ * video or image (media/av/probe.h):
  *
  *	{"v":1,"src":"a.tar@1536+48211/x/0001.mp4","kind":"video","key":"x/0001","caption":"…","cls":3,"meta":{…}}
  *
  * src         the member (io/input.h)
  * kind        "video" or "image", by the type
- * caption     the content of the txt without a byte order mark and the newline at its end, or else the string "caption"
- *             of the json
- * cls         the content of the cls: an integer if it is one, else the text
+ * caption     the txt without byte order mark and last newline, or else the string "caption" of the json
+ * cls         the cls: an integer if it is one, else the text
  * meta        the json, an object, as vfm_json_parse_foreign reads it
  * meta_error  why the json is not read
  *
- * The txt, cls and json of a record are the members with the prefix of its video or image, or else those without a
- * prefix.  A txt or cls that no record can hold is an error of the record.
- *
- * Only headers and these three members are read.  Memory is bounded by a sample: VFM_TAR_SAMPLE_MEDIA media members and
- * as many others, 1 MiB of text, 8 MiB of JSON.  Local; used by one thread.
+ * txt, cls and json are the members with the prefix of the video or image, or else those without a prefix.  A txt or
+ * cls that no record can hold is an error of the record.  Memory is bounded by a sample: VFM_TAR_SAMPLE_MEDIA media
+ * members and as many others, 1 MiB of text, 8 MiB of JSON.  Local; used by one thread.
  */
 #ifndef VFM_CURATE_TABLE_TAR_SAMPLES_H
 #define VFM_CURATE_TABLE_TAR_SAMPLES_H

@@ -1,16 +1,11 @@
-/* index.h - index.vfmi: the offsets of all samples of a dataset, as fixed-size records.
- *
- * The file is little endian and mapped into memory.  Opening reads only the header, meta and the top of the hash tree,
- * and takes constant time; a record is checked when it is read.  vfm-index(5) describes the format:
+/* index.h - index.vfmi: the offsets of all samples of a dataset, as fixed-size records; vfm-index(5) describes the
+ * format.
  *
  *     header [128] | records [n_records x 128] | shard table [n_shards x 64] | texts [n_texts x 32] | meta | hash tree
  *
- * The records of a shard are contiguous and in the order of the tar, so that the shard table gives the record of
- * (shard, index).  A record names a range of the texts: a sample has one for each of its captions.  Meta is a JSON
- * object with the encoders and the names of the captions.  Header, records and entries of both tables each end in the
- * crc32c of their other bytes.
- *
- * A text has the name of its caption; that of a sample's only, unnamed caption is "" (data/record/caption.h).
+ * The file is mapped.  Opening takes constant time; a record is checked when it is read.  The records of a shard are
+ * contiguous, in the order of the tar.  A record names a range of the texts, one for each caption of the sample; a
+ * sample's only, unnamed caption is "" (data/record/caption.h).
  *
  * All reading functions may be called by many threads at once on one index.
  */

@@ -1,12 +1,11 @@
 /* index_join.h - joins datasets by key: an index of samples whose arrays lie in the shards of several.
  *
  * The samples are those of the first dataset, in its order, with its latents, JSON and media.  Texts, conditions and
- * image rows come from the dataset behind it that has such arrays, or else from the first.  Nothing is copied: the
- * index names the shards of all datasets, by folders relative to its own.
+ * image rows come from the later dataset that has such arrays, or else from the first.  Nothing is copied: the index
+ * names the shards of all datasets, by folders relative to its own.
  *
- * Samples are the same if their ids are (vfm_sample_id): 64 bits of the sha256 of the key.  While a dataset has the
- * order of the first, no memory is needed.  From the first difference on, a set of its ids finds its samples, which may
- * be larger than memory (data/record/sample_set.h).  Local.
+ * Samples are the same if their ids are (vfm_sample_id).  A dataset in the order of the first needs no memory; from
+ * the first difference on, a set of its ids finds its samples (data/record/sample_set.h).  Local.
  */
 #ifndef VFM_DATA_DATASET_INDEX_JOIN_H
 #define VFM_DATA_DATASET_INDEX_JOIN_H

@@ -1,12 +1,11 @@
 /* index_tree.h - the hash tree of index.vfmi, which makes checking any part of it cheap.
  *
  * The design is that of fs-verity (Linux, Documentation/filesystems/fsverity.rst).  Level 0 is all of the file before
- * the tree, in blocks of 4096 bytes.  Level k + 1 holds the SHA-256 of each block of level k, in the order of the
- * blocks, padded with zeros to blocks of 4096 bytes.  The top level has one block.  The levels follow each other in the
- * file from 1 to the top, and so the file ends with the top block.
+ * the tree, in blocks of 4096 bytes.  Level k + 1 holds the SHA-256 of each block of level k, in order, padded with
+ * zeros to blocks of 4096 bytes.  The levels follow each other from 1 to the top, which is one block and ends the
+ * file.
  *
- * The top block and the header identify the file.  A block below is trusted once its SHA-256 is that of its parent, and
- * its parent is trusted.
+ * The top block and the header identify the file.  A block is trusted if its SHA-256 is in a trusted parent.
  */
 #ifndef VFM_DATA_DATASET_INDEX_TREE_H
 #define VFM_DATA_DATASET_INDEX_TREE_H

@@ -1,13 +1,11 @@
 /* mds.h - datasets of MosaicML Streaming (MDS): a folder with index.json and shards, read in place.
  *
- * index.json lists the shards and their columns.  A shard is a table of offsets and, for each sample, the sizes of the
- * columns of variable size and the values of all columns (streaming 0.13, format "mds", version 2).  An array is a
- * column of encoding "ndarray", whose elements follow a header of a few bytes, of encoding "bytes" with a .npy file, or
- * one with plain elements, whose type and shape the user names.
+ * A shard is a table of offsets and, for each sample, the sizes of the columns of variable size and the values of all
+ * columns (streaming 0.13, format "mds", version 2).  An array is a column of encoding "ndarray", of encoding "bytes"
+ * with a .npy file, or one with plain elements, whose type and shape the user names.
  *
  * Columns get the names of the members of a shard of ours: latent, text, text.NAME, cond, image and json; "key" names
  * the sample.  A column that has such a name already is taken as it is, if its encoding fits; others are ignored.
- *
  * Reading is local and thread-safe.
  */
 #ifndef VFM_DATA_DATASET_MDS_H

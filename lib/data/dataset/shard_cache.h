@@ -1,18 +1,16 @@
 /* shard_cache.h - a bounded local copy of shards that are elsewhere.
  *
- * A loader looks for a shard beside its index first.  If it is not there, it is fetched from a URL to a folder of the
- * local disk, by fetch.h: HTTP and HTTPS by itself, any other store by a command.  The URL is BASE/SHARD, where
- * "{set}" in BASE becomes the name of the set in the plan or, in a join, of the shard's folder.  If the shards exceed
- * the bound, those that were opened longest ago are removed.  Samples of a plan are in random order, so a cache that
- * holds fewer shards than the plan draws from fetches them again and again.
+ * A shard that is not next to its index is fetched to a folder of the local disk (fetch.h).  The URL is BASE/SHARD,
+ * where "{set}" in BASE becomes the name of the set in the plan or, in a join, of the shard's folder.  If the shards
+ * exceed the bound, those that were opened longest ago are removed.
  *
- * Any number of processes may use one folder.  Each shard is fetched by one of them while the others wait; a killed
- * process leaves nothing that stays.
+ * Any number of processes may use one folder: one of them fetches a shard while the others wait.  A killed process
+ * leaves nothing that stays.
  *
- * A copy of a wrong length is replaced, and so is one whose reader finds a fault (vfm_shard_cache_renew).  After a
- * fault one of the processes downloads the shard again, once: a fault in the second download is the server's.  The next
- * run that opens the cache forgets this; processes that know of the fault remember it.  Runs whose indexes give a shard
- * different lengths remember their own faults.
+ * A copy of a wrong length is replaced, and so is one whose reader finds a fault (vfm_shard_cache_renew): one process
+ * downloads it again, once, since a fault in the second download is the server's.  Running processes remember it; the
+ * next run that opens the cache forgets it.  Runs whose indexes give a shard different lengths remember their own
+ * faults.
  */
 #ifndef VFM_DATA_DATASET_SHARD_CACHE_H
 #define VFM_DATA_DATASET_SHARD_CACHE_H

@@ -1,17 +1,13 @@
-/* frechet.h - the Frechet distance between two sets of feature vectors.
- *
- * With normal distributions of the same mean m and covariance S as the sets (Dowson and Landau, "The Frechet Distance
- * between Multivariate Normal Distributions", J. Multivariate Analysis 12, 1982; Heusel et al., "GANs Trained by a Two
- * Time-Scale Update Rule Converge to a Local Nash Equilibrium", arXiv 1706.08500, eq. 6),
+/* frechet.h - the Frechet distance between two sets of feature vectors, as normal distributions of the same mean m
+ * and covariance S (Dowson and Landau, "The Frechet Distance between Multivariate Normal Distributions", J.
+ * Multivariate Analysis 12, 1982; Heusel et al., arXiv 1706.08500, eq. 6),
  *	d^2 = |m1 - m2|^2 + tr(S1 + S2 - 2 (S1 S2)^(1/2)).
- * As is usual, the value is d^2, not d.  S has the denominator n - 1.
+ * As is usual, the value is d^2, not d.  S has the denominator n - 1.  Everything is float64.
  *
- * Everything is float64.  Mean and covariance take two passes over the rows, in blocks, and the second sums the
- * products of differences from the mean.  With factors S1 = F1 F1^T, S2 = F2 F2^T, tr (S1 S2)^(1/2) is the sum of the
- * singular values of F1^T F2: (S1 S2)^(1/2) has the eigenvalues of (F2^T F1 F1^T F2)^(1/2).  This takes no square root
- * of a rounded eigenvalue, so that the distance between a set and itself is 0 to rounding.  The factors come from the
- * pivoted Cholesky factorization of the correlation matrices, which ends at the numerical rank: sets with fewer rows
- * than dimensions, and dimensions of no variance, are no special case.
+ * With factors S1 = F1 F1^T, S2 = F2 F2^T, tr (S1 S2)^(1/2) is the sum of the singular values of F1^T F2.  No square
+ * root of a rounded eigenvalue occurs, so the distance between a set and itself is 0 to rounding.  The factors come
+ * from the pivoted Cholesky factorization of the correlation matrices, which ends at the numerical rank: sets may
+ * have fewer rows than dimensions, and dimensions no variance.
  */
 #ifndef VFM_DATA_EVAL_FRECHET_H
 #define VFM_DATA_EVAL_FRECHET_H
@@ -42,12 +38,10 @@ struct vfm_frechet {
 };
 
 /* The distance with an interval from resamples of the rows of both sets (sets 0 and 1 of base/stats.h).  d^2 of
- * finite sets is too large, the more so the fewer rows (Chong and Forsyth, "Effectively Unbiased FID and Inception
- * Score and Where to Find Them", arXiv 1911.07023), and that of resamples, which repeat rows, is larger still.  The
- * interval is therefore that of percentiles, less `bias`: it describes the spread of d^2 at these numbers of rows, not
- * the distance of infinite sets, and is wider than this spread if rows are few (man/vfm-bench.1).  bias also estimates
- * how much too large the value itself is. resamples < 0: as many as take about a minute on a core, at most 1000; none
- * if these are fewer than 50. VFM_EUSAGE: a set has fewer than 2 rows, or they cannot be compared. */
+ * finite sets is too large (Chong and Forsyth, arXiv 1911.07023), and that of resamples larger still: the interval is
+ * that of percentiles, less `bias` (vfm-bench(1)).  It describes the spread of d^2 at these numbers of rows; bias
+ * also estimates how much too large the value is.  resamples < 0: as many as take about a minute on a core, at most
+ * 1000; none if these are fewer than 50.  VFM_EUSAGE: a set has fewer than 2 rows, or they cannot be compared. */
 int vfm_frechet_of(struct vfm_frechet *r, const struct vfm_features *a, const struct vfm_features *b,
 	const struct vfm_bootstrap *boot, struct vfm_err *err);
 

@@ -1,18 +1,15 @@
 /* loader.h - the packs of a plan as host memory, read ahead in the background.
  *
- * The order of the packs is that of the plan (step, then pack), restricted to the packs that `rank` of `world`
- * owns; it does not depend on threads or prefetch.  Latents are bf16 or f16 if all latents of the pack are stored so,
- * else f32; with conditions, bf16 or f32.  A loader has one consumer: next and release are called from one thread.
- * All calls are local.
+ * The packs that `rank` of `world` owns come in the order of the plan (step, then pack).  Latents are bf16 or f16 if
+ * all latents of the pack are stored so, else f32; with conditions, bf16 or f32.  A loader has one consumer: next and
+ * release are called from one thread.  All calls are local.  Ranks of a node that need the same packs (tp, cp, pp)
+ * form a group: one of them, in turn, reads a pack into shared memory.
  *
- * Ranks of a node that need the same packs (tp, cp, pp) form a group: each pack is read by one of them, in turn, into
- * memory that all of them map.
- *
- * A damaged sample is replaced by the next sample of the plan that has as many tokens: that of the following slots of
- * the pack, then of the following packs of the step, from its end on from its beginning, then of the steps after it.
- * Which one it is depends on the plan and on which samples are damaged, and on nothing else, so that every rank and
- * every resumed run takes the same.  Damaged are samples whose bytes contradict the index, and records of the index
- * that are damaged themselves; a file that cannot be opened or read is a failure of the machine and ends the run.
+ * A damaged sample is replaced by the next sample of the plan that has as many tokens: in the following slots of the
+ * pack, the following packs of the step and then the earlier ones, the steps after it.  The choice depends only on
+ * the plan and on the damaged samples, so every rank and every resumed run takes the same.  Damaged are samples whose
+ * bytes contradict the index, and records of the index that are damaged themselves; a file that cannot be opened or
+ * read is a failure of the machine and ends the run.
  */
 #ifndef VFM_DATA_LOADER_LOADER_H
 #define VFM_DATA_LOADER_LOADER_H
@@ -51,8 +48,8 @@ struct vfm_loader_opts {
 	int32_t rank, world; /* pack p of a step belongs to p % world == rank; world 0 means 1 */
 	/* With a plan that divides packs into parts (header.cp): the cp ranks that share what belongs to `rank`, and
 	 * the number of this one among them.  Part p of a step belongs to rank p / n_parts % world, cp rank p %
-	 * n_parts; a cp rank gets the pack that has this part.  Where n_parts is less than the parts of a pack, other
-	 * ranks whose parts it has get a pack without samples.  header.cp divides n_parts or the reverse, and world x
+	 * n_parts; a cp rank gets the pack that has this part.  If n_parts is less than the parts of a pack, other
+	 * ranks with its parts get a pack without samples.  header.cp divides n_parts or the reverse, and world x
 	 * n_parts divides the batch.  0: 1. */
 	int32_t n_parts, part;
 	/* Whole steps are divided instead: step s belongs to s % world == rank.  All ranks get the same number of
@@ -110,12 +107,11 @@ struct vfm_loader;
 struct vfm_loader *vfm_loader_open(struct vfm_plan *m, const struct vfm_loader_opts *opts, struct vfm_err *err);
 void vfm_loader_close(struct vfm_loader *l); /* waits for running jobs; frees all packs; accepts NULL */
 
-/* Blocks until the next pack is read.  Returns 1 and sets *out, which the loader owns and which is valid until
- * vfm_loader_release.  Returns 0 at the end of the plan.  Returns a negative code if the pack cannot be read: a
- * sample is not in the index or its tokens differ from the plan, plan or index changed while they were in use,
- * more samples are damaged than opts->max_damaged allows, or none has as many tokens as a damaged one.  The message
- * names pack, set, shard and index; all further calls return the same error. At most prefetch + 1 packs may be held;
- * VFM_EUSAGE if the oldest of them is still held. */
+/* Blocks until the next pack is read.  Returns 1 and sets *out, which the loader owns until vfm_loader_release; 0 at
+ * the end of the plan; a negative code if the pack cannot be read: a sample is not in the index or its tokens differ
+ * from the plan, plan or index changed during use, more samples are damaged than opts->max_damaged, or none has as
+ * many tokens as a damaged one.  The message names pack, set, shard and index; all further calls return the same
+ * error.  At most prefetch + 1 packs may be held; VFM_EUSAGE if the oldest of them is still held. */
 int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err *err);
 void vfm_loader_release(struct vfm_loader *l, struct vfm_pack *p);
 

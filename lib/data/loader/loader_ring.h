@@ -1,12 +1,11 @@
-/* loader_ring.h - the slots of a loader: packs on their way from the rank that reads them to the ranks that use them.
+/* loader_ring.h - the slots of a loader: packs between the rank that reads them and the ranks that use them.
  *
- * Pack number `seq` uses slot seq % n_slots and is read by rank seq % size of the group.  It is the slot's pack number
- * seq / n_slots + 1 (its turn).  A slot has two counters: `filled`, the turns whose pack is complete, and `released`,
- * the releases of all ranks in all turns.  The reader of turn t waits until released is (t - 1) size, a user until
- * filled is t.  So a reader never waits for a later pack, and the order of delivery does not depend on threads or
- * ranks.
+ * Pack number `seq` uses slot seq % n_slots in turn seq / n_slots + 1, and rank seq % size of the group reads it.  A
+ * slot has two counters: `filled`, the turns whose pack is complete, and `released`, the releases of all ranks in all
+ * turns.  The reader of turn t waits until released is (t - 1) size, a user until filled is t.  So a reader never
+ * waits for a later pack.
  *
- * With a group the slots and their arrays are in shared memory, and each rank maps them at its own addresses.
+ * With a group the slots and their arrays are in shared memory, which each rank maps at its own addresses.
  */
 #ifndef VFM_DATA_LOADER_LOADER_RING_H
 #define VFM_DATA_LOADER_LOADER_RING_H

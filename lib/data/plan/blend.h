@@ -1,17 +1,14 @@
 /* blend.h - the sets of a plan and the order of their samples.
  *
  * Without weights, a pass covers the samples of all sets once, in a permutation that (seed, pass) determines.  With
- * weights, each set has its own passes, as many as its share needs.  The next sample comes from the set with the fewest
- * tokens so far divided by its weight.  Weights are therefore shares of the *tokens*, exact to within one sample at any
- * time.
+ * weights, the next sample comes from the set with the fewest tokens so far divided by its weight, so weights are
+ * shares of the *tokens*, exact to within one sample at any time.  If all sets have a number of passes, a pass over
+ * all sets has each sample of a set so many times, rounded down or up; fractions add up over the passes.
  *
- * If all sets have a number of passes, a pass over all sets has each sample of a set so many times, rounded down or up:
- * the sets are mixed evenly, and fractions add up over the passes.
+ * A steered blend has weights that change over the steps of the plan, or some sets with a number of passes in the
+ * whole plan.  The caller says at which step the next samples will be (vfm_blend_steer).
  *
- * A steered blend has weights that change over the steps of the plan, or some sets with a number of passes in the whole
- * plan.  Who draws from it says at which step the next samples will be (vfm_blend_steer).
- *
- * Of each sample, a set holds its length, in two bytes (lengths.h); the order takes no memory (base/permute.h).
+ * A set holds the length of each sample in two bytes (lengths.h); the order takes no memory (base/permute.h).
  */
 #ifndef VFM_DATA_PLAN_BLEND_H
 #define VFM_DATA_PLAN_BLEND_H

@@ -1,11 +1,9 @@
-/* Minimum bin slack on the histogram of lengths.
+/* Minimum bin slack on the histogram of lengths (Gupta and Ho, 1999; with a fixed first item, MBS' of Fleszar and
+ * Hindi, "New heuristics for one-dimensional bin-packing", 2002).
  *
- * Bin by bin: the longest item that is left, and those other items that leave the least room (Gupta and Ho, "A new
- * heuristic algorithm for the one-dimensional bin-packing problem", 1999; with a fixed first item, MBS' of Fleszar and
- * Hindi, "New heuristics for one-dimensional bin-packing", 2002).  A depth-first search over the lengths finds them,
- * longest first, so that short items, with which any room can be filled, are left to the end.  A content that was found
- * is repeated as long as there are items for it: with few different lengths there are few searches.  The search ends
- * with a bin that is full, or after a number of nodes; a search that needs few leaves more to the later ones.
+ * Each bin gets the longest item that is left, and the other items that leave the least room.  A depth-first search
+ * over the lengths finds them, longest first.  A content is repeated as long as there are items for it.  The search
+ * ends with a full bin, or after a number of nodes; a search that needs few leaves more to the later ones.
  *
  * Items of few lengths can need contents that no greedy search finds.  Most bins of one part then get the contents of
  * a linear program (pack_lp.h), and the search packs the rest.

@@ -1,21 +1,15 @@
-/* plan.h - a plan: the samples of each sequence and the order of sequences (vfm-plan(5)).
+/* plan.h - a plan: the samples of each sequence and the order of sequences, for a whole run (vfm-plan(5)).
  *
- * A plan holds the order of the data of a whole run, divided into *global* steps of `batch` packs each.  It does
- * not depend on ranks: the trainer assigns the packs of a step to ranks.
+ * A plan is divided into *global* steps of `batch` packs each, and does not depend on ranks: the trainer assigns the
+ * packs of a step.  A plan may also say how many ranks of context parallelism compute each pack (header.cp).  A step
+ * then has `batch` parts, one for a rank each; a pack of cp k takes k of them, and has at most k x context tokens.
  *
- * A plan may also say by how many ranks of context parallelism each pack is computed (header.cp).  A step then has
- * `batch` parts, one for a rank each; a pack of cp k takes k of them, and has at most k x context tokens.
- *  Two encodings have the same content; their
- * first bytes distinguish them:
- *
- *   jsonl  a header line, then one line a pack, ordered by (step, pack)
- *   bin    the same header, then fixed-size tables; access to a step takes O(1)
- *
- * The reader maps the file and stores nothing per pack.  Opening reads the header and the last record; the reader finds
- * a step of a jsonl plan by binary search over byte offsets.  Every record is checked when it is read: a damaged,
+ * The encodings jsonl (a header line, then one line a pack) and bin (the same header, then tables; O(1) access to a
+ * step) have the same content; their first bytes distinguish them.  The reader maps the file and stores nothing per
+ * pack; it finds a step of a jsonl plan by binary search.  Every record is checked when it is read: a damaged,
  * truncated or contradictory plan gives VFM_EUSAGE and one sentence that names file and line (or pack).
  *
- * All reading functions are thread-safe and local. If another process may change the file, see vfm_plan_check_file.
+ * All reading functions are thread-safe and local.  If another process may change the file, see vfm_plan_check_file.
  */
 #ifndef VFM_DATA_PLAN_PLAN_H
 #define VFM_DATA_PLAN_PLAN_H
@@ -136,12 +130,12 @@ void vfm_plan_digest(const struct vfm_plan *m, char hex[VFM_SHA256_HEX]);
 /* ---- writing ---- */
 
 /* A stream: new, every pack in the order of (step, pack), but no parts without samples, end.  The caller owns `f` and
- * writes nothing else to it meanwhile.  Writes `dir_given` of the header and ignores `dir` and `steps`, which end gets:
- * the number of steps that the packs make; it fails if they make another.
+ * writes nothing else to it meanwhile.  Writes `dir_given` of the header and ignores `dir` and `steps`: end gets the
+ * number of steps, and fails if the packs make another.
  *
- * end writes the header, in front of the packs; a file without it does not open, so neither does one of a writer that
- * was killed or had no space.  An `f` that is no regular file, or that appends, gets all of it in end: until then the
- * plan is in an unlinked temporary file (TMPDIR).  So are the records of packs of a binary plan, 32 bytes each. */
+ * end writes the header in front of the packs; a file without it, of a writer that was killed or had no space, does
+ * not open.  An `f` that is no regular file, or that appends, gets all of it in end.  Until then the plan is in an
+ * unlinked temporary file (TMPDIR), as are the records of packs of a binary plan, 32 bytes each. */
 enum vfm_plan_format { VFM_PLAN_JSONL, VFM_PLAN_BIN };
 struct vfm_plan_writer;
 struct vfm_plan_writer *vfm_plan_writer_new(

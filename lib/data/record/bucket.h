@@ -1,24 +1,15 @@
-/* bucket.h - buckets: the shapes of training samples, and which of them a clip or image gets.
+/* bucket.h - buckets: the shapes of training samples, and which of them a clip or image gets.  vfm-curate(1),
+ * "bucket", defines the choice, which depends on the source alone.
  *
- * A bucket is a width, a height and a number of frames that a tokenizer takes in whole patches (spec/model/geometry.h).
- * Batches of one bucket have equal shapes.  Open-Sora (arXiv:2412.20404) chooses buckets by resolution, frames and
- * aspect ratio, too.
+ * A bucket is a width, a height and a number of frames that a tokenizer takes in whole patches
+ * (spec/model/geometry.h).  Batches of one bucket have equal shapes (as in Open-Sora, arXiv:2412.20404).  For a
+ * source of w x h pixels and a size W x H,
  *
- * A source has w x h pixels and n frames, counted after resampling.  vfm-curate clip and encode scale it until it
- * covers W x H, and crop the middle.  For each size W x H let
- *
- *     scale = max(W / w, H / h)                     above 1: pixels are made up
+ *     scale = max(W / w, H / h)                     above 1: the source is enlarged
  *     keep  = min(W h, w H) / max(W h, w H)         share of the source's area that is not cropped
  *           = exp(-|ln(W / H) - ln(w / h)|)         so the nearest aspect ratio, by log distance, crops least
  *
- *   1. A size fits if scale <= max_upscale and 1 - keep <= max_crop.
- *   2. Of those that fit, let `best` be the highest keep.  Sizes with keep >= best / 1.05 have the nearest aspect
- *      ratio.  Rounding to multiples changes a ratio of 16:9 in 480p and in 720p by some percent; without the
- *      tolerance rounding, and not the source, would choose the resolution.
- *   3. Of these, the largest W H; of equal ones the highest keep, then the greatest width.
- *   4. The greatest number of frames of at most n.  An image has one frame, whatever the numbers of frames are.
- *
- * The choice depends on the source alone, not on other records.
+ * Frames are counted after resampling.
  */
 #ifndef VFM_DATA_RECORD_BUCKET_H
 #define VFM_DATA_RECORD_BUCKET_H
@@ -63,12 +54,10 @@ struct vfm_buckets {                   /* `= {0}` before vfm_buckets_make; priva
 	bool takes_images; /* the tokenizer takes one frame */
 };
 
-/* Checks the options and makes the sizes and numbers of frames.  An area "WxH" has W H pixels, "480p" those of 16:9
- * with a height of 480.  The size of area A and ratio r has the largest multiples of stride x patch of at most sqrt(A
- * r) and sqrt(A / r), as the pipelines of Wan in diffusers choose them; so it does not exceed A, unless a side has a
- * single multiple.  A range "A..B/N" has N >= 2 ratios at equal steps of their logarithms.  VFM_EUSAGE: an option is
- * wrong; a size or number that the tokenizer does not take is named with the nearest that it takes.  The caller
- * releases in any case. */
+/* Checks the options and makes the sizes and numbers of frames (vfm-curate(1), --area, --aspects).  A range "A..B/N"
+ * has N >= 2 ratios.  A size does not exceed its area, unless a side has a single multiple of stride x patch.
+ * VFM_EUSAGE: an option is wrong; a size or number that the tokenizer does not take is named with the nearest that it
+ * takes.  The caller releases in any case. */
 int vfm_buckets_make(struct vfm_buckets *b, const struct vfm_bucket_opts *o, struct vfm_err *err);
 void vfm_buckets_release(struct vfm_buckets *b);
 /* Returns all that decides the choice, as text; the caller frees it. */

@@ -1,13 +1,12 @@
 /* maker.h - the encoders that made a dataset: its tokenizer, its text encoder, and its image encoder if it has one.
  *
- * Latents of different tokenizers are incompatible even with equal shapes, and so are embeddings of different text
- * encoders; only their makers distinguish them.  A maker therefore accompanies the data: record -> index.vfmi -> plan
- * -> checkpoint -> vfm-sample.  Each step compares makers with vfm_maker_compare and refuses a difference.  An unknown
- * maker matches every maker.
+ * Only their makers distinguish latents of different tokenizers, and embeddings of different text encoders, of equal
+ * shapes.  A maker accompanies the data: record -> index.vfmi -> plan -> checkpoint -> vfm-sample.  Each step refuses
+ * a difference (vfm_maker_compare).  An unknown maker matches every maker.
  *
  * JSON: {"name":"wan-vae","version":"2.1","sha256":"<64 hex digits>","geometry":{…}} for a tokenizer
  * (spec/model/geometry.h), {…,"dim":4096,"rows":512} for a text encoder, with "max_rows" instead of "rows" if they
- * vary. The sha256 is that of the weights; a built-in encoder has none.  Everything but the name and the version is
+ * vary.  The sha256 is that of the weights; a built-in encoder has none.  Everything but the name and the version is
  * optional, and other keys are ignored.
  */
 #ifndef VFM_DATA_RECORD_MAKER_H

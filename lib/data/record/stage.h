@@ -1,28 +1,18 @@
-/* stage.h - the loop that all stages of vfm-curate share: JSON Lines in, JSON Lines out.
+/* stage.h - the loop that all stages of vfm-curate share: JSON Lines in, JSON Lines out.  A stage gives one function
+ * that works on one record; the loop does the rest (vfm-curate(1)):
  *
- * A stage gives one function that works on one record.  The loop does the rest:
- *
- *   reading     the files named, or stdin; a line that is no record becomes a record
- *               with "error" (no input is lost silently)
- *   passing on  records with "error" or "drop" pass unchanged; unknown keys are kept;
- *               "v":1 comes first
- *   --part I/N  keeps the records whose id hashes to I.  The loop marks them
- *               "part":"I/N"; a later stage with the same N uses the mark instead of the
- *               hash, so that the stages of a pipe under an array job process the same
- *               N-th of the records
- *   marks       an output record gets by.STAGE, a hash of the stage, its version, options and
- *               models, and of the input record without "v", "part" and "by", except by.clip, which
- *               stands for the contents of the clip's file
- *   headers     the first output line is the header: the chain of the inputs and this stage's entry
- *               (provenance.h).  Headers may stand anywhere in the inputs; one that adds to the chain makes
- *               another header.  They are no records: no share selects them, no count includes them, and fn never
- *               gets one.  A damaged header becomes a record with "error"
- *   --done FILE a record that FILE holds already (same id, same mark, no "error") is copied
- *               from it; its mark "part" becomes that of this run
- *   -j N        N threads; the output keeps the order of the input; at most a few
- *               records a thread are in memory
- *   batches     a stage may work on several consecutive records at once that have an equal key, as clip does on the
- *               clips of a source; all of the above holds for each record
+ *   reading     the files named, or stdin; a line that is no record becomes a record with "error"
+ *   passing on  records with "error" or "drop" pass unchanged; unknown keys are kept; "v":1 comes first
+ *   --part I/N  keeps the records whose id hashes to I and marks them "part":"I/N"; a later stage with the same N
+ *               uses the mark instead of the hash
+ *   marks       an output record gets by.STAGE, a hash of the stage, its version, options and models, and of the
+ *               input record without "v", "part" and "by", except by.clip, the contents of the clip's file
+ *   headers     the first output line is the chain of the inputs and this stage's entry (provenance.h); a later header
+ *               that adds to the chain makes another.  fn, --part and the counts never see one; a damaged one becomes
+ *               a record with "error"
+ *   --done FILE a record of FILE with the same id and mark, without "error", is copied; its "part" becomes this run's
+ *   -j N        N threads; the output keeps the order of the input; at most a few records a thread are in memory
+ *   batches     a stage may work on several consecutive records with an equal key at once (clip: those of a source)
  *   failures    the record gets "error":"…"; processing continues
  *   counting    in = out + dropped + failed, on stderr when all is done
  */
@@ -81,13 +71,11 @@ void vfm_stage_emit(struct vfm_stage_out *out, json_t *rec);
 /* Sets "drop":"<stage>: <reason>" on a record. */
 void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Works on one record.  `rec` may be changed in place; it belongs to the loop.
- * `worker` is in [0, jobs): use it to pick scratch memory.  Returns
- *   0           the record (or what was emitted) is written
- *   VFM_EINPUT  this record failed: err->msg becomes its "error", its emitted records
- *               are discarded, and processing continues
- *   VFM_EUSAGE, VFM_EENV  the stage cannot go on: the loop stops with this code.
- * Called from several threads at once unless the stage is `serial`. */
+/* Works on one record.  `rec` may be changed in place; it belongs to the loop.  `worker` is in [0, jobs), for scratch
+ * memory.  Called from several threads at once unless the stage is `serial`.  Returns
+ *   0                      the record (or what was emitted) is written
+ *   VFM_EINPUT             this record failed: err->msg becomes its "error", its emitted records are discarded
+ *   VFM_EUSAGE, VFM_EENV   the stage cannot go on: the loop stops with this code. */
 typedef int (*vfm_stage_fn)(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err);
 
 /* Works on `n` consecutive records with an equal `batch_key`, of which none was done before, and stores for each in

@@ -1,17 +1,16 @@
 /* stage_link.h - a stage as one process of a run (curate/pipeline/pipeline_run.h): its board, progress, input and
  * workers.
  *
- * A run keeps a file, the board, which all its processes map.  The stage k appends its output lines to a file and
- * publishes its progress in the board: how many inputs are done, how many bytes of the file hold their outputs, and the
- * counts.  The stage k+1 reads that file up to the published bytes, and waits for more: the files are the queues.
+ * All processes of a run map a file, the board.  Stage k appends its output lines to a file and publishes its
+ * progress in the board: the number of inputs done, the bytes of the file that hold their outputs, and the counts.
+ * Stage k+1 reads that file up to the published bytes, and waits for more: the files are the queues.
  *
- * Progress is published after its bytes are in the file, and replaces that before in one step.  So after kill -9 at any
- * moment a stage cuts its file to the published bytes, reads its inputs again from the start without working on those
- * that are done (this restores headers, shares and the set of ids), and continues.  If the machine itself failed, the
- * file may lack published bytes; then the stage begins again.
+ * Progress is published, atomically, after its bytes are in the file.  After kill -9 a stage cuts its file to the
+ * published bytes, reads its inputs again from the start without working on those that are done, and continues.  If
+ * the machine itself failed and the file lacks published bytes, the stage begins again.
  *
- * Workers: the board has a semaphore of N tokens, N of the run's -j.  A thread takes a token to work on a record, and
- * returns it.  A full queue stops its writer, so the tokens go to the stages behind which records wait: the slowest.
+ * Workers: a semaphore of the run's -j tokens in the board.  A thread holds a token while it works on a record.  A
+ * full queue stops its writer, so the tokens go to the slowest stages.
  *
  * A process has at most one link.  It is set before vfm_stage_run, which finds it.
  */

@@ -1,8 +1,7 @@
 /* encoder.h - encoders of clips, texts and pictures, and the options that choose them.
  *
- * An encoder is built in (the wavelet, bytes of a text), native (Wan, Cosmos or T5 in this process, on a device) or a
- * child (vfm-exec(7)).  Each kind is a row of struct vfm_encoder_ops.  Only the functions that read the options know
- * the kind:
+ * An encoder is built in (wavelet, bytes of a text), native (Wan, Cosmos or T5 in this process, on a device) or a
+ * child (vfm-exec(7)).  Each kind is a row of struct vfm_encoder_ops:
  *
  *	TRY(vfm_encoder_check_opts(&o, err));
  *	TRY(vfm_encoder_open(&set, &o, err));

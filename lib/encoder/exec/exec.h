@@ -1,8 +1,8 @@
 /* exec.h - outside models (captioners, scorers, embedders, encoders, decoders) as child processes: vfm-exec(7).
  *
  * A vfm_exec starts N children of one command and distributes requests over them.  A request and its answer are JSON
- * objects; arrays travel in two files of a slot, `in` and `out`, in a folder on a tmpfs.  Each thread that makes
- * requests has a slot of its own:
+ * objects; arrays travel in two files of a slot, `in` and `out`, on a tmpfs.  Each thread that makes requests has a
+ * slot of its own:
  *
  *	TRY(vfm_exec_open(&x, &opts, err));                    // starts the children, waits for the first hello
  *	vfm_exec_make_slots(x, vfm_exec_threads(x, 2));
@@ -14,12 +14,9 @@
  *	vfm_exec_close(x);
  *
  * A child that crashes, stalls or answers wrongly is killed and started again.  Its requests are repeated, each alone
- * in a child; a request with which `retries` + 1 children died, the last of them alone with it, fails, and only that
- * request.
- *
- * One thread for each child moves the lines.  No child outlives the process, also if it is killed: a guardian process
- * kills the children with their process groups and removes the folder when it sees the end of the parent.  Processes
- * that a child started in other groups go on.
+ * in a child; a request that ends `retries` + 1 children, the last one alone, fails.  One thread for each child moves
+ * the lines.  A guardian process kills the children with their process groups and removes the folder when the parent
+ * ends, also by SIGKILL; other process groups that a child made go on.
  */
 #ifndef VFM_ENCODER_EXEC_EXEC_H
 #define VFM_ENCODER_EXEC_EXEC_H

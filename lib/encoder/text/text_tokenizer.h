@@ -1,17 +1,14 @@
-/* text_tokenizer.h - from text to the token ids of T5 and UMT5.
+/* text_tokenizer.h - from text to the token ids of T5 and UMT5, from tokenizer.json or without it from spiece.model:
+ * vfm-text(7).
  *
- * A tokenizer is read from tokenizer.json, or without it from spiece.model, and gives the ids that the `tokenizers`
- * library (transformers' T5TokenizerFast, which the pipelines of Wan use) gives for that file.  tokenizer.json is
- * honoured or refused key by key: its normalizer, pre-tokenizer, unknown id, byte fallback and added tokens.
- * spiece.model is read as T5Tokenizer of transformers 5 reads it: words between white space, "extra_ids" of
- * tokenizer_config.json (or 100) tokens <extra_id_N> behind the pieces, control and user-defined pieces recognized in
- * the text, no byte fallback.  One difference is intended: the unknown id is that of the model, where transformers 5
- * takes 2.
+ * The ids are those of the `tokenizers` library (transformers' T5TokenizerFast).  tokenizer.json is honoured or
+ * refused key by key: its normalizer, pre-tokenizer, unknown id, byte fallback and added tokens.  spiece.model is
+ * read as T5Tokenizer of transformers 5 reads it: words between white space, "extra_ids" of tokenizer_config.json (or
+ * 100) tokens <extra_id_N> behind the pieces, control and user-defined pieces recognized in the text, no byte
+ * fallback.  The unknown id is that of the model, where transformers 5 takes 2.
  *
- * No C library gives these ids: `tokenizers` is Rust, and sentencepiece (C++) gives others for some texts (vfm-text(7)).
- *
- * The end of sequence is appended, and truncation keeps it.  Added tokens (</s>, <pad>, <unk>, <extra_id_7>) that
- * stand in a text become their ids.  A tokenizer is immutable; threads may share it.
+ * The end of sequence is appended, and truncation keeps it.  Added tokens (</s>, <pad>, <unk>, <extra_id_7>) in a
+ * text become their ids.  A tokenizer is immutable; threads may share it.
  */
 #ifndef VFM_ENCODER_TEXT_TEXT_TOKENIZER_H
 #define VFM_ENCODER_TEXT_TEXT_TOKENIZER_H

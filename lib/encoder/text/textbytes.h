@@ -1,20 +1,8 @@
-/* textbytes.h - a text encoder without learned weights: hashed byte n-grams.
+/* textbytes.h - a text encoder without learned weights: hashed byte n-grams.  vfm-shard(5), "TEXT", has the formula.
  *
- * A caption is cut into words: maximal runs of letters, digits and bytes >= 0x80 (so UTF-8 stays whole); every
- * ASCII punctuation mark is a word of its own; white space and control bytes separate.  A-Z become a-z.  One row per
- * word, at most VFM_TEXT_ROWS (longer captions are truncated); an empty caption has one row, that of the empty word.
- *
- * The row of word w at position p, with G(s) = a vector of D standard normals from the Philox stream
- * (seed 0, step 0, id fnv64(s), purpose VFM_RNG_TEXT):
- *
- *     a = sum of G(g) over the n-grams g of "<w>", n = 3, 4, 5      b = G("=" w)
- *         (of a word of more than 64 bytes only the first 64 give n-grams)
- *     u = a / rms(a) + b / rms(b)       (u = b when there is no n-gram)
- *     row[i] = u[i] / rms(u) + 0.1 * sqrt(2) * (i even: sin(p / r_i), i odd: cos(p / r_i))
- *     r_i    = 10000^(2*floor(i/2)/D)
- *
- * Words with common n-grams get similar rows, other words almost orthogonal ones.  Each component has a variance of
- * about 1, and the rows encode the order of the words.
+ * Each word of a caption is a row, at most VFM_TEXT_ROWS (longer captions are truncated); an empty caption has one
+ * row, that of the empty word.  Words with common n-grams get similar rows, other words almost orthogonal ones.  Each
+ * component has a variance of about 1, and the rows encode the order of the words.
  */
 #ifndef VFM_ENCODER_TEXT_TEXTBYTES_H
 #define VFM_ENCODER_TEXT_TEXTBYTES_H

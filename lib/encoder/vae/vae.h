@@ -1,19 +1,8 @@
 /* vae.h - causal video autoencoders: video to latents and back.
  *
- * Wan (arXiv 2503.20314, section 4.1; AutoencoderKLWan of diffusers): Wan 2.1 (16 channels, stride 4 x 8 x 8) and Wan
- * 2.2 (48 channels, stride 4 x 16 x 16, residual down- and upsampling).  Weights come from a folder of diffusers
- * (config.json and safetensors) or from a release of Wan (Wan2.1_VAE.pth, Wan2.2_VAE.pth), whose dimensions follow from
- * the shapes.
- *
- * Cosmos (arXiv 2501.03575, section 3; AutoencoderKLCosmos of diffusers): CV8x8x8, CV4x8x8 and other continuous
- * tokenizers.  Weights come from a folder of diffusers.
- *
- * The network is causal in time.  It encodes the first frame alone, to one latent frame, and each further group of
- * frames, geometry.step of them, to more; an image is one frame.  The step is 4 for Wan, the stride of time for Cosmos.
- * A session keeps, for each convolution over time, the two frames before the current one.  Every layer computes one
- * frame at a time, and the layers behind it consume this frame before the next is computed.  Results therefore do not
- * depend on how the clip is cut into pushes.  Memory does not depend on the length of the clip, except that attention
- * over time, in Cosmos, keeps the keys and values of all latent frames: 2 C h w numbers of each.
+ * Wan 2.1 and 2.2 (arXiv 2503.20314, section 4.1; AutoencoderKLWan) come from a folder of diffusers (config.json and
+ * safetensors) or from a release (Wan2.1_VAE.pth, Wan2.2_VAE.pth).  Cosmos (arXiv 2501.03575, section 3;
+ * AutoencoderKLCosmos: continuous tokenizers such as CV8x8x8) comes from a folder of diffusers.
  *
  *	vfm_vae_open(&v, stream, &(struct vfm_vae_opts){.path = "Wan2.1_VAE.pth", .dtype = VFM_BF16}, err);
  *	vfm_vae_encode_begin(&s, v, 480, 832, err);
@@ -21,9 +10,14 @@
  *	vfm_vae_end(s);
  *	vfm_vae_close(v);
  *
+ * The first frame gives one latent frame; each further group of geometry.step frames (Wan: 4, Cosmos: the stride of
+ * time) gives more.  An image is one frame.  Results do not depend on how the clip is cut into pushes.  Memory does
+ * not depend on the length of the clip, except that Cosmos keeps the keys and values of all latent frames, 2 C h w
+ * numbers of each.
+ *
  * Latents are the mode of the posterior, (mode - latents_mean) / latents_std per channel, in f32 as [T, C, h, w].  A
- * configuration of Cosmos may give both for each latent frame: the geometry then has max_frames.
- * Calls are local and belong to the host thread of the stream.
+ * configuration of Cosmos may give both for each latent frame: the geometry then has max_frames.  Calls are local and
+ * belong to the host thread of the stream.
  */
 #ifndef VFM_ENCODER_VAE_VAE_H
 #define VFM_ENCODER_VAE_VAE_H

@@ -1,10 +1,9 @@
 /* vae_res.c - residual blocks, in strips of rows.
  *
- * A causal convolution reads a row of its oldest frame for the last time when it computes the row behind it.  A strip
- * of the current frame then takes the place of these rows.  So the convolution holds two frames and a strip, not three
- * frames.  The second convolution follows a row behind the first, and adds its results to x, of which the first has
- * read these rows.  Each pixel has the same bits as in a whole frame (struct vfm_conv3d), unless a device chooses
- * another order of sums for a strip.
+ * A strip of the current frame replaces those rows of a convolution's oldest frame that it has read for the last
+ * time.  So the convolution holds two frames and a strip, not three frames.  The second convolution follows a row
+ * behind the first, and adds its results to x, of which the first has read these rows.  Each pixel has the same bits
+ * as in a whole frame (struct vfm_conv3d), unless a device chooses another order of sums for a strip.
  */
 #include "encoder/vae/vae_impl.h"
 

@@ -1,24 +1,13 @@
-/* wavelet.h - a video encoder without learned weights: the 3D Haar wavelet packet.
+/* wavelet.h - a video encoder without learned weights: the 3D Haar wavelet packet.  vfm-shard(5), "LATENTS", has the
+ * formula.
  *
- * Compression 4 x 8 x 8 (time, height, width).  Per block of 4 x 8 x 8 pixels:
+ * Compression 4 x 8 x 8 (time, height, width).  With all 768 channels the transform is exactly invertible; with
+ * fewer, decoding gives the orthogonal projection.  1, 16, 128 and 768 channels are whole levels.  Latents have
+ * roughly mean 0 and a standard deviation of 1 or less over natural video (vfm_wavelet_norm).
  *
- *   1. colour: full-range BT.601 (JFIF) of R, G, B in [0, 1]:
- *          Y = 0.299 R + 0.587 G + 0.114 B - 0.5,  Cb = (B - Y') / 1.772,  Cr = (R - Y') / 1.402   (Y' = Y + 0.5)
- *   2. the full Haar wavelet packet along t (2 levels), y and x (3 levels each), orthonormal; its basis
- *      functions are the Walsh functions in order of their number of sign changes, so a coefficient is
- *      (component, kt, ky, kx) with kt in 0..3, ky and kx in 0..7, and k = 0 is the mean
- *   3. order: with l(k) = 0, 1, 2, 2, 3, 3, 3, 3 the level of a coefficient and u = 0 for Y, 1 for Cb and Cr,
- *      ascending by max(l(kx), l(ky), l(kt) + u), then l(kx) + l(ky) + l(kt) + u, component, kt, ky, kx
- *   4. channel c = (coefficient c - shift_c) * scale_c: roughly mean 0 and standard deviation 1 or less over
- *      natural video (constants in wavelet.c, measured; see vfm_wavelet_norm)
- *
- * With all 768 channels this is exactly invertible; with C of them decoding gives the orthogonal
- * projection.  The rounds are 1, 16, 128 and 768; the default 16 keep 2 x 2 means a block and frame pair of Y
- * and 2 x 2 means a block of Cb and Cr.
- *
- * Frames: an image is one latent frame (the picture four times; decoded to one picture, the mean of the four).
- * F frames of video are ceil(F / 4) latent frames, the last picture repeated; the true number is kept by the
- * caller.  H and W must be multiples of 8.
+ * An image is one latent frame (the picture four times; decoded to the mean of the four).  F frames of video are
+ * ceil(F / 4) latent frames, the last picture repeated; the caller keeps the true number.  H and W must be multiples
+ * of 8.
  *
  * All functions are local and thread-safe; each call works in one thread.
  */

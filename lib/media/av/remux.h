@@ -3,9 +3,8 @@
  * A range can be copied if
  *   - .mp4 holds its codec (H.264, HEVC, AV1, VP9, MPEG-4 Part 2),
  *   - its first packet is a key frame,
- *   - the packets of its frames follow each other: none that is shown later stands before one of the range, so that
- *     no frame of the range refers to a frame after its end,
- *   - each packet is a frame with a timestamp, and none is to be decoded without being shown.
+ *   - the packets of its frames follow each other: no frame of the range refers to a frame after its end,
+ *   - each packet is a frame with a timestamp, and is shown.
  * Frames before the key frame in the order of display (an open group of pictures) are left out.
  */
 #ifndef VFM_MEDIA_AV_REMUX_H

@@ -1,18 +1,13 @@
 /* clip_change.h - what changes from moment to moment in a clip that is still almost everywhere: a signature of the
- * temporal differences of its pictures, which the few coefficients of a slot (clip_hash.h) do not resolve.
+ * temporal differences of its pictures.  vfm-dedup(5) defines the steps of the signature.  Norms are as for an area
+ * of 128 x 128 pixels.
  *
- * man/vfm-dedup.5 defines the steps of the signature.  Cropping and scaling move all places alike and leave the shapes
- * as they are, and a step depends on a second of the clip alone, wherever the clip begins.  Norms are as for an area of
- * 128 x 128 pixels.
- *
- * Two clips are compared at a shift in steps, upright or mirrored, by the steps that are common to both:
+ * Two clips are compared at a shift in steps, upright or mirrored, by their common steps:
  *   the correlation of shapes, sum a b / sqrt(sum a^2 sum b^2) over steps and coefficients, with n noise^2 added to
  *   each of the three sums of n steps;
  *   the correlation of places, with weights sqrt(|a| |b|), by the mean square of their differences around the mean
  *   difference, relative to their variances plus 0.02^2.
- * The distance is the larger one of 1 - correlation, divided by 1.6.
- *
- * Plain data; thread-safe.
+ * The distance is the larger one of 1 - correlation, divided by 1.6.  Plain data; thread-safe.
  */
 #ifndef VFM_MEDIA_MATCH_CLIP_CHANGE_H
 #define VFM_MEDIA_MATCH_CLIP_CHANGE_H

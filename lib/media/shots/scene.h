@@ -1,19 +1,17 @@
-/* scene.h - detects the boundaries of shots.
+/* scene.h - detects the boundaries of shots.  Each candidate has numbers for these criteria; a sum of small trees
+ * makes a confidence of them.
  *
- * Hard cuts: the frames before and after differ in colour, and their blocks cannot be matched, although the frames of
- * each side match among themselves.  No pair of frames across the cut may match (after a flash the old picture
- * returns).  A difference no larger than within a side (fast motion) is no cut; a side ends where another change is
- * nearly as large, so that shots of a few frames count.  Blocks are compared after division by the local contrast, so
- * that dark pictures count like bright ones.
- * One frame at the cut may be a mixture of both shots, as conversion of the frame rate leaves it; the more similar of
- * its neighbours stands for it. Dissolves: the frames between two different pictures are mixtures of the two, with a
- * steadily growing share; while one picture grows the other vanishes, also after division by the local contrast, which
- * changing light does not do. The shots on either side change less over as many frames. Fades: frames of one colour,
- * apart from a logo or black bars, between different pictures, or long black, with the frames before and after whose
- * contrast is reduced.  They are no fade if frames of both sides match; a single one, with no fade beside it, is a
- * hard cut and belongs to the shot before.  A title on black is a shot of its own.
+ * Hard cut: the frames before and after differ in colour, and no pair of frames across the cut matches by blocks,
+ * while the frames of each side match among themselves.  A difference no larger than within a side (fast motion) is
+ * no cut; a side ends where another change is nearly as large.  Blocks are compared after division by the local
+ * contrast.  One frame at the cut may be a mixture of both shots.
  *
- * Each candidate has numbers that say how strongly these hold; a sum of small trees makes a confidence of them.
+ * Dissolve: the frames between two different pictures are mixtures with a steadily growing share, also after division
+ * by the local contrast; the shots on either side change less over as many frames.
+ *
+ * Fade: frames of one colour, apart from a logo or black bars, between different pictures, or long black, with the
+ * frames around whose contrast is reduced.  If frames of both sides match, it is none.  A single such frame, with no
+ * fade next to it, is a hard cut and belongs to the shot before.  A title on black is a shot of its own.
  *
  * Works on frames of 64 x 48; keeps 144 of them, 24 bytes a frame and some more for each candidate.  One thread at a
  * time.
