@@ -1,6 +1,8 @@
 /* text_tokenizer.h - from text to the token ids of T5 and UMT5, from tokenizer.json or without it from spiece.model:
  * vfm-text(7).
  *
+ * No C library gives these ids: `tokenizers` is Rust, and sentencepiece is C++ and differs for some texts.
+ *
  * The ids are those of the `tokenizers` library (transformers' T5TokenizerFast).  tokenizer.json is honoured or
  * refused key by key: its normalizer, pre-tokenizer, unknown id, byte fallback and added tokens.  spiece.model is
  * read as T5Tokenizer of transformers 5 reads it: words between white space, "extra_ids" of tokenizer_config.json (or
