@@ -29,7 +29,7 @@ else
 	ar rcs rest.a objects/*.o
 	for c in vfm-train vfm-bench vfm-pack; do
 		mapfile -t of < <(cd "$TOP" && find "cmd/$c" -name '*.c' | sed "s|.*|$B/&|; s|c\$|o|")
-		ok "$c links without FFmpeg, sqlite and text" gcc -fopenmp -o linked "${of[@]}" rest.a -ljansson -lz -lcrypto -lpthread -lm -ldl
+		ok "$c links without FFmpeg, sqlite and text" gcc -o linked "${of[@]}" rest.a -ljansson -lyaml -lz -lcrypto -lpthread -lm -ldl
 	done
 fi
 done_testing

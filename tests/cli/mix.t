@@ -39,7 +39,7 @@ is "$?" 2 "--steps is a plain number"
 pack -q -b 4 --steps 2000 --blend a=1@1K,0@1K:a --blend b=0@1K,1@1K:b >jump
 is "$(share jump 0 0 998) $(share jump 1 1002 2000)" "1 1" "a jump: a set ends, another begins"
 near "$(share jump 0 0 2000)" 0.5 "at its step"
-pack -q -b 4 --steps 300 --stage x -o plans --blend a=1@0,0@300:a --blend b=1:b
+pack -q -b 4 --steps 300 --phase x -o plans --blend a=1@0,0@300:a --blend b=1:b
 ok "a stage has weights of its own" test "$(head -1 plans/x.jsonl | jq -c '.sets[0].schedule')" = '[[0,1],[300,0]]'
 
 # ---- passes -----------------------------------------------------------------------

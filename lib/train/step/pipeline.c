@@ -101,15 +101,16 @@ struct vfm_pipeline *vfm_pipeline_new(const struct vfm_config *c, const struct v
 	p->capture = vfm_capture_new(c, mesh, s, ps, vfm_model_chunks(m));
 	p->split = mesh->p.schedule == VFM_PP_ZB && mesh->size[VFM_AX_PP] > 1;
 	/* On a common stream a gradient could be queued after an activation whose receiver waits for the gradient. */
-	if (mesh->send_stream)
-		p->bwd_side = s->dev->t->stream_new(s->dev, true, err);
-	if (s->dev->async)
-		p->upload = vfm_upload_new(s, err);
-	if (offloads)
-		p->offload = vfm_offload_new(s, err);
-	if ((!posts_receives_early(p) || recv_side_new(p, err)) && (p->upload || !s->dev->async) &&
-		(p->bwd_side || !mesh->send_stream) && (p->offload || !offloads))
-		return p;
+	if (mesh->send_stream && !(p->bwd_side = s->dev->t->stream_new(s->dev, true, err)))
+		goto fail;
+	if (posts_receives_early(p) && !recv_side_new(p, err))
+		goto fail;
+	if (s->dev->async && !(p->upload = vfm_upload_new(s, err)))
+		goto fail;
+	if (offloads && !(p->offload = vfm_offload_new(s, err)))
+		goto fail;
+	return p;
+fail:
 	vfm_pipeline_free(p);
 	return NULL;
 }
