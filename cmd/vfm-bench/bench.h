@@ -18,7 +18,6 @@ int bench_ops(int argc, char **argv, struct vfm_err *err);
 int bench_calibrate(int argc, char **argv, struct vfm_err *err);
 int bench_attn(int argc, char **argv, struct vfm_err *err);
 int bench_cost(int argc, char **argv, struct vfm_err *err);
-int bench_exec(int argc, char **argv, struct vfm_err *err);
 int bench_loader(int argc, char **argv, struct vfm_err *err);
 int bench_comm(int argc, char **argv, struct vfm_err *err);
 int bench_eval(int argc, char **argv, struct vfm_err *err);

@@ -19,7 +19,6 @@ static const struct vfm_verb benches[] = {
 	{"calibrate", "the rates of this CPU, as a machine file", bench_calibrate},
 	{"attn", "attention of samples of different lengths, packed and padded", bench_attn},
 	{"cost", "the cost of samples by their length, for vfm-pack", bench_cost},
-	{"exec", "measure the protocol of outside models", bench_exec},
 	{"loader", "read the packs of a plan as training would", bench_loader},
 	{"comm", "the collectives of several ranks", bench_comm},
 	{"eval", "evaluate reconstructions and samples", bench_eval},

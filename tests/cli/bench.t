@@ -139,11 +139,6 @@ is "$rc $err" "2 vfm-bench plot: -o loss.PNG: the plot is SVG; name it .svg" "no
 run vfm-bench plot -o none.svg missing
 rc_is 2 "a run that is not there"
 not_ok "leaves no picture" test -e none.svg
-run vfm-bench exec -q -n 300 --bytes 64K -r 1 -o jsonl
-is "$rc $(jq -c '[.batch, .bytes, .records_s > 0, .idle_ratio >= 0]' <<<"$out" | tr '\n' ' ')" \
-	'0 [1,0,true,true] [8,0,true,true] [64,0,true,true] [1,65536,true,true] ' "exec: rows"
-run vfm-bench exec --bytes 1
-is "$rc $err" "2 vfm-bench exec: expected --repeat 1 to 256, --records from 1, --bytes 2 to 8G" "exec: too few bytes"
 
 # cost: the table of vfm-pack --cost.
 run vfm-bench cost -q --hidden 64 --heads 2 --layers 1 --text-len 4 -r 5 --seconds 0 -w cost.json -o jsonl 64 256 1024

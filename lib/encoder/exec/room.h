@@ -3,7 +3,7 @@
  * The protocol of vfm-exec(7): requests, payload files, faults and restarts; and what children are asked for:
  * captions, features, latents, shots.
  *
- * Used by: encoder/encode, vfm-bench, vfm-curate
+ * Used by: encoder/encode, vfm-curate
  * Calls: base, data/record, io, media/shots, spec/model
  * Read first: exec.h, hello.h, outside.h
  */
