@@ -32,7 +32,7 @@ DEPS    ?=
 with     = $(if $(filter $(1),$(WITHOUT)),,$(2))
 PKGS    := jansson yaml-0.1 zlib libcrypto lapack $(call with,ffmpeg,libavformat libavcodec libavutil libswscale libavfilter) $(call with,sqlite,sqlite3) \
 	$(call with,text,libutf8proc gumbo)
-WARN    := -Wall -Wextra -Wmissing-prototypes -Wshadow -Wnested-externs -Wstrict-prototypes -Wvla
+WARN    := -Wall -Wextra -Wno-missing-field-initializers -Wmissing-prototypes -Wshadow -Wnested-externs -Wstrict-prototypes -Wvla
 # The sanitizers' own checks make gcc see paths that do not exist.
 WARN    += $(if $(SAN),-Wno-format-truncation -Wno-format-overflow -Wno-maybe-uninitialized)
 OPT     ?= -O2 -g

@@ -43,13 +43,6 @@ struct bench_step_opts {
 		VFM_OPT_STR, 0, "machine", "NAME|FILE", "machine to predict (h200; vfm-machine(5))", &(o)->machine     \
 	}
 
-/* The synopsis of these options. */
-#define BENCH_STEP_SYNOPSIS                                                                                            \
-	"[--model PRESET] [--hidden N] [--layers N] [--heads N] [--text-dim N] [--text-len N] [--samples N] "          \
-	"[--grid T,H,W] [--second-grid T,H,W] [--packs N] [--dtype fp32|bf16] [--recompute "                           \
-	"auto|none|light|outputs|selective|full] "                                                                     \
-	"[--set KEY=VALUE ...] [--machine NAME|FILE]"
-
 /* Sets the configuration, and the samples, grid, text and packs of *b.  Frees o->sets. */
 int bench_step_parse(struct bench_step_opts *o, struct vfm_config *c, struct vfm_bench_step *b, struct vfm_err *err);
 

@@ -247,8 +247,7 @@ int verb_merge(int argc, char **argv, struct vfm_err *err)
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt merge",
-		.synopsis = "[-s SCALE] [-l LAYOUT] [-p PART] [--base-part PART] [-t TYPE] [--shard SIZE] [-c FILE] "
-			    "BASE ADAPTERS DST",
+		.synopsis = "[OPTION ...] BASE ADAPTERS DST",
 		.summary = "add low-rank adapters to the weights of their base model",
 		.opts = opts};
 	struct vfm_ckpt *c = NULL, *adapters;
@@ -283,7 +282,7 @@ int verb_export(int argc, char **argv, struct vfm_err *err)
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt export",
-		.synopsis = "[-l LAYOUT] [-p PART] [-t TYPE] [--shard SIZE] [-c FILE] CKPT DST",
+		.synopsis = "[OPTION ...] CKPT DST",
 		.summary = "write safetensors files for other programs",
 		.opts = opts};
 	struct vfm_ckpt *c = NULL;

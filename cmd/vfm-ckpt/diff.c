@@ -138,7 +138,7 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt diff",
-		.synopsis = "[-a] [-p PART] [--atol X] [--rtol X] [--ignore-dtype] [-o FORMAT] A B",
+		.synopsis = "[OPTION ...] A B",
 		.summary = "compare the tensors of two checkpoints",
 		.opts = opts};
 	int n, rc = verb_parse(&cmd, argc, argv, 2, 2, &n, err);

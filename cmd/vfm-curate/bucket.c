@@ -81,10 +81,7 @@ int curate_bucket(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate bucket",
-		.synopsis = "[--sizes LIST] [--area LIST] [--aspects LIST] [--frames LIST | --max-frames N] "
-			    "[--min-frames N] [--fps X] [--max-upscale X] [--max-crop X] "
-			    "[--tokenizer NAME | --vae PATH | --exec CMD] [--patch TxHxW] " VFM_EXEC_SYNOPSIS
-			    " " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "[OPTION ...] [FILE ...]",
 		.summary = "choose the size and number of frames of each record",
 		.opts = opts,
 		.stage = &(struct vfm_stage_traits){.children = (const char *const[]){"exec", NULL},

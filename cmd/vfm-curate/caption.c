@@ -48,17 +48,14 @@ int curate_caption(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_INT, 0, "window", "N", "a caption for every N frames, joined (default: the whole clip)",
 			&c.captioner.window},
 		{VFM_OPT_FLAG, 0, "overwrite", NULL, "replace captions that records have", &c.captioner.overwrite},
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on reading a clip after so long (default 3600)",
-			&c.model.timeout_s},
+		VFM_TIMEOUT_OPT("give up on reading a clip after so long (default 3600)", &c.model.timeout_s),
 		VFM_EXEC_OPTS(&c.model.opts),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate caption",
-		.synopsis = EXEC_STAGE_SYNOPSIS
-		" [--prompt TEXT | --prompts FILE] [--window N] [--overwrite] [--timeout SECONDS] " VFM_EXEC_SYNOPSIS
-		" " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "--exec CMD [OPTION ...] [FILE ...]",
 		.summary = "caption clips with an outside model",
 		.opts = opts,
 		.stage = &exec_stage_traits,

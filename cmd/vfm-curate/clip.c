@@ -249,41 +249,6 @@ static void cut_records(struct vfm_stage_item *items, int n, void *ctx, int work
 	free(clips);
 }
 
-/* Options whose value is a name. */
-struct clip_names {
-	const char *audio, *sdr, *deinterlace, *hwaccel;
-	const char *size, *frames; /* NULL: not given */
-};
-
-static int parse_names(struct vfm_cut_opts *cut, const struct clip_names *n, struct vfm_err *err)
-{
-	static const char *const audio[] = {"drop", "keep", NULL}, *const sdr[] = {"auto", "off", NULL};
-	static const char *const deinterlace[] = {
-		[VFM_DEINTERLACE_AUTO] = "auto",
-		[VFM_DEINTERLACE_OFF] = "off",
-		[VFM_DEINTERLACE_ALL] = "all",
-		NULL,
-	};
-	static const char *const hwaccel[] = {
-		[VFM_HWACCEL_NONE] = "none",
-		[VFM_HWACCEL_AUTO] = "auto",
-		[VFM_HWACCEL_CUDA] = "cuda",
-		[VFM_HWACCEL_VAAPI] = "vaapi",
-		NULL,
-	};
-	int i;
-
-	TRY(vfm_opt_name("--audio", n->audio, audio, &i, err));
-	cut->audio = i == 1;
-	TRY(vfm_opt_name("--sdr", n->sdr, sdr, &i, err));
-	cut->video.keep_hdr = i == 1;
-	TRY(vfm_opt_name("--deinterlace", n->deinterlace, deinterlace, &i, err));
-	cut->video.deinterlace = (enum vfm_deinterlace)i;
-	TRY(vfm_opt_name("--hwaccel", n->hwaccel, hwaccel, &i, err));
-	cut->video.hwaccel = (enum vfm_hwaccel)i;
-	return 0;
-}
-
 static int parse_size(const char *text, int64_t *w, int64_t *h, struct vfm_err *err)
 {
 	int n = 0;
@@ -293,44 +258,36 @@ static int parse_size(const char *text, int64_t *w, int64_t *h, struct vfm_err *
 	return 0;
 }
 
-int curate_check_codec(const char *codec, int64_t crf, struct vfm_err *err)
+int curate_check_codec(const char *codec, struct vfm_err *err)
 {
 	static const char *const codecs[] = {"h264", "hevc", "av1", "vp9", "mpeg4", "ffv1"};
 
-	if (crf < 0 || crf > 51)
-		return vfm_fail(err, VFM_EUSAGE, "--crf: expected 0 to 51, got %lld", (long long)crf);
 	for (size_t i = 0; i < sizeof(codecs) / sizeof(codecs[0]); i++)
-		if (!strcmp(codecs[i], codec))
+		if (!strcmp(codecs[i], vfm_video_out_codec(codec)))
 			return 0;
 	return vfm_fail(err, VFM_EUSAGE, "--codec: expected h264, hevc, av1, vp9, mpeg4 or ffv1, got '%s'", codec);
 }
 
+/* size, frames: NULL if they were not given. */
 static int check_clip_opts(
-	struct clip_work *c, const struct clip_names *names, int64_t w, int64_t h, int64_t crf, struct vfm_err *err)
+	struct clip_work *c, const char *size, const char *frames, int64_t w, int64_t h, struct vfm_err *err)
 {
-	const char *size = names->size;
-
-	if (!c->dir)
-		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the clips go");
-	TRY(curate_parse_frames(names->frames, &c->cut.max_frames, &c->bucket_frames, err));
+	TRY(curate_parse_frames(frames, &c->cut.max_frames, &c->bucket_frames, err));
 	c->bucket_size = size && !strcmp(size, "bucket");
 	if (c->bucket_size && (w || h))
 		return vfm_fail(err, VFM_EUSAGE, "--size bucket: not with --width and --height");
 	if (size && !c->bucket_size)
 		TRY(parse_size(size, &w, &h, err));
-	if (w < 0 || h < 0 || w > 16384 || h > 16384 || w % 2 || h % 2 || (size && !c->bucket_size && (!w || !h)))
+	if (w > 16384 || h > 16384 || w % 2 || h % 2 || (size && !c->bucket_size && (!w || !h)))
 		return vfm_fail(err, VFM_EUSAGE, "--size, --width, --height: expected even numbers up to 16384");
-	TRY(curate_check_codec(vfm_video_out_codec(c->cut.codec), crf, err));
-	if (c->cut.new_fps < 0 || c->cut.new_fps > 240)
-		return vfm_fail(err, VFM_EUSAGE, "--fps: expected a frame rate up to 240");
+	TRY(curate_check_codec(c->cut.codec, err));
 	if (c->cut.copy &&
-		(w || h || c->bucket_size || c->cut.new_fps > 0 || names->frames || c->cut.audio ||
+		(w || h || c->bucket_size || c->cut.new_fps > 0 || frames || c->cut.audio ||
 			!strcmp(c->cut.codec, "ffv1")))
 		return vfm_fail(err, VFM_EUSAGE,
 			"--copy: not with --size, --width, --height, --fps, --frames, --audio keep or --codec ffv1");
 	c->cut.width = (int)w;
 	c->cut.height = (int)h;
-	c->cut.crf = (int)crf;
 	return vfm_mkdir_p(c->dir, err);
 }
 
@@ -360,37 +317,35 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 		.ctx = &c,
 		.unique_ids = true,
 		.outputs = outputs};
-	struct clip_names names = {.audio = "drop", .sdr = "auto", .deinterlace = "auto", .hwaccel = "none"};
+	const char *size = NULL, *frames = NULL;
 	char *options;
 	int64_t crf = 18, width = 0, height = 0;
+	int audio = 0, sdr = 0;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write the clips into DIR", &c.dir},
+		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write the clips into DIR", &c.dir, .required = true},
 		{VFM_OPT_STR, 0, "codec", "NAME", "h264, hevc, av1, vp9, mpeg4 or ffv1 (default h264)", &c.cut.codec},
-		{VFM_OPT_INT, 0, "crf", "N", "quality, 0 best to 51 (default 18)", &crf},
+		{VFM_OPT_INT, 0, "crf", "N", "quality, 0 best to 51 (default 18)", &crf, 0, 51},
 		{VFM_OPT_STR, 0, "size", "WxH|bucket", "scale to cover W x H, or its bucket, and crop the middle",
-			&names.size},
-		{VFM_OPT_INT, 0, "width", "W", "scale to this width, keep the shape", &width},
-		{VFM_OPT_INT, 0, "height", "H", "scale to this height, keep the shape", &height},
-		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &c.cut.new_fps},
+			&size},
+		{VFM_OPT_INT, 0, "width", "W", "scale to this width, keep the shape", &width, 0, 16384},
+		{VFM_OPT_INT, 0, "height", "H", "scale to this height, keep the shape", &height, 0, 16384},
+		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &c.cut.new_fps, 0, 240},
 		{VFM_OPT_STR, 0, "frames", "N|bucket", "write at most N frames of a clip, or those of its bucket",
-			&names.frames},
-		{VFM_OPT_STR, 0, "audio", "WHAT", "keep or drop the sound (default drop)", &names.audio},
+			&frames},
+		{VFM_OPT_NAME, 0, "audio", "drop|keep", "drop (default) or keep the sound", &audio},
 		{VFM_OPT_FLAG, 0, "copy", NULL, "copy the packets of clips that begin at a key frame", &c.cut.copy},
-		{VFM_OPT_STR, 0, "sdr", "WHEN", "auto (default): convert HDR and BT.2020 to BT.709; off", &names.sdr},
-		{VFM_OPT_STR, 0, "deinterlace", "WHEN", "auto (default): frames flagged as interlaced; all; off",
-			&names.deinterlace},
-		{VFM_OPT_STR, 0, "hwaccel", "DEVICE", "decode on a device: auto, cuda, vaapi (default none)",
-			&names.hwaccel},
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)", &c.timeout_s},
+		{VFM_OPT_NAME, 0, "sdr", "auto|off", "convert HDR and BT.2020 to BT.709 (default auto)", &sdr},
+		{VFM_OPT_NAME, 0, "deinterlace", "auto|off|all", "auto (default): frames flagged as interlaced",
+			&c.cut.video.deinterlace},
+		{VFM_OPT_NAME, 0, "hwaccel", "none|auto|cuda|vaapi", "decode on a device (default none)",
+			&c.cut.video.hwaccel},
+		VFM_TIMEOUT_OPT("give up on a clip after so long (default 3600)", &c.timeout_s),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate clip",
-		.synopsis = "-d DIR [--codec NAME] [--crf N] [--size WxH|bucket] [--width W] [--height H] [--fps X] "
-			    "[--frames N|bucket] "
-			    "[--audio WHAT] [--copy] [--sdr WHEN] [--deinterlace WHEN] [--hwaccel DEVICE] "
-			    "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "-d DIR [OPTION ...] [FILE ...]",
 		.summary = "cut each clip out to its own file",
 		.opts = opts,
 	};
@@ -398,9 +353,10 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 
 	if (rc != 0)
 		return rc;
-	TRY(vfm_timeout_check(c.timeout_s, err));
-	TRY(parse_names(&c.cut, &names, err));
-	TRY(check_clip_opts(&c, &names, width, height, crf, err));
+	c.cut.crf = (int)crf;
+	c.cut.audio = audio;
+	c.cut.video.keep_hdr = sdr;
+	TRY(check_clip_opts(&c, size, frames, width, height, err));
 	c.cut.threads = c.cut.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
 	stage.max_batch = stage.opts.jobs > 1 ? BATCH_PER_JOB : BATCH_ALONE;
 	stage.options = options = clip_options(&c);

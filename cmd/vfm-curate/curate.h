@@ -67,7 +67,7 @@ int curate_parse_size(const char *text, int unit_w, int unit_h, int *width, int 
 int curate_parse_frames(const char *text, int64_t *frames, bool *of_bucket, struct vfm_err *err);
 /* Parses --sep of CSV; NULL: *sep is 0. */
 int curate_parse_sep(const char *text, char *sep, struct vfm_err *err);
-/* Checks --codec and --crf of written videos. */
-int curate_check_codec(const char *codec, int64_t crf, struct vfm_err *err);
+/* Checks --codec of written videos. */
+int curate_check_codec(const char *codec, struct vfm_err *err);
 
 #endif

@@ -32,10 +32,8 @@ static int decode_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 
 static int check_decode_opts(struct decode_work *d, struct vfm_err *err)
 {
-	if (!d->spec.dir)
-		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the videos go");
 	TRY(vfm_encoder_check_opts(&d->opts, err));
-	TRY(curate_check_codec(d->spec.video_codec, d->crf, err));
+	TRY(curate_check_codec(d->spec.video_codec, err));
 	d->spec.crf = (int)d->crf;
 	return vfm_mkdir_p(d->spec.dir, err);
 }
@@ -92,13 +90,14 @@ int curate_decode(int argc, char **argv, struct vfm_err *err)
 		.reads = reads,
 		.sets = made};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write ID.mp4, ID.mkv or ID.png into DIR", &d.spec.dir},
+		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write ID.mp4, ID.mkv or ID.png into DIR", &d.spec.dir,
+			.required = true},
 		{VFM_OPT_STR, 0, "tokenizer", "NAME", "wavelet or wavelet:CHANNELS (default wavelet:16)",
 			&d.opts.tokenizer},
 		{VFM_OPT_STR, 0, "exec", "CMD", "decode with -j N children: vfm-exec(7)", &d.opts.exec},
 		{VFM_OPT_STR, 0, "codec", "NAME", "h264, hevc, av1, vp9, mpeg4 or ffv1, lossless (default h264)",
 			&d.spec.video_codec},
-		{VFM_OPT_INT, 0, "crf", "N", "quality, 0 best to 51 (default 10)", &d.crf},
+		{VFM_OPT_INT, 0, "crf", "N", "quality, 0 best to 51 (default 10)", &d.crf, 0, 51},
 		{VFM_OPT_FLAG, 0, "force", NULL, "also decode latents of another tokenizer", &d.spec.force},
 		VFM_ENCODER_VAE_OPTS(&d.opts),
 		{VFM_OPT_STR, 0, "device", "cpu|cuda", "where --vae computes", &d.opts.device},
@@ -108,9 +107,7 @@ int curate_decode(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate decode",
-		.synopsis = "-d DIR [--tokenizer NAME | --vae PATH | --exec CMD] [--codec NAME] [--crf N] "
-			    "[--force] " VFM_ENCODER_VAE_SYNOPSIS " [--device NAME] " VFM_EXEC_SYNOPSIS
-			    " " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "-d DIR [OPTION ...] [FILE ...]",
 		.summary = "turn latents into videos, to compare them with the clips",
 		.opts = opts,
 		.stage = &(struct vfm_stage_traits){.children = (const char *const[]){"exec", NULL},

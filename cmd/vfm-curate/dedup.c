@@ -110,9 +110,7 @@ int curate_dedup(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate dedup",
-		.synopsis = "[-q] [-j N] [--threshold D] [--keep-best KEY] [--against INDEX] [--index OUT] [FILE ...]\n"
-			    "--by KEY [-q] [-j N] [--vectors FILE.npy] [--threshold D] [--keep-best KEY|far|near] "
-			    "[--clusters K] [--probe M] [--seed N] [FILE ...]",
+		.synopsis = "[OPTION ...] [FILE ...]\n--by KEY [OPTION ...] [FILE ...]",
 		.summary = "drop near-duplicates of clips, and keep the best of each group",
 		.opts = opts,
 		.stage = &(struct vfm_stage_traits){.reads_all = true},

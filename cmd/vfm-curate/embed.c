@@ -160,19 +160,18 @@ int curate_embed(int argc, char **argv, struct vfm_err *err)
 	struct vfm_stage stage = {
 		.name = "embed", .fn = embed_record, .ctx = &e, .unique_ids = true, .outputs = outputs};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write ID.embedding.npy, ID.text_embedding.npy into DIR", &e.dir},
+		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write ID.embedding.npy, ID.text_embedding.npy into DIR", &e.dir,
+			.required = true},
 		{VFM_OPT_STR, 0, "of", "LIST", "clips (default), captions, or clips,captions", &e.of},
 		EXEC_STAGE_OPTS(&e.model),
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on reading a clip after so long (default 3600)",
-			&e.model.timeout_s},
+		VFM_TIMEOUT_OPT("give up on reading a clip after so long (default 3600)", &e.model.timeout_s),
 		VFM_EXEC_OPTS(&e.model.opts),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate embed",
-		.synopsis = "-d DIR [--of LIST] " EXEC_STAGE_SYNOPSIS " [--timeout SECONDS] " VFM_EXEC_SYNOPSIS
-			    " " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "-d DIR --exec CMD [OPTION ...] [FILE ...]",
 		.summary = "compute vectors of clips and captions with an outside model",
 		.opts = opts,
 		.stage = &exec_stage_traits,
@@ -181,8 +180,6 @@ int curate_embed(int argc, char **argv, struct vfm_err *err)
 
 	if (rc != 0)
 		return rc;
-	if (!e.dir)
-		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the vectors go");
 	TRY(parse_embed_list(&e, err));
 	TRY(vfm_mkdir_p(e.dir, err));
 	outputs[0] = e.clips ? "embedding" : "text_embedding";

@@ -58,8 +58,6 @@ int curate_parse_frames(const char *text, int64_t *frames, bool *of_bucket, stru
 
 static int check_encode_opts(struct encode *e, struct vfm_err *err)
 {
-	if (!e->spec.dir)
-		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the latents go");
 	e->spec.bucket_size = e->size && !strcmp(e->size, "bucket");
 	TRY(curate_parse_frames(e->frames, &e->spec.frames, &e->spec.bucket_frames, err));
 	if (e->spec.fps < 0 || e->spec.fps > 1000)
@@ -67,7 +65,6 @@ static int check_encode_opts(struct encode *e, struct vfm_err *err)
 	TRY(vfm_encoder_check_opts(&e->opts, err));
 	if (e->spec.last_frame && !e->spec.condition && !e->opts.image_exec)
 		return vfm_fail(err, VFM_EUSAGE, "--last-frame: it needs --condition or --image-exec");
-	TRY(vfm_timeout_check(e->spec.timeout_s, err));
 	if (vfm_patch_parse(e->patch, e->spec.patch, err) < 0)
 		return vfm_err_context(err, "--patch");
 	return vfm_mkdir_p(e->spec.dir, err);
@@ -180,7 +177,8 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		.reads = reads,
 		.sets = made};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write ID.latent.npy and ID.text.npy into DIR", &e.spec.dir},
+		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write ID.latent.npy and ID.text.npy into DIR", &e.spec.dir,
+			.required = true},
 		{VFM_OPT_STR, 0, "tokenizer", "NAME", "wavelet or wavelet:CHANNELS (default wavelet:16)",
 			&e.opts.tokenizer},
 		{VFM_OPT_STR, 0, "text", "NAME", "bytes or bytes:DIM (default bytes:1024)", &e.opts.text},
@@ -195,8 +193,7 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 			&e.spec.condition},
 		{VFM_OPT_FLAG, 0, "last-frame", NULL, "condition and image rows: of the last frame, too",
 			&e.spec.last_frame},
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
-			&e.spec.timeout_s},
+		VFM_TIMEOUT_OPT("give up on a clip after so long (default 3600)", &e.spec.timeout_s),
 		{VFM_OPT_STR, 0, "exec", "CMD", "encode with -j N children: vfm-exec(7)", &e.opts.exec},
 		{VFM_OPT_STR, 0, "text-exec", "CMD", "embed captions with -j N children", &e.opts.text_exec},
 		{VFM_OPT_STR, 0, "image-exec", "CMD",
@@ -211,11 +208,7 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate encode",
-		.synopsis = "-d DIR [--tokenizer NAME | --vae PATH | --exec CMD] "
-			    "[--text NAME | --text-encoder PATH | --text-exec CMD] [--size WxH|bucket] [--patch TxHxW] "
-			    "[--frames N|bucket] [--fps X] [--condition] [--last-frame] [--image-exec CMD] "
-			    "[--timeout SECONDS] " VFM_ENCODER_SYNOPSIS
-			    " [--text-stream] [--device NAME] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "-d DIR [OPTION ...] [FILE ...]",
 		.summary = "turn clips and captions into latents and text embeddings",
 		.opts = opts,
 		.stage = &(struct vfm_stage_traits){.children = (const char *const[]){"exec", "text-exec", "image-exec",

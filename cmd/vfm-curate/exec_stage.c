@@ -81,7 +81,6 @@ int exec_stage_run(
 		return vfm_fail(err, VFM_EUSAGE, "--exec CMD is missing: the model");
 	if (s->frames < 0 || s->frames > 65536 || s->fps < 0 || s->fps > 1000 || (s->frames && s->fps > 0))
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --frames N, 1 to 65536, and --fps X, up to 1000");
-	TRY(vfm_timeout_check(s->timeout_s, err));
 	s->opts.command = s->command;
 	s->opts.capability = capability;
 	s->opts.children = stage->opts.jobs ? stage->opts.jobs : 1;

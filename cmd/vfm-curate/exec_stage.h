@@ -28,8 +28,6 @@ extern const struct vfm_stage_traits exec_stage_traits;
 	{                                                                                                              \
 		VFM_OPT_NUM, 0, "fps", "X", "show X frames a second (default: as the child wants)", &(s)->fps          \
 	}
-#define EXEC_STAGE_SYNOPSIS "--exec CMD [--frames N] [--fps X]"
-
 /* Asks for the vector of the clip of a record.  *npy and *data: [dim], floating-point numbers. */
 int exec_stage_vector(const struct exec_stage *s, struct vfm_exec_slot *slot, const json_t *rec, struct vfm_npy *npy,
 	const void **data, struct vfm_err *err);

@@ -101,11 +101,8 @@ static int run_fetch(struct fetch *f, struct vfm_stage *stage, struct vfm_err *e
 	char *options;
 	int rc;
 
-	if (!f->o.dir)
-		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the files go");
 	if (stage->opts.jobs > VFM_FETCH_JOBS)
 		return vfm_fail(err, VFM_EUSAGE, "-j: expected 1 to %d", VFM_FETCH_JOBS);
-	TRY(vfm_timeout_check(f->o.timeout_s, err));
 	TRY(vfm_fetch_open(&f->fetcher, &f->o, err));
 	options = f->o.command ? vfm_strfmt("%s%s", f->o.shell ? "shell " : "", f->o.command) : NULL;
 	stage->options = f->o.any_length ? "any-length" : options; /* such a file may be incomplete */
@@ -134,11 +131,11 @@ int curate_fetch(int argc, char **argv, struct vfm_err *err)
 		.sets = sets,
 		.outputs = outputs};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write the files into DIR", &f.o.dir},
+		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write the files into DIR", &f.o.dir, .required = true},
 		{VFM_OPT_FLAG, 0, "urls", NULL, "read URLs, one per line, instead of records", &f.urls},
 		{VFM_OPT_STR, 0, "fetch", "CMD", "run CMD URL FILE for each URL (s3 and others)", &f.o.command},
 		{VFM_OPT_FLAG, 0, "fetch-shell", NULL, "start CMD with sh -c; $1 is the URL, $2 the file", &f.o.shell},
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a URL after so long (default 3600)", &f.o.timeout_s},
+		VFM_TIMEOUT_OPT("give up on a URL after so long (default 3600)", &f.o.timeout_s),
 		{VFM_OPT_NUM, 0, "stall", "SECONDS", "end a connection after so long without data (default 60)",
 			&f.o.stall_s},
 		{VFM_OPT_INT, 0, "retries", "N", "repeat N times what may pass (default 3)", &f.o.retries},
@@ -154,9 +151,7 @@ int curate_fetch(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate fetch",
-		.synopsis = "-d DIR [--urls] [--fetch CMD] [--fetch-shell] [--timeout SECONDS] [--stall SECONDS] "
-			    "[--retries N] [--wait SECONDS] [--max-bytes SIZE] [--any-length] [--ca-file "
-			    "FILE] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "-d DIR [OPTION ...] [FILE ...]",
 		.summary = "download the files of URLs",
 		.opts = opts,
 	};

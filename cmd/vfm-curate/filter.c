@@ -100,46 +100,27 @@ static char *filter_options(const struct filter *f)
 	return b.data;
 }
 
-static int parse_side(struct filter *f, double fraction, const char *side, struct vfm_err *err)
-{
-	static const char *const sides[] = {"train", "held-out", NULL};
-	int i = 0;
-
-	if (isnan(fraction) && side)
-		return vfm_fail(err, VFM_EUSAGE, "--side: it needs --held-out");
-	if (isnan(fraction))
-		return 0;
-	if (!(fraction > 0 && fraction < 1))
-		return vfm_fail(err, VFM_EUSAGE, "--held-out: expected a fraction above 0 and below 1");
-	if (side)
-		TRY(vfm_opt_name("--side", side, sides, &i, err));
-	f->held_out = fraction;
-	f->keeps_held_out = i == 1;
-	return 0;
-}
-
 int curate_filter(int argc, char **argv, struct vfm_err *err)
 {
 	struct filter f = {0};
 	struct vfm_stage stage = {.name = "filter", .fn = filter_record, .ctx = &f};
 	struct vfm_strlist min = {0}, max = {0};
-	double held_out = NAN;
-	const char *side = NULL;
+	int side = -1; /* not given */
 	char *options = NULL;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_LIST, 0, "min", "KEY=X", "drop records whose KEY is below X or missing; may be repeated",
 			&min},
 		{VFM_OPT_LIST, 0, "max", "KEY=X", "drop records whose KEY is above X or missing; may be repeated",
 			&max},
-		{VFM_OPT_NUM, 0, "held-out", "F", "drop what vfm-pack --held-out F leaves out", &held_out},
-		{VFM_OPT_STR, 0, "side", "SIDE", "of --held-out, keep: train (default) or held-out", &side},
+		{VFM_OPT_NUM, 0, "held-out", "F", "drop what vfm-pack --held-out F leaves out", &f.held_out,
+			VFM_ABOVE_0, VFM_BELOW_1},
+		{VFM_OPT_NAME, 0, "side", "train|held-out", "of --held-out, what to keep (default train)", &side},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate filter",
-		.synopsis =
-			"[--min KEY=X] [--max KEY=X] [--held-out F] [--side SIDE] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "[OPTION ...] [FILE ...]",
 		.summary = "drop records outside of limits",
 		.opts = opts,
 	};
@@ -149,7 +130,9 @@ int curate_filter(int argc, char **argv, struct vfm_err *err)
 		goto out;
 	TRY_OUT(add_limits(&f, &min, false, err));
 	TRY_OUT(add_limits(&f, &max, true, err));
-	TRY_OUT(parse_side(&f, held_out, side, err));
+	if (side >= 0 && f.held_out == 0)
+		TRY_OUT(vfm_fail(err, VFM_EUSAGE, "--side: it needs --held-out"));
+	f.keeps_held_out = side == 1;
 	stage.options = options = filter_options(&f);
 	rc = vfm_stage_run(&stage, NULL, err);
 out:

@@ -54,13 +54,13 @@ int curate_hash(int argc, char **argv, struct vfm_err *err)
 		.reads = reads,
 		.sets = sets};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)", &s.timeout_s},
+		VFM_TIMEOUT_OPT("give up on a clip after so long (default 3600)", &s.timeout_s),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate hash",
-		.synopsis = "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "[OPTION ...] [FILE ...]",
 		.summary = "compute perceptual hashes of clips, for dedup",
 		.opts = opts,
 	};
@@ -68,7 +68,6 @@ int curate_hash(int argc, char **argv, struct vfm_err *err)
 
 	if (rc != 0)
 		return rc;
-	TRY(vfm_timeout_check(s.timeout_s, err));
 	s.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
 	return vfm_stage_run(&stage, NULL, err);
 }

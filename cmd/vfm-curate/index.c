@@ -15,7 +15,8 @@
 
 struct index {
 	bool hash, write, fast, for_join, join;
-	const char *columns, *dir, *nonmatch;
+	const char *columns, *dir;
+	int nonmatch; /* -1: not given */
 	struct curate_inputs inputs;
 	struct vfm_tar_samples *tar; /* NULL: between two */
 	struct vfm_tar_samples_left left;
@@ -98,18 +99,14 @@ static int index_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 /* Joins the operands. */
 static int write_join_index(const struct index *x, struct vfm_err *err)
 {
-	static const char *const nonmatch[] = {
-		[VFM_NONMATCH_ERROR] = "error", [VFM_NONMATCH_SKIP] = "skip", [VFM_NONMATCH_NONE] = "none", NULL};
-	struct vfm_join_how how = {
-		.dir = x->dir, .parts = (const char *const *)x->inputs.operands, .n = x->inputs.n_operands};
+	struct vfm_join_how how = {.dir = x->dir,
+		.nonmatch = x->nonmatch < 0 ? VFM_NONMATCH_ERROR : (enum vfm_nonmatch)x->nonmatch,
+		.parts = (const char *const *)x->inputs.operands,
+		.n = x->inputs.n_operands};
 	struct vfm_index_join_stats stats;
-	int code = VFM_NONMATCH_ERROR;
 
 	if (how.n < 2 || !how.dir)
 		return vfm_fail(err, VFM_EUSAGE, "--join: expected at least two folders, and -d DIR");
-	if (x->nonmatch)
-		TRY(vfm_opt_name("--nonmatch", x->nonmatch, nonmatch, &code, err));
-	how.nonmatch = (enum vfm_nonmatch)code;
 	TRY(vfm_index_join(&how, &stats, err));
 	vfm_info("%s: %lld samples of %d datasets; %lld were left out", x->dir, (long long)stats.samples, how.n,
 		(long long)stats.left);
@@ -138,7 +135,7 @@ static int write_indexes(const struct index *x, struct vfm_err *err)
 
 int curate_index(int argc, char **argv, struct vfm_err *err)
 {
-	struct index x = {.inputs.is_wanted = is_tar_name};
+	struct index x = {.nonmatch = -1, .inputs.is_wanted = is_tar_name};
 	struct vfm_stage stage = {.name = "index",
 		.version = 2, /* 1: the caption of KEY.X.mp4 was that of KEY.txt alone */
 		.fn = index_record,
@@ -158,17 +155,16 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_FLAG, 0, "join", NULL, "write DIR/index.vfmi of samples whose arrays lie in several folders",
 			&x.join},
 		{VFM_OPT_STR, 'd', "dir", "DIR", "with --join: where to write the index", &x.dir},
-		{VFM_OPT_STR, 0, "nonmatch", "WHAT",
-			"with --join: samples that a folder lacks: error, skip or none (error)", &x.nonmatch},
+		{VFM_OPT_NAME, 0, "nonmatch", "error|skip|none", "with --join: samples that a folder lacks (error)",
+			&x.nonmatch},
 		{VFM_OPT_FLAG, '0', "null", NULL, "names on stdin end with NUL (find -print0)", &x.inputs.nul},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate index",
-		.synopsis = "[-0] [--hash] " VFM_STAGE_SYNOPSIS
-			    " [TAR|DIR ...]\n-w [--fast] [--for-join] [--columns PART=COLUMN,...] [-q] DIR ...\n"
-			    "--join -d DIR [--nonmatch WHAT] [-q] DIR DIR ...",
+		.synopsis =
+			"[OPTION ...] [TAR|DIR ...]\n-w [OPTION ...] DIR ...\n--join -d DIR [OPTION ...] DIR DIR ...",
 		.summary = "list the samples of WebDataset tars, a record a video or image",
 		.opts = opts,
 	};
@@ -184,7 +180,7 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 			x.fast              ? "fast"
 				: x.columns ? "columns"
 					    : "for-join");
-	if (rc == 0 && (x.dir || x.nonmatch) && !x.join)
+	if (rc == 0 && (x.dir || x.nonmatch >= 0) && !x.join)
 		rc = vfm_fail(err, VFM_EUSAGE, "%s is for --join", x.dir ? "-d" : "--nonmatch");
 	if (rc == 0 && x.join && (x.write || x.hash))
 		rc = vfm_fail(err, VFM_EUSAGE, "--join: neither --write nor --hash");

@@ -93,19 +93,16 @@ static int run_join(struct vfm_join_opts *o, struct vfm_stage *stage, struct vfm
 
 int curate_join(int argc, char **argv, struct vfm_err *err)
 {
-	static const char *const missing_names[] = {
-		[VFM_JOIN_KEEP] = "keep", [VFM_JOIN_DROP] = "drop", [VFM_JOIN_FAIL] = "error", NULL};
 	struct vfm_stage stage = {.name = "join", .fn = join_record};
 	struct vfm_join_opts o = {0};
-	const char *missing = "keep", *sep = NULL;
-	int missing_code = 0;
+	const char *sep = NULL;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 0, "with", "TABLE", "JSON Lines, a JSON array or CSV", &o.table},
+		{VFM_OPT_STR, 0, "with", "TABLE", "JSON Lines, a JSON array or CSV", &o.table, .required = true},
 		{VFM_OPT_STR, 0, "on", "KEY=COLUMN", "the key of records that equals a column (default id=id)", &o.on},
 		{VFM_OPT_LIST, 0, "take", "COLUMN=KEY", "columns to add, with commas; may be repeated (default all)",
 			&o.take},
 		{VFM_OPT_LIST, 0, "numbers", "COLUMN", "columns whose texts are numbers; may be repeated", &o.numbers},
-		{VFM_OPT_STR, 0, "missing", "keep|drop|error", "records without a row (default keep)", &missing},
+		{VFM_OPT_NAME, 0, "missing", "keep|drop|error", "records without a row (default keep)", &o.missing},
 		{VFM_OPT_FLAG, 0, "first", NULL, "of rows with equal keys take the first", &o.first},
 		{VFM_OPT_FLAG, 0, "overwrite", NULL, "replace values that records have", &o.overwrite},
 		{VFM_OPT_STR, 0, "sep", "CHAR", "the separator of CSV, or tab (default: found in the first line)",
@@ -115,9 +112,7 @@ int curate_join(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate join",
-		.synopsis = "--with TABLE [--on KEY=COLUMN] [--take COLUMN=KEY] [--numbers COLUMN] "
-			    "[--missing keep|drop|error] [--first] [--overwrite] [--sep CHAR] " VFM_STAGE_SYNOPSIS
-			    " [FILE ...]",
+		.synopsis = "--with TABLE [OPTION ...] [FILE ...]",
 		.summary = "add columns of a table to the records",
 		.opts = opts,
 	};
@@ -125,13 +120,9 @@ int curate_join(int argc, char **argv, struct vfm_err *err)
 
 	if (rc != 0)
 		goto out;
-	if (!o.table)
-		TRY_OUT(vfm_fail(err, VFM_EUSAGE, "--with TABLE is missing"));
-	TRY_OUT(vfm_opt_name("--missing", missing, missing_names, &missing_code, err));
 	TRY_OUT(curate_parse_sep(sep, &o.sep, err));
 	if (!strcmp(o.table, "-") && !stage.n_files)
 		TRY_OUT(vfm_fail(err, VFM_EUSAGE, "--with -: the records come from standard input; name their files"));
-	o.missing = (enum vfm_join_missing)missing_code;
 	rc = run_join(&o, &stage, err);
 out:
 	vfm_strlist_release(&o.take);

@@ -152,14 +152,13 @@ int curate_probe(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_FLAG, '0', "null", NULL, "names on stdin end with NUL (find -print0)", &p.inputs.nul},
 		{VFM_OPT_FLAG, 0, "records", NULL, "read records and probe the files and tar members of their src",
 			&p.records},
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a file after so long (default 600)", &p.timeout_s},
+		VFM_TIMEOUT_OPT("give up on a file after so long (default 600)", &p.timeout_s),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate probe",
-		.synopsis =
-			"[-0] [--fast] [--all] [--records] [--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE|DIR ...]",
+		.synopsis = "[OPTION ...] [FILE|DIR ...]",
 		.summary = "find out what media files hold, a record a file",
 		.opts = opts,
 	};
@@ -174,7 +173,6 @@ int curate_probe(int argc, char **argv, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--records: not with -0 or --all, which are about names");
 	stage.options = p.fast ? "fast" : NULL;
 	p.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
-	TRY(vfm_timeout_check(p.timeout_s, err));
 	rc = vfm_stage_run(&stage, NULL, err);
 	curate_inputs_release(&p.inputs);
 	return rc;

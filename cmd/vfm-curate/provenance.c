@@ -78,7 +78,7 @@ int curate_provenance(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate provenance",
-		.synopsis = "[-q] [-o FORMAT] DIR|FILE ...",
+		.synopsis = "[OPTION ...] DIR|FILE ...",
 		.summary = "print the stages, options and models that made a dataset",
 		.opts = opts,
 	};

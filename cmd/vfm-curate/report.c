@@ -31,7 +31,6 @@ static int run_report(
 	char *path = NULL;
 	int rc, end;
 
-	TRY(vfm_timeout_check(o->timeout_s, err));
 	TRY(curate_output(&path, pattern, stage, err));
 	TRY_OUT(vfm_report_new(&report, o, err));
 	stage->ctx = report;
@@ -57,20 +56,19 @@ int curate_report(int argc, char **argv, struct vfm_err *err)
 		.sees_all = true};
 	const char *pattern = NULL;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'o', "output", "FILE", "the page to write (%t: the share)", &pattern},
+		{VFM_OPT_STR, 'o', "output", "FILE", "the page to write (%t: the share)", &pattern, .required = true},
 		{VFM_OPT_STR, 0, "title", "TEXT", "heading of the page (default Dataset)", &o.title},
 		{VFM_OPT_STR, 0, "by", "KEY", "pictures at quantiles of this number (default: the first score)", &o.by},
 		{VFM_OPT_INT, 0, "pictures", "N", "at most N of these (default 24)", &o.pictures},
 		{VFM_OPT_INT, 0, "pairs", "N", "duplicates beside their originals (default 12)", &o.pairs},
 		{VFM_OPT_INT, 0, "captions", "N", "records whose captions are shown (default 24)", &o.captions},
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a picture after so long (default 60)", &o.timeout_s},
+		VFM_TIMEOUT_OPT("give up on a picture after so long (default 60)", &o.timeout_s),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate report",
-		.synopsis = "-o FILE [--title TEXT] [--by KEY] [--pictures N] [--pairs N] [--captions N] "
-			    "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "-o FILE [OPTION ...] [FILE ...]",
 		.summary = "write a page about records: distributions, drops, pictures, duplicates, captions",
 		.opts = opts,
 	};
@@ -78,7 +76,5 @@ int curate_report(int argc, char **argv, struct vfm_err *err)
 
 	if (rc != 0)
 		return rc;
-	if (!pattern)
-		return vfm_fail(err, VFM_EUSAGE, "-o FILE is missing: the page to write");
 	return run_report(&o, &stage, pattern, err);
 }

@@ -113,8 +113,7 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 	struct score s = {.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600}};
 	struct vfm_stage stage = {.name = "score", .version = 4, .fn = score_record, .ctx = &s};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a clip after so long (default 3600)",
-			&s.model.timeout_s},
+		VFM_TIMEOUT_OPT("give up on a clip after so long (default 3600)", &s.model.timeout_s),
 		EXEC_STAGE_OPTS(&s.model),
 		VFM_EXEC_OPTS(&s.model.opts),
 		VFM_STAGE_OPTS(&stage.opts),
@@ -122,8 +121,7 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate score",
-		.synopsis = "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]\n" EXEC_STAGE_SYNOPSIS
-			    " [--timeout SECONDS] " VFM_EXEC_SYNOPSIS " " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "[OPTION ...] [FILE ...]\n--exec CMD [OPTION ...] [FILE ...]",
 		.summary = "score clips: motion, shake, light, colour, blur, blocking, repeated frames, bars, text",
 		.opts = opts,
 		.stage = &exec_stage_traits,
@@ -132,7 +130,6 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 
 	if (rc != 0)
 		return rc;
-	TRY(vfm_timeout_check(s.model.timeout_s, err));
 	if (s.model.command) {
 		stage.fn = score_outside;
 		return exec_stage_run(&s.model, &stage, "score", NULL, err);

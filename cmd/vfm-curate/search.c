@@ -132,11 +132,8 @@ int curate_search(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate search",
-		.synopsis =
-			"[-q] [-k N] --id ID | --vector FILE [--key KEY] [--vectors NPY] [--save-vectors NPY] [FILE "
-			"...]\n"
-			"[-q] [-k N] --text TEXT | --clip FILE " EXEC_STAGE_SYNOPSIS " " VFM_EXEC_SYNOPSIS
-			" [--key KEY] [--vectors NPY] [--save-vectors NPY] [FILE ...]",
+		.synopsis = "--id ID | --vector FILE [OPTION ...] [FILE ...]\n--text TEXT | --clip FILE --exec CMD "
+			    "[OPTION ...] [FILE ...]",
 		.summary = "find the clips nearest to a text, a clip or a vector",
 		.opts = opts,
 	};

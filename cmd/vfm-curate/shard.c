@@ -25,8 +25,6 @@ static int part_dir(char **dir, const struct vfm_dataset_opts *o, const struct v
 {
 	int64_t share, n_shares;
 
-	if (!o->dir)
-		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the shards go");
 	if (stage->opts.done)
 		return vfm_fail(
 			err, VFM_EUSAGE, "--done: skipped samples would be missing from the shards; use --resume");
@@ -74,7 +72,8 @@ int curate_shard(int argc, char **argv, struct vfm_err *err)
 		.name = "shard", .fn = shard_record, .on_chain = set_shard_chain, .serial = true, .unique_ids = true};
 	struct vfm_dataset_opts o = {.max_bytes = VFM_DATASET_MAX_BYTES};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'd', "dir", "DIR", "write 000000.tar, ..., index.vfmi and .nv-meta into DIR", &o.dir},
+		{VFM_OPT_STR, 'd', "dir", "DIR", "write 000000.tar, ..., index.vfmi and .nv-meta into DIR", &o.dir,
+			.required = true},
 		{VFM_OPT_SIZE, 0, "max-bytes", "SIZE", "bytes of a tar (default 256M)", &o.max_bytes},
 		{VFM_OPT_INT, 0, "max-samples", "N", "samples of a tar (default: no limit)", &o.max_samples},
 		{VFM_OPT_FLAG, 0, "with-media", NULL, "add the clips themselves", &o.with_media},
@@ -84,8 +83,7 @@ int curate_shard(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate shard",
-		.synopsis = "-d DIR [--max-bytes SIZE] [--max-samples N] [--with-media] [--resume] " VFM_STAGE_SYNOPSIS
-			    " [FILE ...]",
+		.synopsis = "-d DIR [OPTION ...] [FILE ...]",
 		.summary = "write samples as WebDataset shards with an index",
 		.opts = opts,
 		.stage = &(struct vfm_stage_traits){.has_resume = true},

@@ -126,7 +126,7 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 	const char *pattern = NULL, *title = NULL;
 	char *path;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'o', "output", "FILE", "the page to write (%t: the share)", &pattern},
+		{VFM_OPT_STR, 'o', "output", "FILE", "the page to write (%t: the share)", &pattern, .required = true},
 		{VFM_OPT_INT, 'n', "max", "N", "the first N clips (default 48)", &s.max},
 		{VFM_OPT_INT, 0, "columns", "N", "clips in a row (default 3)", &s.columns},
 		{VFM_OPT_INT, 0, "frames", "N", "frames of a clip (default 3)", &s.frames},
@@ -138,8 +138,7 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate sheet",
-		.synopsis = "-o FILE [-n N] [--columns N] [--frames N] [--width PIXELS] [--title TEXT] "
-			    "[--all] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "-o FILE [OPTION ...] [FILE ...]",
 		.summary = "draw a contact sheet of clips with their scores and captions",
 		.opts = opts,
 	};
@@ -147,8 +146,6 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 
 	if (rc != 0)
 		return rc;
-	if (!pattern)
-		return vfm_fail(err, VFM_EUSAGE, "-o FILE is missing: the page to write");
 	if (fnmatch("*.png", pattern, FNM_CASEFOLD) == 0)
 		return vfm_fail(err, VFM_EUSAGE, "-o %s: the sheet is a page; name it .html", pattern);
 	if (s.max < 1 || s.max > 2000 || s.columns < 1 || s.columns > 32 || s.frames < 1 || s.frames > 32 ||

@@ -109,27 +109,22 @@ static char *split_options(const char *detector, const struct vfm_shots_opts *o)
 		o->hard_only);
 }
 
-/* VFM_EUSAGE: options that contradict each other.  *detector: NULL if it was not given. */
-static int check_split(const struct split *sp, const char **detector, struct vfm_err *err)
+enum { NOT_GIVEN = -1, CONTENT, STRIDE };
+
+/* VFM_EUSAGE: options that contradict each other. */
+static int check_split(const struct split *sp, int detector, struct vfm_err *err)
 {
 	const struct vfm_shots_opts *o = &sp->shots;
 
-	TRY(vfm_timeout_check(sp->timeout_s, err));
-	if (sp->model.command && *detector)
+	if (sp->model.command && detector != NOT_GIVEN)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --exec and --detector");
 	if (sp->model.command && o->hard_only)
 		return vfm_fail(err, VFM_EUSAGE, "--hard-only: not with --exec");
 	if (!sp->model.command)
 		TRY(vfm_exec_refuse_opts(&sp->model.opts, "--exec CMD", err));
-	if (!*detector)
-		*detector = sp->model.command ? "exec" : "content";
-	else if (strcmp(*detector, "content") && strcmp(*detector, "stride"))
-		return vfm_fail(err, VFM_EUSAGE, "--detector: expected content or stride, got '%s'", *detector);
-	if (!(o->threshold > 0 && o->threshold < 1))
-		return vfm_fail(err, VFM_EUSAGE, "--threshold: expected a confidence above 0 and below 1");
-	if (o->min_s < 0 || o->max_s < 0 || (o->max_s > 0 && o->max_s < o->min_s))
-		return vfm_fail(err, VFM_EUSAGE, "--min-s, --max-s: expected 0 <= min <= max");
-	if (!strcmp(*detector, "stride") && o->max_s == 0)
+	if (o->max_s > 0 && o->max_s < o->min_s)
+		return vfm_fail(err, VFM_EUSAGE, "--min-s, --max-s: expected min <= max");
+	if (detector == STRIDE && o->max_s == 0)
 		return vfm_fail(err, VFM_EUSAGE, "--detector stride: set --max-s, the length of the clips");
 	return 0;
 }
@@ -140,18 +135,18 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 		.timeout_s = 3600,
 		.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600, .shows_windows = true}};
 	struct vfm_stage stage = {.name = "split", .version = 5, .fn = split_record, .ctx = &sp, .one_to_many = true};
-	const char *detector = NULL;
+	int detector = NOT_GIVEN;
 	char *options;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 0, "detector", "NAME", "content (cuts, dissolves, fades) or stride (default content)",
-			&detector},
-		{VFM_OPT_NUM, 0, "min-s", "SECONDS", "drop clips shorter than this (default 1)", &sp.shots.min_s},
+		{VFM_OPT_NAME, 0, "detector", "content|stride", "content (default): cuts, dissolves, fades", &detector},
+		{VFM_OPT_NUM, 0, "min-s", "SECONDS", "drop clips shorter than this (default 1)", &sp.shots.min_s, 0,
+			1e9},
 		{VFM_OPT_NUM, 0, "max-s", "SECONDS", "cut clips longer than this; the stride (default 30, 0 = any)",
-			&sp.shots.max_s},
+			&sp.shots.max_s, 0, 1e9},
 		{VFM_OPT_NUM, 0, "threshold", "X", "minimum confidence of a cut, 0 to 1; lower cuts more (default 0.5)",
-			&sp.shots.threshold},
+			&sp.shots.threshold, VFM_ABOVE_0, VFM_BELOW_1},
 		{VFM_OPT_FLAG, 0, "hard-only", NULL, "look for hard cuts only", &sp.shots.hard_only},
-		{VFM_OPT_NUM, 0, "timeout", "SECONDS", "give up on a file after so long (default 3600)", &sp.timeout_s},
+		VFM_TIMEOUT_OPT("give up on a file after so long (default 3600)", &sp.timeout_s),
 		{VFM_OPT_STR, 0, "exec", "CMD", "a learnt detector: -j N children that speak vfm-exec(7)",
 			&sp.model.command},
 		VFM_EXEC_OPTS(&sp.model.opts),
@@ -160,10 +155,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate split",
-		.synopsis = "[--detector NAME] [--min-s SECONDS] [--max-s SECONDS] [--threshold X] [--hard-only] "
-			    "[--timeout SECONDS] " VFM_STAGE_SYNOPSIS " [FILE ...]\n--exec CMD [--min-s SECONDS] "
-			    "[--max-s SECONDS] [--threshold X] [--timeout SECONDS] " VFM_EXEC_SYNOPSIS
-			    " " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "[OPTION ...] [FILE ...]\n--exec CMD [OPTION ...] [FILE ...]",
 		.summary = "find the shots of videos, a record a clip",
 		.opts = opts,
 		.stage = &exec_stage_traits,
@@ -172,10 +164,10 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 
 	if (rc != 0)
 		return rc;
-	TRY(check_split(&sp, &detector, err));
-	sp.shots.stride = !strcmp(detector, "stride");
+	TRY(check_split(&sp, detector, err));
+	sp.shots.stride = detector == STRIDE;
 	sp.shots.video.threads = sp.model.command || stage.opts.jobs > 1 ? 1 : vfm_par_threads();
-	options = split_options(detector, &sp.shots);
+	options = split_options(sp.model.command ? "exec" : sp.shots.stride ? "stride" : "content", &sp.shots);
 	if (sp.model.command) {
 		rc = exec_stage_run(&sp.model, &stage, "shots", options, err);
 	} else {

@@ -28,7 +28,7 @@ int curate_stats(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate stats",
-		.synopsis = "[-o FORMAT] [--bins N] " VFM_STAGE_SYNOPSIS " [FILE ...]",
+		.synopsis = "[OPTION ...] [FILE ...]",
 		.summary = "count and draw histograms of what records hold",
 		.opts = opts,
 	};

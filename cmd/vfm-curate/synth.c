@@ -1,5 +1,6 @@
 /* synth - makes small captioned videos of moving shapes, and their records. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,14 +120,8 @@ static int check_synth_opts(struct synth *s, const char *size, struct vfm_err *e
 {
 	struct vfm_synth probe;
 
-	if (!s->dir)
-		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: where the videos go");
-	if (s->n < 1 || s->n > 100000000)
-		return vfm_fail(err, VFM_EUSAGE, "-n: expected a number of videos from 1 to 100000000");
-	if (s->fps < 1 || s->fps > 240 || s->seed < 0)
-		return vfm_fail(err, VFM_EUSAGE, "--fps, --seed: expected 1 to 240, a number from 0");
-	if (s->frames < 2 || s->frames > 10000)
-		return vfm_fail(err, VFM_EUSAGE, "--frames: expected 2 to 10000, got %" PRId64, s->frames);
+	if (!s->n)
+		return vfm_fail(err, VFM_EUSAGE, "-n N is missing: the number of videos");
 	if (size)
 		TRY(curate_parse_size(size, 2, 2, &s->scene.width, &s->scene.height, err));
 	s->scene.frames = (int)s->frames;
@@ -150,12 +145,13 @@ int curate_synth(int argc, char **argv, struct vfm_err *err)
 	char *options;
 	const char *size = NULL;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_INT, 'n', NULL, "N", "make N videos", &s.n},
-		{VFM_OPT_STR, 'd', "dir", "DIR", "write them into DIR as 000000.mp4, 000001.mp4, ...", &s.dir},
-		{VFM_OPT_INT, 0, "seed", "N", "another seed, other videos (default 0)", &s.seed},
+		{VFM_OPT_INT, 'n', NULL, "N", "make N videos", &s.n, 1, 1e8},
+		{VFM_OPT_STR, 'd', "dir", "DIR", "write them into DIR as 000000.mp4, 000001.mp4, ...", &s.dir,
+			.required = true},
+		{VFM_OPT_INT, 0, "seed", "N", "another seed, other videos (default 0)", &s.seed, 0, HUGE_VAL},
 		{VFM_OPT_STR, 0, "size", "WxH", "pixels (default 96x96)", &size},
-		{VFM_OPT_INT, 0, "frames", "N", "frames of a video (default 16)", &s.frames},
-		{VFM_OPT_INT, 0, "fps", "N", "frames a second (default 8)", &s.fps},
+		{VFM_OPT_INT, 0, "frames", "N", "frames of a video (default 16)", &s.frames, 2, 10000},
+		{VFM_OPT_INT, 0, "fps", "N", "frames a second (default 8)", &s.fps, 1, 240},
 		{VFM_OPT_STR, 0, "shapes", "LIST", "shapes (default square,circle,triangle)",
 			&words.list[VFM_SYNTH_SHAPE]},
 		{VFM_OPT_STR, 0, "colors", "LIST", "colours (default red,green,blue,yellow); also: cyan, magenta",
@@ -167,18 +163,15 @@ int curate_synth(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate synth",
-		.synopsis =
-			"-n N -d DIR [--seed N] [--size WxH] [--frames N] [--fps N] [--shapes LIST] [--colors LIST] "
-			"[--directions LIST] " VFM_STAGE_SYNOPSIS,
+		.synopsis = "-n N -d DIR [OPTION ...]",
 		.summary = "make small captioned videos of moving shapes",
 		.opts = opts,
+		.no_operands = true,
 	};
 	int n_operands = 0, rc = vfm_opt_parse(&cmd, argc, argv, &n_operands, err);
 
 	if (rc != 0)
 		return rc;
-	if (n_operands)
-		return vfm_fail(err, VFM_EUSAGE, "no operands are expected, got '%s'", argv[1]);
 	TRY(parse_words(&s, &words, err));
 	TRY(check_synth_opts(&s, size, err));
 	stage.options = options = describe_options(&s, &words);

@@ -31,7 +31,7 @@ int curate_table(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate table",
-		.synopsis = "[--take COLUMN=KEY] [--numbers COLUMN] [--sep CHAR] " VFM_STAGE_SYNOPSIS " [TABLE ...]",
+		.synopsis = "[OPTION ...] [TABLE ...]",
 		.summary = "the rows of tables as records",
 		.opts = opts,
 	};

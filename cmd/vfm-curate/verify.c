@@ -30,7 +30,7 @@ int curate_verify(int argc, char **argv, struct vfm_err *err)
 	struct vfm_opt opts[] = {{0}};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate verify",
-		.synopsis = "[-q] DIR ...",
+		.synopsis = "[OPTION ...] DIR ...",
 		.summary = "check shards against their indexes and checksums",
 		.opts = opts,
 	};

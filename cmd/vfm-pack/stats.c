@@ -233,19 +233,16 @@ static int print_stats_json(const struct report *r, struct vfm_err *err)
 
 int pack_stats(int argc, char **argv, struct vfm_err *err)
 {
-	static const char *const names[] = {"text", "md", "json", NULL};
-	const char *name = "text";
-	struct vfm_opt opts[] = {{VFM_OPT_STR, 'o', "output", "FORMAT", "print as text|md|json", &name}, {0}};
+	int format = 0;
+	struct vfm_opt opts[] = {{VFM_OPT_NAME, 'o', "output", "text|md|json", "how to print it", &format}, {0}};
 	struct vfm_cmd cmd = {.name = "vfm-pack stats",
 		.synopsis = "[-o FORMAT] PLAN",
 		.summary = "the mix, fill and balance of a plan",
 		.opts = opts};
 	struct report r = {0};
 	struct vfm_plan *m = NULL;
-	int rc = plan_open(&m, &cmd, argc, argv, err), format = 0;
+	int rc = plan_open(&m, &cmd, argc, argv, err);
 
-	if (rc == 0)
-		rc = vfm_opt_name("-o", name, names, &format, err);
 	if (rc == 0) {
 		r.h = vfm_plan_header(m);
 		rc = vfm_plan_stats_read(&r.s, m, err);

@@ -89,21 +89,9 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-train",
-	.synopsis =
-		"[-q] [-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [--resume "
-		"auto|no|CKPT] [--init PATH [--init-part model|ema]] [--allow-change LIST] [--held-out "
-		"PLAN] " VFM_SHARD_CACHE_SYNOPSIS " " VFM_CONTEXT_SYNOPSIS " --data PLAN|--phases FILE -o RUN\n"
-		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] --print-config\n"
-		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [-n N] --print-mesh\n"
-		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--steps N] [-n N] --dry-run [--machine NAME|FILE] "
-		"[--data "
-		"PLAN | --context N --packs N] " VFM_UNEVEN_SYNOPSIS " "
-		"[--mtbf-hours H [--save-s S] [--restart-s S]] [--html FILE] "
-		"[--trace FILE] "
-		"[--table " VFM_TABLE_FORMATS "]\n"
-		"[-c FILE] [--model PRESET] [--set KEY=VALUE ...] [--init PATH] [--steps N] --dump-parity DIR\n"
-		"--report [-o FILE] RUN ...\n"
-		"--help-config",
+	.synopsis = "[OPTION ...] --data PLAN | --phases FILE -o RUN\n[OPTION ...] --print-config\n[OPTION ...] "
+		    "--print-mesh\n[OPTION ...] --dry-run [--data PLAN | --context N --packs N]\n[OPTION ...] "
+		    "--dump-parity DIR\n--report [-o FILE] RUN ...\n--help-config",
 	.summary = "train a video diffusion transformer",
 	.opts = opts,
 };

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,19 +112,54 @@ static int set_flag(struct parse *p, const struct vfm_opt *o)
 	return 0;
 }
 
+static int check_range(const struct vfm_opt *o, double x, const char *value, struct vfm_err *err)
+{
+	const bool above = o->min == VFM_ABOVE_0, below = o->max == VFM_BELOW_1;
+	char most[64] = "";
+
+	if (o->min == o->max || (x >= o->min && x <= o->max))
+		return 0;
+	if (below)
+		snprintf(most, sizeof(most), ", less than 1");
+	else if (isfinite(o->max))
+		snprintf(most, sizeof(most), "%s%.15g", above ? ", at most " : " to ", o->max);
+	return vfm_fail(err, VFM_EUSAGE, "expected %s%.15g%s%s, got '%s'", above ? "more than " : "",
+		above ? 0 : o->min, !above && (below || isinf(o->max)) ? " or more" : "", most, value);
+}
+
+static int find_name(const char *names, const char *value, int *out, struct vfm_err *err)
+{
+	size_t len;
+
+	*out = 0;
+	for (const char *s = names;; s += len + 1, ++*out) {
+		len = strcspn(s, "|");
+		if (strlen(value) == len && !memcmp(s, value, len))
+			return 0;
+		if (!s[len])
+			return vfm_fail(err, VFM_EUSAGE, "expected %s, got '%s'", names, value);
+	}
+}
+
 static int set_value(struct parse *p, const struct vfm_opt *o, const char *opt, const char *value)
 {
 	int rc = 0;
 
 	switch (o->type) {
 	case VFM_OPT_INT:
-		rc = vfm_parse_i64(value, INT64_MIN, INT64_MAX, o->dst, p->err);
-		break;
 	case VFM_OPT_SIZE:
-		rc = vfm_parse_size(value, o->dst, p->err);
+		rc = o->type == VFM_OPT_INT ? vfm_parse_i64(value, INT64_MIN, INT64_MAX, o->dst, p->err)
+					    : vfm_parse_size(value, o->dst, p->err);
+		if (rc == 0)
+			rc = check_range(o, (double)*(int64_t *)o->dst, value, p->err);
 		break;
 	case VFM_OPT_NUM:
 		rc = vfm_parse_f64(value, o->dst, p->err);
+		if (rc == 0)
+			rc = check_range(o, *(double *)o->dst, value, p->err);
+		break;
+	case VFM_OPT_NAME:
+		rc = find_name(o->arg, value, o->dst, p->err);
 		break;
 	case VFM_OPT_TEXT:
 		if (!vfm_json_takes(value))
@@ -194,6 +230,18 @@ static int parse_letters(struct parse *p, const char *word)
 	return 0;
 }
 
+static int check_required(const struct vfm_cmd *cmd, struct vfm_err *err)
+{
+	char opt[128];
+
+	for (const struct vfm_opt *o = cmd->opts; o && o->type != VFM_OPT_END; o++)
+		if (o->required && !*(const char **)o->dst) {
+			spell_option(o, o->letter, opt, sizeof(opt));
+			return vfm_fail(err, VFM_EUSAGE, "%s %s is missing: %s", opt, o->arg, o->help);
+		}
+	return 0;
+}
+
 /* Set while a verb describes itself. */
 static struct {
 	void (*see)(const struct vfm_cmd *cmd, void *ctx);
@@ -222,7 +270,9 @@ int vfm_opt_parse(const struct vfm_cmd *cmd, int argc, char **argv, int *n_opera
 			return VFM_OPT_DONE;
 	}
 	*n_operands = p.n_operands;
-	return 0;
+	if (cmd->no_operands && p.n_operands)
+		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
+	return check_required(cmd, err);
 }
 
 /* ---- help -------------------------------------------------------------------- */
@@ -300,21 +350,6 @@ void vfm_verbs_help(const struct vfm_verbs *v, FILE *out)
 		fprintf(out, "  %-*s  %s\n", width, o->name, o->summary);
 	fprintf(out, "\n  -h, --help     print this and exit; after %s: its options\n", v->word);
 	fprintf(out, "  -V, --version  print the version and exit\n");
-}
-
-int vfm_opt_name(const char *option, const char *value, const char *const *names, int *out, struct vfm_err *err)
-{
-	struct vfm_buf b = {0};
-	int rc;
-
-	for (*out = 0; names[*out]; (*out)++)
-		if (!strcmp(value, names[*out]))
-			return 0;
-	for (int i = 0; names[i]; i++)
-		vfm_buf_addf(&b, "%s%s", i ? ", " : "", names[i]);
-	rc = vfm_fail(err, VFM_EUSAGE, "%s: expected one of %s; got '%s'", option, b.data, value);
-	vfm_buf_release(&b);
-	return rc;
 }
 
 void vfm_verb_describe(const struct vfm_verb *v, void (*see)(const struct vfm_cmd *cmd, void *ctx), void *ctx)

@@ -1,8 +1,8 @@
 /* opt.h - command lines: one table of options drives the parser and the -h text.
  *
  * The parser adds -h/--help, -q/--quiet and -V/--version to every command.  "--" ends the options; options and operands
- * may be mixed.  "--x=1" and "--x 1" are equal, as are "-n4" and "-n 4".  VFM_EUSAGE: an option is unknown or takes the
- * place of an argument.
+ * may be mixed.  "--x=1" and "--x 1" are equal, as are "-n4" and "-n 4".  VFM_EUSAGE: an option is unknown, takes the
+ * place of an argument, or its value is out of range or none of the names.
  */
 #ifndef VFM_IO_OPT_H
 #define VFM_IO_OPT_H
@@ -21,6 +21,7 @@ enum vfm_opt_type {
 	VFM_OPT_NUM,   /* double * */
 	VFM_OPT_STR,   /* const char **: points into argv */
 	VFM_OPT_TEXT,  /* the same, of a text or path that records hold: UTF-8 */
+	VFM_OPT_NAME,  /* int *, or an enum: the index of the word in arg, "text|md|csv" */
 	VFM_OPT_LIST,  /* struct vfm_strlist *: may be repeated */
 	VFM_OPT_GROUP, /* a heading in the -h text: only .help is used */
 };
@@ -39,7 +40,11 @@ struct vfm_opt {
 	const char *arg;  /* "FILE", as printed; NULL for flags */
 	const char *help; /* one line */
 	void *dst;
+	double min, max; /* of a number; 0, 0: any */
+	bool required;   /* a text: its dst is not NULL */
 };
+#define VFM_ABOVE_0 0x1p-1022     /* as min: 0 is out of range */
+#define VFM_BELOW_1 (1 - 0x1p-53) /* as max: 1 is out of range */
 
 struct vfm_stage_traits;
 
@@ -48,6 +53,7 @@ struct vfm_cmd {
 	const char *synopsis; /* one or more lines after "usage: ", without the name: "[-c N] DIR ..." */
 	const char *summary;  /* one sentence: the .Nd of the manual page */
 	const struct vfm_opt *opts;
+	bool no_operands;
 	const struct vfm_stage_traits *stage; /* NULL, or of a stage of records: data/record/stage.h */
 };
 
@@ -77,9 +83,6 @@ struct vfm_verbs {
  * verbs.  Returns the verb's result, VFM_OPT_DONE or VFM_EUSAGE. */
 int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_err *err);
 void vfm_verbs_help(const struct vfm_verbs *v, FILE *out);
-
-/* Sets *out to the index of `value` in `names`, which ends in NULL.  VFM_EUSAGE: it is none of them. */
-int vfm_opt_name(const char *option, const char *value, const char *const *names, int *out, struct vfm_err *err);
 
 /* Calls see(cmd, ctx) with the description of a verb, as its -h prints it; the verb does nothing else.  `cmd` is valid
  * during the call.  Not thread-safe. */

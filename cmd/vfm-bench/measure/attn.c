@@ -15,19 +15,21 @@ enum { MAX_SAMPLES = 65536, MAX_ROWS = 1 << 22 };
 
 static struct {
 	int64_t heads, kv_heads, dim, slot, repeat, threads;
-	const char *dtype, *device, *format;
-} o = {.heads = 12, .dim = 64, .repeat = 11, .dtype = "bf16", .device = "cpu", .format = "text"};
+	int bf16; /* or fp32 */
+	enum vfm_table_format format;
+	const char *device;
+} o = {.heads = 12, .dim = 64, .repeat = 11, .bf16 = true, .device = "cpu"};
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_INT, 0, "heads", "N", "of queries (12)", &o.heads},
-	{VFM_OPT_INT, 0, "kv-heads", "N", "key and value heads (as many as heads)", &o.kv_heads},
-	{VFM_OPT_INT, 0, "dim", "N", "of a head (64)", &o.dim},
-	{VFM_OPT_INT, 0, "slot", "N", "rows of a padded sample (the longest length)", &o.slot},
-	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of the operands (bf16)", &o.dtype},
+	{VFM_OPT_INT, 0, "heads", "N", "of queries (12)", &o.heads, 1, 1024},
+	{VFM_OPT_INT, 0, "kv-heads", "N", "key and value heads (as many as heads)", &o.kv_heads, 1, 1024},
+	{VFM_OPT_INT, 0, "dim", "N", "of a head (64)", &o.dim, 8, 128},
+	{VFM_OPT_INT, 0, "slot", "N", "rows of a padded sample (the longest length)", &o.slot, 1, MAX_ROWS},
+	{VFM_OPT_NAME, 0, "dtype", "fp32|bf16", "of the operands (bf16)", &o.bf16},
 	{VFM_OPT_STR, 0, "device", "NAME", "where to compute (cpu)", &o.device},
-	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each; the median counts (11)", &o.repeat},
-	{VFM_OPT_INT, 't', "threads", "N", "computing threads (those of the process)", &o.threads},
-	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &o.format},
+	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each; the median counts (11)", &o.repeat, 1, BENCH_REPEAT_MAX},
+	{VFM_OPT_INT, 't', "threads", "N", "computing threads (those of the process)", &o.threads, 1, 4096},
+	{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &o.format},
 	{0},
 };
 
@@ -170,7 +172,7 @@ static int fill_attn(struct vfm_table *t, struct vfm_stream *s, void *ctx, struc
 	vfm_table_note(t,
 		"%d samples, %" PRId64 " tokens; %" PRId64 " heads (%" PRId64 " of keys) of %" PRId64
 		", %s; slots of %" PRId64 " rows",
-		m->n, m->rows, o.heads, o.kv_heads, o.dim, o.dtype, o.slot);
+		m->n, m->rows, o.heads, o.kv_heads, o.dim, o.bf16 ? "bf16" : "fp32", o.slot);
 	vfm_table_note(t, "GFLOP/s and token/s exclude padding; of packed: time relative to the packed layout");
 	vfm_table_note(t, "the other operations of a layer process all rows, including padding");
 	return 0;
@@ -179,33 +181,22 @@ static int fill_attn(struct vfm_table *t, struct vfm_stream *s, void *ctx, struc
 int bench_attn(int argc, char **argv, struct vfm_err *err)
 {
 	struct mix m = {0};
-	enum vfm_table_format f;
-	bool bf16;
 	int n = 0, rc;
 
 	TRY(rc = vfm_opt_parse(&cmd, argc, argv, &n, err));
 	if (rc == VFM_OPT_DONE)
 		return rc;
-	if (vfm_table_format(o.format, &f, err) < 0)
-		return vfm_err_context(err, "--output");
-	bf16 = strcmp(o.dtype, "bf16") == 0;
-	if (!bf16 && strcmp(o.dtype, "fp32") != 0)
-		return vfm_fail(err, VFM_EUSAGE, "--dtype: expected fp32 or bf16, got '%s'", o.dtype);
 	if (!o.kv_heads)
 		o.kv_heads = o.heads;
-	if (o.heads < 1 || o.heads > 1024 || o.kv_heads < 1 || o.heads % o.kv_heads || o.dim < 8 || o.dim > 128 ||
-		o.dim % 8)
-		return vfm_fail(err, VFM_EUSAGE,
-			"expected --heads 1 to 1024, a multiple of --kv-heads, and --dim 8 to 128, a multiple of 8");
-	if (o.repeat < 1 || o.repeat > BENCH_REPEAT_MAX || o.threads < 0 || o.threads > 4096 || o.slot < 0)
-		return vfm_fail(err, VFM_EUSAGE,
-			"expected --repeat 1 to %d, --threads 1 to 4096, --slot of at least one row", BENCH_REPEAT_MAX);
+	if (o.heads % o.kv_heads || o.dim % 8)
+		return vfm_fail(
+			err, VFM_EUSAGE, "expected --heads, a multiple of --kv-heads, and --dim, a multiple of 8");
 	if (o.threads)
 		vfm_par_set_threads((int)o.threads);
 	rc = lengths(&m, argv + 1, n, err);
 	if (rc == 0)
-		rc = bench_on_device(o.device, (int)o.repeat, f, fill_attn,
-			&(struct attn_asked){&m, bf16 ? VFM_BF16 : VFM_F32}, err);
+		rc = bench_on_device(o.device, (int)o.repeat, o.format, fill_attn,
+			&(struct attn_asked){&m, o.bf16 ? VFM_BF16 : VFM_F32}, err);
 	free(m.len);
 	free(m.at);
 	return rc;

@@ -15,38 +15,39 @@
 #include "bench.h"
 #include "train/job/context.h"
 
-static const char *ops = "all_reduce,all_gather,reduce_scatter,all_to_all", *sizes = "64K,1M,16M,64M", *dtype = "f32",
-		  *format = "text";
+static const char *ops = "all_reduce,all_gather,reduce_scatter,all_to_all", *sizes = "64K,1M,16M,64M";
+static enum vfm_table_format format;
+static int bf16;
 static int64_t repeat = 10;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static bool registered;
 static double seconds = 0.02;
+
+enum { MAX_REPEAT = 256 };
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "ops", "LIST",
 		"all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, exchange, barrier (the first four)",
 		&ops},
 	{VFM_OPT_STR, 0, "sizes", "LIST", "total bytes S of an operation (64K,1M,16M,64M)", &sizes},
-	{VFM_OPT_STR, 0, "dtype", "f32|bf16", "element type (f32)", &dtype},
+	{VFM_OPT_NAME, 0, "dtype", "f32|bf16", "element type (f32)", &bf16},
 	{VFM_OPT_FLAG, 0, "register", NULL, "register the operands with the communication library, if it supports that",
 		&registered},
 	{VFM_OPT_INT, 'r', "repeat", "N", "measurements of each; the table shows their median and the shortest (10)",
-		&repeat},
+		&repeat, 1, MAX_REPEAT},
 	{VFM_OPT_NUM, 0, "seconds", "S", "approximate duration of a measurement (0.02)", &seconds},
 	VFM_CONTEXT_OPTS(&rank_opts),
-	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &format},
+	{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
 };
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench comm",
-	.synopsis = "[-q] [--ops LIST] [--sizes LIST] [--dtype f32|bf16] [--register] [-r N] [--seconds "
-		    "S] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS "]",
+	.synopsis = "[OPTION ...]",
 	.summary = "measure the collectives of several ranks",
 	.opts = opts,
+	.no_operands = true,
 };
-
-enum { MAX_REPEAT = 256 };
 
 struct comm_work {
 	struct vfm_comm *c;   /* device communicator */
@@ -227,7 +228,7 @@ static int run_size(struct vfm_context *x, int64_t bytes, const struct op *op, s
 	size_t es, room;
 	int rc = 0;
 
-	TRY(vfm_dtype_parse(dtype, &w.dt, err));
+	w.dt = bf16 ? VFM_BF16 : VFM_F32;
 	es = vfm_dtype_size(w.dt);
 	w.n = bytes / (int64_t)es / w.c->size * w.c->size;
 	room = (size_t)w.n * es;
@@ -266,7 +267,6 @@ struct request {
 	const struct op *op[LIST_MAX];
 	int64_t size[LIST_MAX];
 	int n_op, n_size;
-	enum vfm_table_format format;
 };
 
 static int parse_ops(struct request *r, const struct vfm_list *l, struct vfm_err *err)
@@ -328,7 +328,7 @@ static int measure_comm(struct vfm_context *x, void *ctx, struct vfm_err *err)
 		vfm_table_note(
 			t, "%s: %s, over %s", x->device.dev->t->name, x->device.dev->descr, vfm_comm_backend(x->world));
 		bench_note_machine(t, vfm_par_threads());
-		rc = vfm_table_print(t, r->format, stdout, err);
+		rc = vfm_table_print(t, format, stdout, err);
 	}
 	vfm_table_free(t);
 	return rc;
@@ -336,19 +336,10 @@ static int measure_comm(struct vfm_context *x, void *ctx, struct vfm_err *err)
 
 static int parse_comm(struct request *r, int argc, char **argv, struct vfm_err *err)
 {
-	enum vfm_dtype dt;
 	int n, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 
 	if (rc != 0)
 		return rc;
-	if (n)
-		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
-	if (vfm_table_format(format, &r->format, err) < 0)
-		return vfm_err_context(err, "--output");
-	if (vfm_dtype_parse(dtype, &dt, err) < 0 || (dt != VFM_F32 && dt != VFM_BF16))
-		return vfm_fail(err, VFM_EUSAGE, "--dtype: expected f32 or bf16, got '%s'", dtype);
-	if (repeat < 1 || repeat > MAX_REPEAT)
-		return vfm_fail(err, VFM_EUSAGE, "--repeat: expected 1 to %d, got %lld", MAX_REPEAT, (long long)repeat);
 	TRY(parse_comm_list(r, "--ops", ops, parse_ops, err));
 	TRY(parse_comm_list(r, "--sizes", sizes, parse_sizes, err));
 	return vfm_context_check(&rank_opts, err);

@@ -19,25 +19,26 @@ enum { NOT_GIVEN = -1 };
 
 static struct {
 	bool reconstruction, frechet, cosine;
-	const char *size, *key, *text_key, *each, *format;
+	const char *size, *key, *text_key, *each;
+	enum vfm_table_format format;
 	int64_t frames, resamples, seed, threads;
 	double confidence;
-} o = {.format = "text", .frames = NOT_GIVEN, .resamples = NOT_GIVEN, .seed = NOT_GIVEN, .confidence = NOT_GIVEN};
+} o = {.frames = NOT_GIVEN, .resamples = NOT_GIVEN, .seed = NOT_GIVEN, .confidence = NOT_GIVEN};
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_FLAG, 0, "reconstruction", NULL, "PSNR and SSIM of reconstructions", &o.reconstruction},
 	{VFM_OPT_FLAG, 0, "frechet", NULL, "Frechet distance between two sets of features", &o.frechet},
 	{VFM_OPT_FLAG, 0, "cosine", NULL, "cosine similarity of clips and captions", &o.cosine},
 	{VFM_OPT_STR, 0, "size", "WxH", "originals were scaled and cropped to this size", &o.size},
-	{VFM_OPT_INT, 0, "frames", "N", "compare the first N frames of each clip", &o.frames},
+	{VFM_OPT_INT, 0, "frames", "N", "compare the first N frames of each clip", &o.frames, 1, HUGE_VAL},
 	{VFM_OPT_STR, 0, "key", "KEY", "key of a record that names its file (reconstruction, embedding)", &o.key},
 	{VFM_OPT_STR, 0, "text-key", "KEY", "key that names the vector of the caption (text_embedding)", &o.text_key},
 	{VFM_OPT_STR, 0, "each", "FILE", "write a record for each clip to FILE", &o.each},
-	{VFM_OPT_INT, 0, "resamples", "N", "resamples for intervals; 0: none", &o.resamples},
+	{VFM_OPT_INT, 0, "resamples", "N", "resamples for intervals; 0: none", &o.resamples, 0, 10000000},
 	{VFM_OPT_NUM, 0, "confidence", "X", "level of the intervals (0.95)", &o.confidence},
-	{VFM_OPT_INT, 0, "seed", "N", "seed of the resamples (0)", &o.seed},
-	{VFM_OPT_INT, 't', "threads", "N", "compute threads", &o.threads},
-	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &o.format},
+	{VFM_OPT_INT, 0, "seed", "N", "seed of the resamples (0)", &o.seed, 0, HUGE_VAL},
+	{VFM_OPT_INT, 't', "threads", "N", "compute threads", &o.threads, 1, 1024},
+	{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &o.format},
 	{0},
 };
 
@@ -80,15 +81,6 @@ static int check_eval_options(struct vfm_err *err)
 	if (o.reconstruction + o.frechet + o.cosine != 1)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --reconstruction, --frechet, --cosine");
 	TRY(refuse_unused(err));
-	if (o.frames != NOT_GIVEN && o.frames < 1)
-		return vfm_fail(err, VFM_EUSAGE, "--frames: expected a number from 1, got %lld", (long long)o.frames);
-	if (o.resamples != NOT_GIVEN && (o.resamples < 0 || o.resamples > 10000000))
-		return vfm_fail(
-			err, VFM_EUSAGE, "--resamples: expected 0 to 10000000, got %lld", (long long)o.resamples);
-	if (o.seed != NOT_GIVEN && o.seed < 0)
-		return vfm_fail(err, VFM_EUSAGE, "--seed: expected a number from 0, got %lld", (long long)o.seed);
-	if (o.threads < 0 || o.threads > 1024)
-		return vfm_fail(err, VFM_EUSAGE, "--threads: expected 1 to 1024, got %lld", (long long)o.threads);
 	if (o.confidence != NOT_GIVEN && !(o.confidence > 0 && o.confidence < 1))
 		return vfm_fail(
 			err, VFM_EUSAGE, "--confidence: expected a number between 0 and 1, got %g", o.confidence);
@@ -178,12 +170,12 @@ static void note_left_out(struct vfm_table *t, int64_t n)
 }
 
 /* Prints and frees the table. */
-static int end_table(struct vfm_table *t, enum vfm_table_format f, struct vfm_err *err)
+static int end_table(struct vfm_table *t, struct vfm_err *err)
 {
 	int rc;
 
 	bench_note_machine(t, vfm_par_threads());
-	rc = vfm_table_print(t, f, stdout, err);
+	rc = vfm_table_print(t, o.format, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }
@@ -245,7 +237,7 @@ static int compare_pairs(struct reconstructions *r, struct vfm_err *err)
 	return rc;
 }
 
-static int print_reconstructions(struct reconstructions *r, enum vfm_table_format f, struct vfm_err *err)
+static int print_reconstructions(struct reconstructions *r, struct vfm_err *err)
 {
 	struct vfm_table *t = new_means_table();
 	int64_t n = (int64_t)r->pairs.n, equal = 0;
@@ -274,10 +266,10 @@ static int print_reconstructions(struct reconstructions *r, enum vfm_table_forma
 			(long long)r->pairs.lossy);
 	note_intervals(t, "BCa over clips");
 	note_left_out(t, r->pairs.left_out);
-	return end_table(t, f, err);
+	return end_table(t, err);
 }
 
-static int eval_reconstruction(char **operands, int n, enum vfm_table_format f, struct vfm_err *err)
+static int eval_reconstruction(char **operands, int n, struct vfm_err *err)
 {
 	struct reconstructions r = {.q = NULL};
 	int rc;
@@ -294,7 +286,7 @@ static int eval_reconstruction(char **operands, int n, enum vfm_table_format f, 
 		TRY_OUT(vfm_fail(err, VFM_EUSAGE, "'%s' has no clips", operands[0]));
 	TRY_OUT(compare_pairs(&r, err));
 	TRY_OUT(write_each((int64_t)r.pairs.n, record_of_pair, &r, err));
-	rc = print_reconstructions(&r, f, err);
+	rc = print_reconstructions(&r, err);
 out:
 	vfm_pairs_release(&r.pairs);
 	free(r.q);
@@ -330,8 +322,7 @@ static void note_few_rows(struct vfm_table *t, const struct vfm_features *f)
 		f->name);
 }
 
-static int print_frechet(
-	const struct vfm_features s[2], const struct vfm_frechet *r, enum vfm_table_format f, struct vfm_err *err)
+static int print_frechet(const struct vfm_features s[2], const struct vfm_frechet *r, struct vfm_err *err)
 {
 	struct vfm_table *t = vfm_table_new();
 
@@ -363,10 +354,10 @@ static int print_frechet(
 	else if (o.resamples == NOT_GIVEN)
 		vfm_table_note(t, "no interval: resamples of sets of this size take long; --resamples N computes it");
 	note_left_out(t, s[0].left_out + s[1].left_out);
-	return end_table(t, f, err);
+	return end_table(t, err);
 }
 
-static int eval_frechet(char **operands, int n, enum vfm_table_format f, struct vfm_err *err)
+static int eval_frechet(char **operands, int n, struct vfm_err *err)
 {
 	const char *key = o.key ? o.key : "embedding", *const keys[2] = {key, key};
 	struct vfm_bootstrap boot = bootstrap_options();
@@ -379,7 +370,7 @@ static int eval_frechet(char **operands, int n, enum vfm_table_format f, struct 
 	TRY_OUT(open_sets(s, (const char *[]){operands[0], operands[1]}, keys, err));
 	TRY_OUT(vfm_frechet_of(&r, &s[0], &s[1], &boot, err));
 	TRY_OUT(check_unchanged(s, err));
-	rc = print_frechet(s, &r, f, err);
+	rc = print_frechet(s, &r, err);
 out:
 	vfm_features_close(&s[0]);
 	vfm_features_close(&s[1]);
@@ -399,17 +390,17 @@ static json_t *record_of_cosine(const void *ctx, int64_t i)
 	return json_pack("{s:i,s:o,s:o}", "v", 1, "id", id, "cosine", vfm_json_real(c->x[i]));
 }
 
-static int print_cosine(const struct vfm_features s[2], const double *x, enum vfm_table_format f, struct vfm_err *err)
+static int print_cosine(const struct vfm_features s[2], const double *x, struct vfm_err *err)
 {
 	struct vfm_table *t = new_means_table();
 
 	add_mean(t, "cosine", x, s[0].rows);
 	note_intervals(t, "BCa over clips");
 	note_left_out(t, s[0].left_out);
-	return end_table(t, f, err);
+	return end_table(t, err);
 }
 
-static int eval_cosine(char **operands, int n, enum vfm_table_format f, struct vfm_err *err)
+static int eval_cosine(char **operands, int n, struct vfm_err *err)
 {
 	const char *key = o.key ? o.key : "embedding", *text_key = o.text_key ? o.text_key : "text_embedding";
 	const char *const keys[2] = {key, n == 1 ? text_key : key};
@@ -430,7 +421,7 @@ static int eval_cosine(char **operands, int n, enum vfm_table_format f, struct v
 	TRY_OUT(vfm_features_cosine(&s[0], &s[1], c.x, err));
 	TRY_OUT(check_unchanged(s, err));
 	TRY_OUT(write_each(s[0].rows, record_of_cosine, &c, err));
-	rc = print_cosine(s, c.x, f, err);
+	rc = print_cosine(s, c.x, err);
 out:
 	free(c.x);
 	vfm_features_close(&s[0]);
@@ -440,7 +431,6 @@ out:
 
 int bench_eval(int argc, char **argv, struct vfm_err *err)
 {
-	enum vfm_table_format f;
 	char **operands = argv + 1;
 	int n = 0, rc;
 
@@ -448,11 +438,9 @@ int bench_eval(int argc, char **argv, struct vfm_err *err)
 	if (rc == VFM_OPT_DONE)
 		return rc;
 	TRY(check_eval_options(err));
-	if (vfm_table_format(o.format, &f, err) < 0)
-		return vfm_err_context(err, "--output");
 	if (o.reconstruction)
-		return eval_reconstruction(operands, n, f, err);
+		return eval_reconstruction(operands, n, err);
 	if (o.frechet)
-		return eval_frechet(operands, n, f, err);
-	return eval_cosine(operands, n, f, err);
+		return eval_frechet(operands, n, err);
+	return eval_cosine(operands, n, err);
 }

@@ -10,17 +10,17 @@
 
 static struct {
 	int64_t threads, prefetch, steps, repeat;
-	const char *format;
+	enum vfm_table_format format;
 	struct vfm_shard_cache_opts cache;
-} o = {.threads = 2, .prefetch = 4, .repeat = 5, .format = "text"};
+} o = {.threads = 2, .prefetch = 4, .repeat = 5};
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_INT, 't', "threads", "N", "reading threads (2)", &o.threads},
-	{VFM_OPT_INT, 0, "prefetch", "N", "packs read ahead (4)", &o.prefetch},
+	{VFM_OPT_INT, 't', "threads", "N", "reading threads (2)", &o.threads, 1, 1024},
+	{VFM_OPT_INT, 0, "prefetch", "N", "packs read ahead (4)", &o.prefetch, 1, 4096},
 	{VFM_OPT_INT, 0, "steps", "N", "only the first N steps", &o.steps},
-	{VFM_OPT_INT, 'r', "repeat", "N", "runs; the median counts (5)", &o.repeat},
+	{VFM_OPT_INT, 'r', "repeat", "N", "runs; the median counts (5)", &o.repeat, 1, 256},
 	VFM_SHARD_CACHE_OPTS(&o.cache),
-	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &o.format},
+	{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &o.format},
 	{0},
 };
 
@@ -110,18 +110,15 @@ static const struct bench_column columns[] = {{"threads", "threads", 0}, {"prefe
 
 static int print_runs(const struct loader_run *runs, int n, struct vfm_err *err)
 {
-	enum vfm_table_format f;
-	struct vfm_table *t;
+	struct vfm_table *t = vfm_table_new();
 	int rc;
 
-	TRY(vfm_table_format(o.format, &f, err));
-	t = vfm_table_new();
 	bench_columns(t, columns);
 	print_rows(t, runs, n);
 	vfm_table_note(t,
 		"median of %d runs; GB/s counts latents and texts as they are delivered; files from the page cache", n);
 	bench_note_machine(t, vfm_par_threads());
-	rc = vfm_table_print(t, f, stdout, err);
+	rc = vfm_table_print(t, o.format, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }
@@ -131,7 +128,6 @@ int bench_loader(int argc, char **argv, struct vfm_err *err)
 	struct loader_run runs[256] = {0};
 	struct vfm_shard_cache *cache = NULL;
 	struct vfm_plan *m;
-	enum vfm_table_format f;
 	int n = 0, rc = 0;
 
 	TRY(rc = vfm_opt_parse(&cmd, argc, argv, &n, err));
@@ -139,11 +135,6 @@ int bench_loader(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	if (n != 1)
 		return vfm_fail(err, VFM_EUSAGE, "expected one plan");
-	if (vfm_table_format(o.format, &f, err) < 0)
-		return vfm_err_context(err, "--output");
-	if (o.repeat < 1 || o.repeat > 256 || o.threads < 1 || o.threads > 1024 || o.prefetch < 1 || o.prefetch > 4096)
-		return vfm_fail(
-			err, VFM_EUSAGE, "expected --repeat 1 to 256, --threads 1 to 1024, --prefetch 1 to 4096");
 	m = vfm_plan_open(argv[1], err);
 	if (!m)
 		return err->code;

@@ -10,17 +10,18 @@
 static struct {
 	int64_t repeat, threads;
 	bool all, large, list;
-	const char *format, *device;
-} o = {.repeat = 11, .format = "text", .device = "cpu"};
+	enum vfm_table_format format;
+	const char *device;
+} o = {.repeat = 11, .device = "cpu"};
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each case; the median counts (11)", &o.repeat},
-	{VFM_OPT_INT, 't', "threads", "N", "computing threads (those of the process)", &o.threads},
+	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each case; the median counts (11)", &o.repeat, 1, BENCH_REPEAT_MAX},
+	{VFM_OPT_INT, 't', "threads", "N", "computing threads (those of the process)", &o.threads, 1, 4096},
 	{VFM_OPT_FLAG, 'a', "all", NULL, "also the small cases of the tests", &o.all},
 	{VFM_OPT_FLAG, 'L', "large", NULL, "the cases of training on a GPU instead", &o.large},
 	{VFM_OPT_STR, 0, "device", "NAME", "where to compute (cpu)", &o.device},
 	{VFM_OPT_FLAG, 'l', "list", NULL, "only print the names of the cases", &o.list},
-	{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (text)", &o.format},
+	{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &o.format},
 	{0},
 };
 
@@ -122,16 +123,11 @@ static int fill_ops(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct
 int bench_ops(int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_cases l;
-	enum vfm_table_format f;
 	int n = 0, rc = 0;
 
 	TRY(rc = vfm_opt_parse(&cmd, argc, argv, &n, err));
 	if (rc == VFM_OPT_DONE)
 		return rc;
-	if (vfm_table_format(o.format, &f, err) < 0)
-		return vfm_err_context(err, "--output");
-	if (o.repeat < 1 || o.repeat > BENCH_REPEAT_MAX || o.threads < 0 || o.threads > 4096)
-		return vfm_fail(err, VFM_EUSAGE, "expected --repeat 1 to %d, --threads 1 to 4096", BENCH_REPEAT_MAX);
 	if (o.threads)
 		vfm_par_set_threads((int)o.threads);
 	vfm_cases_init(&l);
@@ -141,7 +137,8 @@ int bench_ops(int argc, char **argv, struct vfm_err *err)
 				puts(l.v[i]->name);
 		}
 	else
-		rc = bench_on_device(o.device, (int)o.repeat, f, fill_ops, &(struct ops_asked){&l, argv + 1, n}, err);
+		rc = bench_on_device(
+			o.device, (int)o.repeat, o.format, fill_ops, &(struct ops_asked){&l, argv + 1, n}, err);
 	vfm_cases_release(&l);
 	return rc;
 }

@@ -9,7 +9,7 @@
 #include "train/predict/simulate.h"
 
 static struct bench_step_opts step_opts = BENCH_STEP_OPTS_INIT;
-static const char *format = "text";
+static enum vfm_table_format format;
 static int64_t repeat = 5, warmup = 2;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static double seconds = 3;
@@ -22,22 +22,21 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before, at least (2)", &warmup},
 	{VFM_OPT_FLAG, 0, "turns", NULL, "before each step, print \"ready\" and wait for a line on stdin", &turns},
 	VFM_CONTEXT_OPTS_SIM(&rank_opts),
-	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
+	{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
 };
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench step",
-	.synopsis = "[-q] " BENCH_STEP_SYNOPSIS " [-r N] [--seconds S] [--warmup N] [--turns] " VFM_CONTEXT_SYNOPSIS_SIM
-		    " [-o " VFM_TABLE_FORMATS "]",
+	.synopsis = "[OPTION ...]",
 	.summary = "measure one training step, or predict it",
 	.opts = opts,
+	.no_operands = true,
 };
 
 struct measurement {
 	struct vfm_config config;
 	struct vfm_bench_step step;
-	enum vfm_table_format format;
 	struct vfm_bench_predicted predicted; /* of the last step, on a simulated device */
 };
 
@@ -131,7 +130,7 @@ static int print(
 		add_predicted(t, &m->predicted, r);
 	else
 		add_measured(t, r, x->device.dev, x->mesh.world_size);
-	rc = vfm_table_print(t, m->format, stdout, err);
+	rc = vfm_table_print(t, format, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }
@@ -169,9 +168,6 @@ static int parse_step(struct measurement *m, int argc, char **argv, struct vfm_e
 
 	if (rc != 0)
 		return rc;
-	if (n > 0)
-		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
-	TRY(vfm_table_format(format, &m->format, err));
 	m->step = (struct vfm_bench_step){.warmup = warmup, .steps = repeat, .min_s = seconds};
 	TRY(bench_step_parse(&step_opts, &m->config, &m->step, err));
 	rank_opts.machine = step_opts.machine;

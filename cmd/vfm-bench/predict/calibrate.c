@@ -36,7 +36,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "like", "NAME|FILE", "with cuda: the machine whose other figures stay (h200)", &o.like},
 	{VFM_OPT_INT, 'n', "ranks", "N", "ranks that compute at the same time (1)", &rank_opts.ranks},
 	{VFM_OPT_INT, 't', "threads", "N", "computing threads of a rank (its share of the CPUs)", &rank_opts.threads},
-	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each size; their median counts (3)", &o.repeat},
+	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each size; their median counts (3)", &o.repeat, 1, BENCH_REPEAT_MAX},
 	{VFM_OPT_FLAG, 0, "tiny", NULL, "only small sizes, which predict badly: for tests", &o.tiny},
 	{VFM_OPT_STR, 'w', "write", "FILE", "write to FILE instead of stdout", &o.path},
 	{0},
@@ -44,9 +44,10 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench calibrate",
-	.synopsis = "[-q] [--device cpu|cuda [--like NAME|FILE]] [-n N] [-t N] [-r N] [--tiny] [-w FILE]",
+	.synopsis = "[OPTION ...]",
 	.summary = "measure this machine and write a machine file",
 	.opts = opts,
+	.no_operands = true,
 };
 
 /* Everything is measured in several passes, since another program may disturb one for seconds. */
@@ -474,14 +475,10 @@ static int parse_calibrate(int argc, char **argv, struct vfm_err *err)
 
 	if (rc != 0)
 		return rc;
-	if (n > 0)
-		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
 	if (strcmp(rank_opts.device, "cpu") != 0 && strcmp(rank_opts.device, "cuda") != 0)
 		return vfm_fail(err, VFM_EUSAGE, "--device: expected cpu or cuda, got '%s'", rank_opts.device);
 	if (o.like && strcmp(rank_opts.device, "cuda") != 0)
 		return vfm_fail(err, VFM_EUSAGE, "--like: only with --device cuda");
-	if (o.repeat < 1 || o.repeat > BENCH_REPEAT_MAX)
-		return vfm_fail(err, VFM_EUSAGE, "--repeat: expected 1 to %d", BENCH_REPEAT_MAX);
 	return vfm_context_check(&rank_opts, err);
 }
 

@@ -12,7 +12,8 @@
 enum { MAX_LENGTHS = 64, MORE_PACKS = 2, LAYERS = 2 };
 
 static struct bench_step_opts step_opts = BENCH_STEP_OPTS_INIT;
-static const char *format = "text", *out_path;
+static enum vfm_table_format format;
+static const char *out_path;
 static int64_t repeat = 5, warmup = 2;
 static double seconds = 2;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
@@ -33,7 +34,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before, at least (2)", &warmup},
 	{VFM_OPT_STR, 'w', "write", "FILE", "write the table that vfm-pack --cost reads", &out_path},
 	VFM_CONTEXT_OPTS(&rank_opts),
-	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
+	{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
 };
 
@@ -47,7 +48,6 @@ static const struct vfm_cmd cmd = {
 struct cost_job {
 	struct vfm_config config;
 	struct vfm_bench_step step;
-	enum vfm_table_format format;
 	int n;
 	int64_t tokens[MAX_LENGTHS];
 	double ms[MAX_LENGTHS]; /* of one sample, without pack_ms */
@@ -135,7 +135,7 @@ static int print_costs(const struct cost_job *j, const struct vfm_context *x, st
 		"its samples",
 		j->pack_ms);
 	bench_note_machine(t, vfm_par_threads());
-	rc = vfm_table_print(t, j->format, stdout, err);
+	rc = vfm_table_print(t, format, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }
@@ -180,7 +180,6 @@ static int parse_cost_opts(struct cost_job *j, int argc, char **argv, struct vfm
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 	if (rc != 0)
 		return rc;
-	TRY(vfm_table_format(format, &j->format, err));
 	TRY(parse_tokens(j, argv + 1, n, err));
 	j->step = (struct vfm_bench_step){.warmup = warmup, .steps = repeat, .min_s = seconds};
 	TRY(bench_step_parse(&step_opts, &j->config, &j->step, err));

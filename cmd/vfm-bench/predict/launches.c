@@ -7,22 +7,23 @@
 #include "step_opts.h"
 
 static struct bench_step_opts step_opts = BENCH_STEP_OPTS_INIT;
-static const char *format = "text";
+static enum vfm_table_format format;
 static bool block;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 
 static const struct vfm_opt opts[] = {
 	BENCH_STEP_OPTS(&step_opts),
 	{VFM_OPT_FLAG, 0, "block", NULL, "of one block and pack instead of a step", &block},
-	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
+	{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
 };
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench launches",
-	.synopsis = "[-q] " BENCH_STEP_SYNOPSIS " [--block] [-o " VFM_TABLE_FORMATS "]",
+	.synopsis = "[OPTION ...]",
 	.summary = "print the launches of a training step and predict their time",
 	.opts = opts,
+	.no_operands = true,
 };
 
 /* Launches of one op and shape, or a total. */
@@ -40,7 +41,6 @@ struct launch_groups {
 struct launches {
 	struct vfm_config config;
 	struct vfm_bench_step step;
-	enum vfm_table_format format;
 	struct vfm_arena arena;
 	struct launch_groups groups;
 	struct vfm_bench_predicted predicted;
@@ -239,7 +239,7 @@ static int print_launches(struct launches *l, const struct vfm_context *x, struc
 			"step: on the clock, where copies and updates overlap; its GFLOP and TFLOP/s are those of "
 			"forward and backward, without recompute; peak %.2f GiB",
 			l->mem_peak / 0x1p30);
-	rc = vfm_table_print(t, l->format, stdout, err);
+	rc = vfm_table_print(t, format, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }
@@ -258,9 +258,6 @@ static int parse_launches(struct launches *l, int argc, char **argv, struct vfm_
 
 	if (rc != 0)
 		return rc;
-	if (n > 0)
-		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[1]);
-	TRY(vfm_table_format(format, &l->format, err));
 	l->step = (struct vfm_bench_step){.steps = 1};
 	TRY(bench_step_parse(&step_opts, &l->config, &l->step, err));
 	rank_opts.device = "sim";

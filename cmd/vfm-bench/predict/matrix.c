@@ -22,7 +22,8 @@
 #include "train/predict/step_memory.h"
 
 static struct matrix_lists lists;
-static const char *format = "text", *predict, *against, *compare, *html, *data;
+static enum vfm_table_format format;
+static const char *predict, *against, *compare, *html, *data;
 static struct vfm_uneven_opts uneven;
 static int64_t top = VFM_UNSET;
 static bool search;
@@ -46,7 +47,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "predict", "MACHINE", "predict each row for this machine instead (vfm-machine(5))", &predict},
 	{VFM_OPT_STR, 0, "gpus", "LIST", "with --predict: GPUs of a row that names none (1)", &lists.gpus},
 	{VFM_OPT_FLAG, 0, "search", NULL, "with --predict: the best layouts of the GPUs of each row", &search},
-	{VFM_OPT_INT, 0, "top", "N", "with --search: layouts of a row (10)", &top},
+	{VFM_OPT_INT, 0, "top", "N", "with --search: layouts of a row (10)", &top, 1, 1000},
 	{VFM_OPT_STR, 0, "data", "PLAN", "with --predict: the packs of a plan of vfm-pack(1), instead of --context",
 		&data},
 	VFM_UNEVEN_OPTS("--predict", &uneven),
@@ -55,17 +56,13 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "compare", "OLD", "an earlier -o json FILE: the change of each row", &compare},
 	{VFM_OPT_STR, 0, "html", "FILE", "also write a page about the rows", &html},
 	VFM_CONTEXT_OPTS(&rank_opts),
-	{VFM_OPT_STR, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
+	{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
 };
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench matrix",
-	.synopsis = "[-q] [--model LIST] [--context LIST] [--dtype LIST] [--recompute LIST] "
-		    "[--set KEY=LIST ...] [--packs LIST] [--text-len N] [-r N] [--seconds S] [--warmup N] "
-		    "[--predict MACHINE] [--gpus LIST] [--search] [--top N] [--data PLAN] " VFM_UNEVEN_SYNOPSIS
-		    " [--against FILE] [--compare OLD] "
-		    "[--html FILE] " VFM_CONTEXT_SYNOPSIS " [-o " VFM_TABLE_FORMATS "] [FILE]",
+	.synopsis = "[OPTION ...] [FILE]",
 	.summary = "the performance table: models, contexts, configurations",
 	.opts = opts,
 };
@@ -77,8 +74,7 @@ struct matrix {
 	struct matrix_old *old;        /* NULL: none to compare with */
 	struct vfm_plan *plan;         /* of --data; NULL: none */
 	struct vfm_dry_run_opts asked; /* of every prediction: the plan, and how the ranks are unequal */
-	enum vfm_table_format format;
-	bool is_rank, is_first; /* this process has run rows; it did so as rank 0 */
+	bool is_rank, is_first;        /* this process has run rows; it did so as rank 0 */
 };
 
 /* Names the row of a failure.  Returns its code. */
@@ -428,7 +424,7 @@ static int print_table(const struct matrix *m, struct vfm_err *err)
 	for (size_t i = 0; i < p.n && predict; i++)
 		machine[i] = machine_of(m, &m->rows.v[i]);
 	t = matrix_table(&p);
-	rc = vfm_table_print(t, m->format, stdout, err);
+	rc = vfm_table_print(t, format, stdout, err);
 	if (rc == 0 && html)
 		rc = write_rows_page(m, &p, t, err);
 	vfm_table_free(t);
@@ -476,8 +472,6 @@ static int check_prediction(int operands, struct vfm_err *err)
 				: !isnan(seconds) ? "--seconds"
 						  : "--warmup");
 	top = top == VFM_UNSET ? 10 : top;
-	if (top < 1 || top > 1000)
-		return vfm_fail(err, VFM_EUSAGE, "--top: expected 1 to 1000, got %lld", (long long)top);
 	if (predict && rank_opts.ranks != VFM_UNSET)
 		return vfm_fail(err, VFM_EUSAGE, "-n: measured ranks; a prediction takes --gpus");
 	if (predict && (rank_opts.threads != VFM_UNSET || rank_opts.device != vfm_device_default))
@@ -511,7 +505,6 @@ static int parse_matrix(struct matrix *m, int argc, char **argv, struct vfm_err 
 
 	if (rc != 0)
 		return rc;
-	TRY(vfm_table_format(format, &m->format, err));
 	if (n > 1)
 		return vfm_fail(err, VFM_EUSAGE, "unexpected operand '%s'", argv[2]);
 	TRY(check_prediction(n, err));

@@ -609,19 +609,6 @@ static void release_run(struct pipeline_run *r)
 	free(r->share);
 }
 
-static int check_run_opts(const struct vfm_curation_run_opts *o, struct vfm_err *err)
-{
-	if (!o->dir)
-		return vfm_fail(err, VFM_EUSAGE, "-d DIR is missing: the folder of the run");
-	if (o->jobs < 1 || o->jobs > 256)
-		return vfm_fail(err, VFM_EUSAGE, "-j: expected 1 to 256, got %lld", (long long)o->jobs);
-	if (o->queue < 1 || o->queue > 1000000000)
-		return vfm_fail(err, VFM_EUSAGE, "--queue: expected 1 to 10^9 records, got %lld", (long long)o->queue);
-	if (!(o->every_s > 0 && o->every_s < 1e9))
-		return vfm_fail(err, VFM_EUSAGE, "--every: expected seconds above 0, got %g", o->every_s);
-	return 0;
-}
-
 static int check_whole_set(const struct pipeline_run *r, struct vfm_err *err)
 {
 	for (int i = 0; r->share && i < r->p->n; i++)
@@ -639,7 +626,6 @@ int vfm_curation_run(const struct vfm_curation *p, const struct vfm_curation_run
 	struct sigaction action = {.sa_handler = note_signal};
 	int rc;
 
-	TRY(check_run_opts(o, err));
 	signals = 0;
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);

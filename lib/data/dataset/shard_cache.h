@@ -38,8 +38,6 @@ struct vfm_shard_cache_opts {
 	{                                                                                                              \
 		VFM_OPT_STR, 0, "fetch", "CMD", "run CMD URL FILE to fetch a shard, instead of HTTP", &(o)->command    \
 	}
-#define VFM_SHARD_CACHE_SYNOPSIS "[--remote URL --cache DIR --cache-gib N [--fetch CMD]]"
-
 /* Sets *c to NULL without a URL.  VFM_EUSAGE: no folder or bound, or a command that cannot be split into words.  Call
  * it with few threads (fetch.h).  The options are copied. */
 int vfm_shard_cache_open(struct vfm_shard_cache **c, const struct vfm_shard_cache_opts *o, struct vfm_err *err);

@@ -47,13 +47,6 @@ struct vfm_stage_loop {
 	struct vfm_err err;
 };
 
-int vfm_timeout_check(double seconds, struct vfm_err *err)
-{
-	if (seconds > 0 && seconds < 1e9)
-		return 0;
-	return vfm_fail(err, VFM_EUSAGE, "--timeout: expected a number of seconds above 0, got %g", seconds);
-}
-
 /* ---- writing ---- */
 
 static void counts_add(struct vfm_stage_counts *a, const struct vfm_stage_counts *b)

@@ -47,8 +47,11 @@ struct vfm_stage_opts {
 			&(o)->done                                                                                     \
 	}
 
-/* The words that stand for them in a synopsis. */
-#define VFM_STAGE_SYNOPSIS "[-q] [-j N] [--part I/N] [--done FILE]"
+/* --timeout of a stage that reads media; dst: double *, seconds. */
+#define VFM_TIMEOUT_OPT(help, dst)                                                                                     \
+	{                                                                                                              \
+		VFM_OPT_NUM, 0, "timeout", "SECONDS", help, dst, VFM_ABOVE_0, 1e9                                      \
+	}
 
 /* What a run (curate/pipeline) must know of a stage; vfm_cmd.stage is NULL if nothing of this holds.  Lists of options
  * end in NULL. */
@@ -159,9 +162,6 @@ struct vfm_stage_counts {
  * Returns 0 when all went well, VFM_EINPUT when some records failed here (err is left
  * empty: the records say why), VFM_EUSAGE or VFM_EENV when the stage could not go on. */
 int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err);
-
-/* Fails with VFM_EUSAGE unless the argument of --timeout is a positive number of seconds. */
-int vfm_timeout_check(double seconds, struct vfm_err *err);
 
 /* ---- a stage that reads its inputs itself (vfm_stage.lines), as blocks of lines on several threads ----
  *

@@ -145,9 +145,6 @@ struct vfm_encoder_opts {
 	{                                                                                                              \
 		VFM_OPT_FLAG, 0, "text-raw", NULL, "do not clean up texts before they are embedded", &(o)->text_raw    \
 	}
-#define VFM_ENCODER_VAE_SYNOPSIS "[--vae-dtype T] [--vae-tile WxH]"
-#define VFM_ENCODER_SYNOPSIS     VFM_ENCODER_VAE_SYNOPSIS " [--text-dtype T] [--text-rows N] [--text-raw]"
-
 /* VFM_EUSAGE: options exclude each other, or belong to an encoder that was not asked for. */
 int vfm_encoder_check_opts(const struct vfm_encoder_opts *o, struct vfm_err *err);
 /* Sets the geometry of the encoder of videos without loading its weights.  A child is started for its hello. */

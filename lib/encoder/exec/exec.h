@@ -58,8 +58,6 @@ struct vfm_exec_opts {
 	{                                                                                                              \
 		VFM_OPT_INT, 0, "exec-retries", "N", "repeat a record whose child failed (default 1)", &(o)->retries   \
 	}
-#define VFM_EXEC_SYNOPSIS "[--exec-shell] [--exec-timeout SECONDS] [--exec-start SECONDS] [--exec-retries N]"
-
 /* For a command without an outside model: VFM_EUSAGE if one of VFM_EXEC_OPTS was given.  `command`: "--exec CMD". */
 int vfm_exec_refuse_opts(const struct vfm_exec_opts *o, const char *command, struct vfm_err *err);
 

@@ -49,10 +49,6 @@ struct vfm_context_opts {
 #define VFM_CONTEXT_OPTS(o)     VFM_CONTEXT_ROWS(o, "cpu|cuda")
 #define VFM_CONTEXT_OPTS_SIM(o) VFM_CONTEXT_ROWS(o, "cpu|cuda|sim") /* sets o->machine */
 
-/* The synopsis of these options. */
-#define VFM_CONTEXT_SYNOPSIS     "[-n N] [--threads N] [--device cpu|cuda]"
-#define VFM_CONTEXT_SYNOPSIS_SIM "[-n N] [--threads N] [--device cpu|cuda|sim]"
-
 struct vfm_context {
 	const struct vfm_context_opts *opts;
 	struct vfm_job job;

@@ -104,9 +104,6 @@ struct vfm_uneven_opts {
 			"with " with ": coefficient of variation of the times of the GPUs (0)", &(o)->straggler_cv     \
 	}
 
-/* The synopsis of these options. */
-#define VFM_UNEVEN_SYNOPSIS "[--expert-skew S] [--slow-rank R:FACTOR] [--straggler-cv C]"
-
 /* Returns whether the ranks are to be unequal. */
 bool vfm_uneven_given(const struct vfm_uneven_opts *o);
 /* Sets expert_skew, slow_rank, slow_factor and straggler_cv of *to.  ranks: of the largest job.  VFM_EUSAGE: a value is
