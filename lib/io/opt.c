@@ -112,7 +112,7 @@ static int set_flag(struct parse *p, const struct vfm_opt *o)
 	return 0;
 }
 
-static int check_range(const struct vfm_opt *o, double x, const char *value, struct vfm_err *err)
+static int check_option_range(const struct vfm_opt *o, double x, const char *value, struct vfm_err *err)
 {
 	const bool above = o->min == VFM_ABOVE_0, below = o->max == VFM_BELOW_1;
 	char most[64] = "";
@@ -151,12 +151,12 @@ static int set_value(struct parse *p, const struct vfm_opt *o, const char *opt, 
 		rc = o->type == VFM_OPT_INT ? vfm_parse_i64(value, INT64_MIN, INT64_MAX, o->dst, p->err)
 					    : vfm_parse_size(value, o->dst, p->err);
 		if (rc == 0)
-			rc = check_range(o, (double)*(int64_t *)o->dst, value, p->err);
+			rc = check_option_range(o, (double)*(int64_t *)o->dst, value, p->err);
 		break;
 	case VFM_OPT_NUM:
 		rc = vfm_parse_f64(value, o->dst, p->err);
 		if (rc == 0)
-			rc = check_range(o, *(double *)o->dst, value, p->err);
+			rc = check_option_range(o, *(double *)o->dst, value, p->err);
 		break;
 	case VFM_OPT_NAME:
 		rc = find_name(o->arg, value, o->dst, p->err);
