@@ -220,7 +220,7 @@ static int measure_exec(struct exec_row *row, int repeat, struct vfm_err *err)
 	return rc;
 }
 
-static const struct bench_column columns[] = {{"batch", "batch", 0}, {"records", "records", 0},
+static const struct vfm_table_column columns[] = {{"batch", "batch", 0}, {"records", "records", 0},
 	{"bytes", "bytes a record", 0}, {"records_s", "records/s", 0}, {"gb_s", "GB/s", 2}, {"seconds", "median s", 3},
 	{"seconds_min", "min s", 3}, {"seconds_max", "max s", 3}, {"idle_ratio", "idle", 4}, {"kind", "kind", 0}, {0}};
 
@@ -231,8 +231,7 @@ static int print_exec_rows(struct exec_row *rows, int n, struct vfm_err *err)
 	int rc;
 
 	TRY(vfm_table_format(o.format, &f, err));
-	t = vfm_table_new();
-	bench_columns(t, columns);
+	t = vfm_table_new(columns);
 	for (int i = 0; i < n; i++) {
 		struct vfm_spread s = vfm_spread_of(rows[i].seconds, (size_t)o.repeat);
 
