@@ -183,13 +183,8 @@ out:
 static int write_makers(const struct vfm_energon *e, const struct vfm_makers *makers, struct vfm_err *err)
 {
 	json_t *o = json_pack("{s:i,s:o}", "v", 1, "makers", vfm_makers_json(makers));
-	struct vfm_buf b = {0};
-	int rc;
+	int rc = vfm_json_save(e->meta, VFM_ENERGON_MAKERS, o, 2, err);
 
-	vfm_json_text(&b, o, 2);
-	vfm_buf_adds(&b, "\n");
-	rc = write_meta(e, VFM_ENERGON_MAKERS, b.data, err);
-	vfm_buf_release(&b);
 	json_decref(o);
 	return rc;
 }
