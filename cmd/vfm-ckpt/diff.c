@@ -93,7 +93,7 @@ static int compare_makers(struct diff *d, struct vfm_err *err)
 			0)
 			return vfm_err_context(err, "%s", d->v[k].c->path);
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
-		if (vfm_maker_check(e, vfm_makers_of(&m[0], e), "A", vfm_makers_of(&m[1], e), "B", &why) < 0) {
+		if (vfm_maker_check(e, &m[0].of[e], "A", &m[1].of[e], "B", &why) < 0) {
 			vfm_warn("%s", why.msg);
 			d->differ++;
 		}

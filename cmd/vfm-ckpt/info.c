@@ -38,10 +38,10 @@ static int makers_text(const struct vfm_ckpt *c, struct vfm_table *t, struct vfm
 	if (vfm_makers_from_json(&m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0)
 		return vfm_err_context(err, "%s", c->path);
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++) {
-		const struct vfm_maker *maker = vfm_makers_of(&m, e);
+		const struct vfm_maker *maker = &m.of[e];
 
 		vfm_maker_label(maker, label);
-		vfm_table_str(t, vfm_maker_kind_key(e), maker->name[0] ? label : NULL);
+		vfm_table_str(t, vfm_maker_kinds[e].key, maker->name[0] ? label : NULL);
 	}
 	json_array_foreach(forced, i, entry)
 	{

@@ -353,14 +353,10 @@ int vfm_energon_check_makers(const char *dir, const struct vfm_makers *makers, s
 	}
 	if (rc == 0 && vfm_makers_check(&own, owner, makers, "the index", err) < 0)
 		rc = VFM_EINPUT;
-	for (enum vfm_maker_kind e = 0; rc == 0 && e < VFM_MAKER_KINDS; e++) {
-		const char *a = vfm_makers_of(&own, e)->name;
-		struct vfm_makers index = *makers;
-
-		if (!a[0] != !vfm_makers_of(&index, e)->name[0])
+	for (int e = 0; rc == 0 && e < VFM_MAKER_KINDS; e++)
+		if (!own.of[e].name[0] != !makers->of[e].name[0])
 			rc = vfm_fail(err, VFM_EINPUT, "%s and the index: only one of them names the %s", owner,
-				vfm_maker_kind_name(e));
-	}
+				vfm_maker_kinds[e].name);
 	json_decref(o);
 	free(owner);
 	free(path);

@@ -263,13 +263,13 @@ int vfm_provenance_store(const json_t *chain, const char *dir, struct vfm_err *e
 
 /* ---- of records ---- */
 
-struct collected {
+struct chain_sources {
 	json_t *chain, *marked; /* of headers; from marks */
 };
 
 static int collect_stages(void *ctx, const json_t *rec, struct vfm_err *err)
 {
-	struct collected *c = ctx;
+	struct chain_sources *c = ctx;
 
 	if (vfm_provenance_is_header(rec))
 		return vfm_provenance_read(c->chain, rec, err);
@@ -279,7 +279,7 @@ static int collect_stages(void *ctx, const json_t *rec, struct vfm_err *err)
 
 int vfm_provenance_of_records(json_t *chain, const char *path, struct vfm_err *err)
 {
-	struct collected c = {chain, json_array()};
+	struct chain_sources c = {chain, json_array()};
 	int rc = vfm_jsonl_each(path, collect_stages, &c, err);
 
 	if (rc == 0)
