@@ -30,14 +30,6 @@ void bench_note_machine(struct vfm_table *t, int threads);
 /* Appends "tp=2 cp=2 ring fsdp": the degrees above 1 and the modes of parallelism; nothing for one rank. */
 void bench_layout(const struct vfm_parallel *p, struct vfm_buf *out);
 
-/* The arguments of vfm_table_col. */
-struct bench_column {
-	const char *key, *heading;
-	int digits;
-};
-/* Adds the columns up to the first without a key. */
-void bench_columns(struct vfm_table *t, const struct bench_column *c);
-
 /* Fallbacks of the vendor libraries (device/dev/dev.h), counted since the device was opened. */
 struct bench_fallbacks {
 	int64_t slow_attn, slow_gemm, heuristic_gemm;

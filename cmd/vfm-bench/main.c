@@ -78,12 +78,6 @@ void bench_layout(const struct vfm_parallel *p, struct vfm_buf *out)
 		vfm_buf_adds(out, p->fsdp ? " fsdp" : " distopt");
 }
 
-void bench_columns(struct vfm_table *t, const struct bench_column *c)
-{
-	for (; c->key; c++)
-		vfm_table_col(t, c->key, c->heading, c->digits);
-}
-
 struct bench_fallbacks bench_fallbacks_of(const struct vfm_dev *d)
 {
 	return (struct bench_fallbacks){d->slow_attn, d->slow_gemm, d->heuristic_gemm};
@@ -111,7 +105,7 @@ void bench_fallback_notes(struct vfm_table *t, const struct vfm_dev *d)
 int bench_on_device(
 	const char *device, int repeat, enum vfm_table_format f, bench_fill fill, void *ctx, struct vfm_err *err)
 {
-	struct vfm_table *t = vfm_table_new();
+	struct vfm_table *t = vfm_table_new(NULL);
 	struct vfm_device d;
 	int rc = vfm_device_open(&d, device, err);
 

@@ -93,7 +93,7 @@ static int compare_makers(struct diff *d, struct vfm_err *err)
 			0)
 			return vfm_err_context(err, "%s", d->v[k].c->path);
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
-		if (vfm_maker_check(e, vfm_makers_of(&m[0], e), "A", vfm_makers_of(&m[1], e), "B", &why) < 0) {
+		if (vfm_maker_check(e, &m[0].of[e], "A", &m[1].of[e], "B", &why) < 0) {
 			vfm_warn("%s", why.msg);
 			d->differ++;
 		}
@@ -114,18 +114,12 @@ static int open_ckpts(struct diff *d, char **argv, const char *part, struct vfm_
 	return 0;
 }
 
-static void add_diff_columns(struct vfm_table *t)
-{
-	static const char *const cols[][2] = {{"name", "tensor"}, {"state", "state"}, {"shape_a", "shape A"},
-		{"shape_b", "shape B"}, {"dtype_a", "dtype A"}, {"dtype_b", "dtype B"}, {"differ", "elements"},
-		{"max_abs", "max abs"}, {"max_rel", "max rel"}};
-
-	for (size_t i = 0; i < sizeof(cols) / sizeof(*cols); i++)
-		vfm_table_col(t, cols[i][0], cols[i][1], -4);
-}
-
 int verb_diff(int argc, char **argv, struct vfm_err *err)
 {
+	static const struct vfm_table_column columns[] = {{"name", "tensor", 0}, {"state", "state", 0},
+		{"shape_a", "shape A", 0}, {"shape_b", "shape B", 0}, {"dtype_a", "dtype A", 0},
+		{"dtype_b", "dtype B", 0}, {"differ", "elements", 0}, {"max_abs", "max abs", -4},
+		{"max_rel", "max rel", -4}, {0}};
 	const char *format = "text", *part = NULL;
 	struct diff d = {.atol = 0};
 	struct vfm_opt opts[] = {
@@ -145,8 +139,7 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 
 	if (rc)
 		return rc;
-	d.t = vfm_table_new();
-	add_diff_columns(d.t);
+	d.t = vfm_table_new(columns);
 	rc = open_ckpts(&d, argv, part, err);
 	if (!rc)
 		rc = compare_makers(&d, err);

@@ -55,7 +55,7 @@ int verb_hash(int argc, char **argv, struct vfm_err *err)
 
 	if (rc)
 		return rc;
-	t = vfm_table_new();
+	t = vfm_table_new(NULL);
 	vfm_table_col(t, "hash", "sha256", 0);
 	vfm_table_col(t, "name", each ? "tensor" : "checkpoint", 0);
 	for (int i = 1; i <= n && !rc; i++) {

@@ -38,10 +38,10 @@ static int makers_text(const struct vfm_ckpt *c, struct vfm_table *t, struct vfm
 	if (vfm_makers_from_json(&m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0)
 		return vfm_err_context(err, "%s", c->path);
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++) {
-		const struct vfm_maker *maker = vfm_makers_of(&m, e);
+		const struct vfm_maker *maker = &m.of[e];
 
 		vfm_maker_label(maker, label);
-		vfm_table_str(t, vfm_maker_kind_key(e), maker->name[0] ? label : NULL);
+		vfm_table_str(t, vfm_maker_kinds[e].key, maker->name[0] ? label : NULL);
 	}
 	json_array_foreach(forced, i, entry)
 	{
@@ -96,10 +96,11 @@ static int info_row(struct vfm_table *t, const struct vfm_ckpt *c, struct vfm_er
 
 int verb_info(int argc, char **argv, struct vfm_err *err)
 {
-	static const char *const cols[][2] = {{"path", "checkpoint"}, {"step", "step"}, {"model", "model"},
-		{"params", "parameters"}, {"tensors", "tensors"}, {"parts", "parts"}, {"files", "files"},
-		{"world", "ranks"}, {"bytes", "bytes"}, {"size", "size"}, {"nonfinite", "NaN or infinite"},
-		{"tokenizer", "tokenizer"}, {"text", "text encoder"}, {"image", "image encoder"}, {"forced", "forced"}};
+	static const struct vfm_table_column columns[] = {{"path", "checkpoint", 0}, {"step", "step", 0},
+		{"model", "model", 0}, {"params", "parameters", 0}, {"tensors", "tensors", 0}, {"parts", "parts", 0},
+		{"files", "files", 0}, {"world", "ranks", 0}, {"bytes", "bytes", 0}, {"size", "size", 0},
+		{"nonfinite", "NaN or infinite", 0}, {"tokenizer", "tokenizer", 0}, {"text", "text encoder", 0},
+		{"image", "image encoder", 0}, {"forced", "forced", 0}, {0}};
 	const char *format = "text";
 	struct vfm_opt opts[] = {OPT_FORMAT(&format), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt info",
@@ -111,9 +112,7 @@ int verb_info(int argc, char **argv, struct vfm_err *err)
 
 	if (rc)
 		return rc;
-	t = vfm_table_new();
-	for (size_t i = 0; i < sizeof(cols) / sizeof(*cols); i++)
-		vfm_table_col(t, cols[i][0], cols[i][1], 0);
+	t = vfm_table_new(columns);
 	for (int i = 1; i <= n && !rc; i++) {
 		struct vfm_ckpt *c;
 

@@ -8,6 +8,8 @@
 
 int verb_ls(int argc, char **argv, struct vfm_err *err)
 {
+	static const struct vfm_table_column columns[] = {{"name", "tensor", 0}, {"dtype", "dtype", 0},
+		{"shape", "shape", 0}, {"bytes", "bytes", 0}, {"pieces", "pieces", 0}, {0}};
 	const char *format = "text";
 	struct vfm_table *t;
 	struct view v;
@@ -15,12 +17,7 @@ int verb_ls(int argc, char **argv, struct vfm_err *err)
 
 	if (rc)
 		return rc;
-	t = vfm_table_new();
-	vfm_table_col(t, "name", "tensor", 0);
-	vfm_table_col(t, "dtype", "dtype", 0);
-	vfm_table_col(t, "shape", "shape", 0);
-	vfm_table_col(t, "bytes", "bytes", 0);
-	vfm_table_col(t, "pieces", "pieces", 0);
+	t = vfm_table_new(columns);
 	for (int i = 0; i < v.n; i++) {
 		char shape[VFM_NDIM_MAX * 21];
 
@@ -40,7 +37,9 @@ int verb_ls(int argc, char **argv, struct vfm_err *err)
 
 int verb_stat(int argc, char **argv, struct vfm_err *err)
 {
-	static const char *const cols[] = {"min", "max", "mean", "std", "norm"};
+	static const struct vfm_table_column columns[] = {{"name", "tensor", 0}, {"elements", "elements", 0},
+		{"min", "min", -6}, {"max", "max", -6}, {"mean", "mean", -6}, {"std", "std", -6}, {"norm", "norm", -6},
+		{"zeros", "zeros", 0}, {"nan", "nan", 0}, {"inf", "inf", 0}, {0}};
 	const char *format = "text";
 	struct vfm_table *t;
 	struct view v;
@@ -49,14 +48,7 @@ int verb_stat(int argc, char **argv, struct vfm_err *err)
 
 	if (rc)
 		return rc;
-	t = vfm_table_new();
-	vfm_table_col(t, "name", "tensor", 0);
-	vfm_table_col(t, "elements", "elements", 0);
-	for (int i = 0; i < 5; i++)
-		vfm_table_col(t, cols[i], cols[i], -6);
-	vfm_table_col(t, "zeros", "zeros", 0);
-	vfm_table_col(t, "nan", "nan", 0);
-	vfm_table_col(t, "inf", "inf", 0);
+	t = vfm_table_new(columns);
 	for (int i = 0; i < v.n && !rc; i++) {
 		struct vfm_tensor_stat s;
 
@@ -64,8 +56,11 @@ int verb_stat(int argc, char **argv, struct vfm_err *err)
 		vfm_table_row(t);
 		vfm_table_str(t, "name", v.t[i]->name);
 		vfm_table_i64(t, "elements", s.n);
-		for (int k = 0; k < 5; k++)
-			vfm_table_f64(t, cols[k], (const double[]){s.min, s.max, s.mean, s.std, s.norm}[k]);
+		vfm_table_f64(t, "min", s.min);
+		vfm_table_f64(t, "max", s.max);
+		vfm_table_f64(t, "mean", s.mean);
+		vfm_table_f64(t, "std", s.std);
+		vfm_table_f64(t, "norm", s.norm);
 		vfm_table_i64(t, "zeros", s.zero);
 		vfm_table_i64(t, "nan", s.nan);
 		vfm_table_i64(t, "inf", s.inf);
@@ -121,6 +116,8 @@ static void tree_rows(struct vfm_table *t, const struct view *v, int64_t max_dep
 
 int verb_tree(int argc, char **argv, struct vfm_err *err)
 {
+	static const struct vfm_table_column columns[] = {{"prefix", "prefix", 0}, {"tensors", "tensors", 0},
+		{"params", "elements", 0}, {"bytes", "bytes", 0}, {0}};
 	const char *format = "text";
 	int64_t depth = 3;
 	struct vfm_opt opts[] = {
@@ -138,11 +135,7 @@ int verb_tree(int argc, char **argv, struct vfm_err *err)
 	if (depth < 1 || depth > 64)
 		return vfm_fail(err, VFM_EUSAGE, "--depth: expected 1 to 64");
 	TRY(view_open(&v, argv[1], NULL, false, err));
-	t = vfm_table_new();
-	vfm_table_col(t, "prefix", "prefix", 0);
-	vfm_table_col(t, "tensors", "tensors", 0);
-	vfm_table_col(t, "params", "elements", 0);
-	vfm_table_col(t, "bytes", "bytes", 0);
+	t = vfm_table_new(columns);
 	tree_rows(t, &v, depth);
 	view_close(&v);
 	return verb_print(t, format, 0, err);

@@ -71,6 +71,8 @@ static int add_chain_rows(struct vfm_table *t, const char *path, enum vfm_table_
 
 int curate_provenance(int argc, char **argv, struct vfm_err *err)
 {
+	static const struct vfm_table_column columns[] = {{"data", "data", 0}, {"tool", "tool", 0},
+		{"version", "version", 0}, {"maker", "maker", 0}, {"options", "options", 0}, {0}};
 	const char *format_name = "text";
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (default text)", &format_name},
@@ -92,12 +94,7 @@ int curate_provenance(int argc, char **argv, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "DIR is missing: a dataset, or a file of records ('-': stdin)");
 	if (vfm_table_format(format_name, &format, err) < 0)
 		return vfm_err_context(err, "-o");
-	t = vfm_table_new();
-	vfm_table_col(t, "data", "data", 0);
-	vfm_table_col(t, "tool", "tool", 0);
-	vfm_table_col(t, "version", "version", 0);
-	vfm_table_col(t, "maker", "maker", 0);
-	vfm_table_col(t, "options", "options", 0);
+	t = vfm_table_new(columns);
 	for (int i = 1; i <= n && rc == 0; i++)
 		rc = add_chain_rows(t, argv[i], format, err);
 	if (rc == 0)

@@ -11,7 +11,7 @@
 #include "data/record/caption.h"
 #include "data/record/share.h"
 #include "data/record/stage.h"
-#include "data/record/thumbnail.h"
+#include "data/record/clip_reader.h"
 #include "media/draw/html.h"
 
 enum { TIMEOUT_S = 600 };

@@ -6,11 +6,22 @@
 #include "curate.h"
 #include "data/record/histogram.h"
 
+enum { BINS = 20 };
+
 static int stats_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
 	(void)out, (void)worker, (void)err;
 	vfm_histogram_add(ctx, rec);
 	return 0;
+}
+
+static int print_histogram_json(struct vfm_histogram *histogram, struct vfm_err *err)
+{
+	json_t *o = vfm_histogram_object(histogram, BINS);
+	int rc = vfm_jsonl_write(stdout, o, err);
+
+	json_decref(o);
+	return rc;
 }
 
 int curate_stats(int argc, char **argv, struct vfm_err *err)
@@ -19,10 +30,8 @@ int curate_stats(int argc, char **argv, struct vfm_err *err)
 		.name = "stats", .fn = stats_record, .serial = true, .silent = true, .sees_all = true};
 	struct vfm_histogram *histogram;
 	const char *format = "text";
-	int64_t bins = 20;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'o', "output", "FORMAT", "text or json (default text)", &format},
-		{VFM_OPT_INT, 0, "bins", "N", "bins of a histogram (default 20)", &bins},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
@@ -38,15 +47,13 @@ int curate_stats(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	if (strcmp(format, "text") && strcmp(format, "json"))
 		return vfm_fail(err, VFM_EUSAGE, "-o: expected text or json, got '%s'", format);
-	if (bins < 2 || bins > 100)
-		return vfm_fail(err, VFM_EUSAGE, "--bins: expected 2 to 100, got %lld", (long long)bins);
 	stage.ctx = histogram = vfm_histogram_new();
 	rc = vfm_stage_run(&stage, NULL, err);
 	if (rc == 0 || rc == VFM_EINPUT) {
 		if (!strcmp(format, "text"))
-			vfm_histogram_print(histogram, (int)bins, stdout);
+			vfm_histogram_print(histogram, BINS, stdout);
 		else
-			rc = vfm_histogram_json(histogram, (int)bins, stdout, err) < 0 ? VFM_EENV : rc;
+			rc = print_histogram_json(histogram, err) < 0 ? VFM_EENV : rc;
 	}
 	vfm_histogram_free(histogram);
 	return rc;

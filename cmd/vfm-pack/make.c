@@ -368,7 +368,7 @@ static const char *set_text(const struct vfm_blend_set *s, char *text, size_t si
 static int match_encoder(const struct pack_opts *o, struct vfm_plan_header *h, json_t **forced, enum vfm_maker_kind e,
 	const struct vfm_blend_set *sets, int first, int i, const struct vfm_maker *mine, struct vfm_err *err)
 {
-	const struct vfm_maker *expected = vfm_makers_of(&h->makers, e);
+	const struct vfm_maker *expected = &h->makers.of[e];
 	char a[256], b[256];
 	struct vfm_err why;
 	json_t *entry;
@@ -407,9 +407,9 @@ static int match_encoders(const struct pack_opts *o, const struct vfm_blend_set 
 					: m.text.name[0] ? "tokenizer"
 							 : "encoders");
 		for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++) {
-			const struct vfm_maker *mine = vfm_makers_of(&m, e);
+			const struct vfm_maker *mine = &m.of[e];
 
-			if (!vfm_makers_of(&h->makers, e)->name[0] && mine->name[0])
+			if (!h->makers.of[e].name[0] && mine->name[0])
 				first[e] = i;
 			TRY(match_encoder(o, h, forced, e, sets, first[e], i, mine, err));
 		}

@@ -44,19 +44,17 @@ static void add_contents(struct vfm_buf *b, const struct vfm_plan_header *h, con
 
 static void pack_rows(struct vfm_table *t, const struct vfm_plan_header *h, const struct vfm_plan_step *step)
 {
+	static const struct vfm_table_column place[] = {{"step", "step", 0}, {"pack", "pack", 0}, {0}};
+	static const struct vfm_table_column columns[] = {{"samples", "samples", 0}, {"tokens", "tokens", 0},
+		{"fill", "fill", 4}, {"cost", "cost", -6}, {"cost_of_mean", "cost/mean", 3},
+		{"contents", "tokens of the samples, by set", 0}, {0}};
 	double cost = 0;
 	struct vfm_buf b = {0};
 
-	vfm_table_col(t, "step", "step", 0);
-	vfm_table_col(t, "pack", "pack", 0);
+	vfm_table_columns(t, place);
 	if (h->cp)
 		vfm_table_col(t, "cp", "cp", 0);
-	vfm_table_col(t, "samples", "samples", 0);
-	vfm_table_col(t, "tokens", "tokens", 0);
-	vfm_table_col(t, "fill", "fill", 4);
-	vfm_table_col(t, "cost", "cost", -6);
-	vfm_table_col(t, "cost_of_mean", "cost/mean", 3);
-	vfm_table_col(t, "contents", "tokens of the samples, by set", 0);
+	vfm_table_columns(t, columns);
 	for (int32_t i = 0; i < step->n_packs; i++)
 		cost += step->packs[i].cost / step->n_packs;
 	for (int32_t i = 0; i < step->n_packs; i++) {
@@ -82,12 +80,10 @@ static void pack_rows(struct vfm_table *t, const struct vfm_plan_header *h, cons
 
 static void sample_rows(struct vfm_table *t, const struct vfm_plan_header *h, const struct vfm_plan_step *step)
 {
-	vfm_table_col(t, "step", "step", 0);
-	vfm_table_col(t, "pack", "pack", 0);
-	vfm_table_col(t, "set", "set", 0);
-	vfm_table_col(t, "shard", "shard", 0);
-	vfm_table_col(t, "sample", "sample", 0);
-	vfm_table_col(t, "tokens", "tokens", 0);
+	static const struct vfm_table_column columns[] = {{"step", "step", 0}, {"pack", "pack", 0}, {"set", "set", 0},
+		{"shard", "shard", 0}, {"sample", "sample", 0}, {"tokens", "tokens", 0}, {0}};
+
+	vfm_table_columns(t, columns);
 	for (int32_t i = 0; i < step->n_packs; i++) {
 		const struct vfm_plan_pack *p = &step->packs[i];
 
@@ -108,7 +104,7 @@ static int print_step(
 {
 	const struct vfm_plan_header *h = vfm_plan_header(m);
 	struct vfm_plan_step step = {0};
-	struct vfm_table *t = vfm_table_new();
+	struct vfm_table *t = vfm_table_new(NULL);
 	int rc = vfm_plan_step(m, number, &step, err);
 
 	if (rc == 0) {

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "data/plan/plan.h"
 #include "data/plan/plan_stats.h"
 #include "io/json.h"
@@ -28,19 +27,13 @@ static double set_share(const struct report *r, int32_t set)
 
 static struct vfm_table *plan_table(const struct report *r)
 {
-	struct vfm_table *t = vfm_table_new();
+	static const struct vfm_table_column columns[] = {{"steps", "steps", 0}, {"packs", "packs", 0},
+		{"samples", "samples", 0}, {"tokens", "tokens", 0}, {"fill", "fill", 4},
+		{"fill_least", "least fill", 4}, {"tokens_mean", "tokens max/mean", 4}, {"tokens_most", "worst", 3},
+		{"cost_mean", "cost max/mean", 4}, {"cost_most", "worst", 3}, {0}};
+	struct vfm_table *t = vfm_table_new(columns);
 	const struct vfm_plan_stats *s = &r->s;
 
-	vfm_table_col(t, "steps", "steps", 0);
-	vfm_table_col(t, "packs", "packs", 0);
-	vfm_table_col(t, "samples", "samples", 0);
-	vfm_table_col(t, "tokens", "tokens", 0);
-	vfm_table_col(t, "fill", "fill", 4);
-	vfm_table_col(t, "fill_least", "least fill", 4);
-	vfm_table_col(t, "tokens_mean", "tokens max/mean", 4);
-	vfm_table_col(t, "tokens_most", "worst", 3);
-	vfm_table_col(t, "cost_mean", "cost max/mean", 4);
-	vfm_table_col(t, "cost_most", "worst", 3);
 	vfm_table_row(t);
 	vfm_table_i64(t, "steps", r->h->steps);
 	vfm_table_i64(t, "packs", s->packs);
@@ -58,15 +51,11 @@ static struct vfm_table *plan_table(const struct report *r)
 
 static struct vfm_table *sets_table(const struct report *r)
 {
-	struct vfm_table *t = vfm_table_new();
+	static const struct vfm_table_column columns[] = {{"set", "set", 0}, {"records", "records", 0},
+		{"samples", "samples", 0}, {"epochs", "epochs", 3}, {"tokens", "tokens", 0}, {"share", "share", 4},
+		{"weight", "asked", 4}, {0}};
+	struct vfm_table *t = vfm_table_new(columns);
 
-	vfm_table_col(t, "set", "set", 0);
-	vfm_table_col(t, "records", "records", 0);
-	vfm_table_col(t, "samples", "samples", 0);
-	vfm_table_col(t, "epochs", "epochs", 3);
-	vfm_table_col(t, "tokens", "tokens", 0);
-	vfm_table_col(t, "share", "share", 4);
-	vfm_table_col(t, "weight", "asked", 4);
 	for (int32_t i = 0; i < r->h->n_sets; i++) {
 		vfm_table_row(t);
 		vfm_table_str(t, "set", r->h->sets[i].name);
@@ -88,13 +77,10 @@ static double range_share(const struct vfm_plan_range *range, int32_t set)
 /* The shares by steps. */
 static struct vfm_table *ranges_table(const struct report *r)
 {
-	struct vfm_table *t = vfm_table_new();
+	static const struct vfm_table_column columns[] = {{"from", "from step", 0}, {"to", "to", 0}, {"set", "set", 0},
+		{"share", "share", 4}, {"requested", "asked", 4}, {0}};
+	struct vfm_table *t = vfm_table_new(columns);
 
-	vfm_table_col(t, "from", "from step", 0);
-	vfm_table_col(t, "to", "to", 0);
-	vfm_table_col(t, "set", "set", 0);
-	vfm_table_col(t, "share", "share", 4);
-	vfm_table_col(t, "requested", "asked", 4);
 	for (int32_t k = 0; k < r->s.n_ranges; k++)
 		for (int32_t i = 0; i < r->h->n_sets; i++) {
 			const struct vfm_plan_range *range = &r->s.ranges[k];
@@ -111,11 +97,10 @@ static struct vfm_table *ranges_table(const struct report *r)
 
 static struct vfm_table *packs_table(const struct report *r)
 {
-	struct vfm_table *t = vfm_table_new();
+	static const struct vfm_table_column columns[] = {
+		{"samples", "samples of a pack", 0}, {"packs", "packs", 0}, {"share", "share", 4}, {0}};
+	struct vfm_table *t = vfm_table_new(columns);
 
-	vfm_table_col(t, "samples", "samples of a pack", 0);
-	vfm_table_col(t, "packs", "packs", 0);
-	vfm_table_col(t, "share", "share", 4);
 	for (int k = 0; k < 32; k++) {
 		char range[32];
 
@@ -135,11 +120,10 @@ static struct vfm_table *packs_table(const struct report *r)
 
 static struct vfm_table *cp_table(const struct report *r)
 {
-	struct vfm_table *t = vfm_table_new();
+	static const struct vfm_table_column columns[] = {
+		{"cp", "cp of a pack", 0}, {"packs", "packs", 0}, {"share", "share of the parts", 4}, {0}};
+	struct vfm_table *t = vfm_table_new(columns);
 
-	vfm_table_col(t, "cp", "cp of a pack", 0);
-	vfm_table_col(t, "packs", "packs", 0);
-	vfm_table_col(t, "share", "share of the parts", 4);
 	for (int k = 0; 1 << k <= r->h->cp; k++) {
 		vfm_table_row(t);
 		vfm_table_i64(t, "cp", 1 << k);
@@ -197,7 +181,7 @@ static int print_stats_json(const struct report *r, struct vfm_err *err)
 {
 	const struct vfm_plan_stats *s = &r->s;
 	json_t *sets = json_array(), *packs = json_array(), *cp = json_array(), *o;
-	struct vfm_buf text = {0};
+	int rc;
 
 	for (int32_t i = 0; i < r->h->n_sets; i++)
 		json_array_append_new(sets,
@@ -222,13 +206,9 @@ static int print_stats_json(const struct report *r, struct vfm_err *err)
 	if (s->n_ranges)
 		json_object_set_new(o, "ranges", ranges_json(r));
 	json_decref(cp);
-	vfm_json_text(&text, o, 0);
-	vfm_buf_adds(&text, "\n");
+	rc = vfm_jsonl_write(stdout, o, err);
 	json_decref(o);
-	if (fputs(text.data, stdout) == EOF)
-		vfm_fail_errno(err, VFM_EENV, "cannot write");
-	vfm_buf_release(&text);
-	return ferror(stdout) ? VFM_EENV : 0;
+	return rc;
 }
 
 int pack_stats(int argc, char **argv, struct vfm_err *err)

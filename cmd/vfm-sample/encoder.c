@@ -12,22 +12,22 @@ enum { DEFAULT_FRAMES = 16, DEFAULT_SIDE = 128 };
 static int check_encoder(struct sample_job *j, const struct vfm_ckpt *c, enum vfm_maker_kind e,
 	struct vfm_makers *trained, const struct vfm_maker *used, struct vfm_err *err)
 {
-	const struct vfm_maker *expected = vfm_makers_of(trained, e);
+	const struct vfm_maker *expected = &trained->of[e];
 	enum vfm_maker_relation rel = vfm_maker_compare(expected, used);
 	char was[VFM_MAKER_LABEL], is[VFM_MAKER_LABEL];
 	json_t *entries;
 
 	vfm_maker_label_pair(expected, used, was, is);
 	if (rel == VFM_MAKER_UNKNOWN && j->x->job.world->rank == 0)
-		vfm_warn("%s does not name the %s of its data; '%s' is used", c->path, vfm_maker_kind_name(e), is);
+		vfm_warn("%s does not name the %s of its data; '%s' is used", c->path, vfm_maker_kinds[e].name, is);
 	if (rel != VFM_MAKER_DIFFERENT)
 		return 0;
 	if (!j->o->force)
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s was trained on data of the %s '%s', but '%s' would be used (--force does so)", c->path,
-			vfm_maker_kind_name(e), was, is);
+			vfm_maker_kinds[e].name, was, is);
 	if (j->x->job.world->rank == 0)
-		vfm_warn("%s was trained on data of the %s '%s'; '%s' is used", c->path, vfm_maker_kind_name(e), was,
+		vfm_warn("%s was trained on data of the %s '%s'; '%s' is used", c->path, vfm_maker_kinds[e].name, was,
 			is);
 	entries = json_array();
 	json_array_append_new(entries, vfm_forced_entry("vfm-sample", e, c->path, expected, used));

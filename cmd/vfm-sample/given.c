@@ -103,12 +103,11 @@ static int check_section_maker(
 	const struct sample_job *j, enum vfm_maker_kind e, const json_t *part, const char *what, struct vfm_err *err)
 {
 	const json_t *o = json_object_get(part, "maker");
-	struct vfm_makers known = j->makers;
 	struct vfm_maker m = {0};
 
 	if (o && !json_is_null(o))
 		TRY(vfm_maker_from_json(&m, o, what, err));
-	return vfm_maker_check(e, &m, what, vfm_makers_of(&known, e), "the model", err);
+	return vfm_maker_check(e, &m, what, &j->makers.of[e], "the model", err);
 }
 
 static int read_cond(const struct sample_job *j, const json_t *line, float *tokens, struct vfm_err *err)

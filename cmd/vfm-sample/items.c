@@ -139,11 +139,14 @@ static int choose_caption(const struct items *s, const json_t *line, const char 
 }
 
 /* The line stays in the record as a whole: its keys describe another file than the video of the record. */
-static int add_prompt_line(struct items *s, const json_t *line, struct vfm_err *err)
+static int add_prompt_line(void *ctx, const json_t *line, struct vfm_err *err)
 {
+	struct items *s = ctx;
 	const char *caption, *negative;
 	json_t *rec;
 
+	if (vfm_provenance_is_header(line))
+		return 0;
 	TRY(choose_caption(s, line, &caption, err));
 	TRY(vfm_json_str(line, "", "negative", false, &negative, err));
 	rec = new_item_record(s, caption);
@@ -156,20 +159,8 @@ static int add_prompt_line(struct items *s, const json_t *line, struct vfm_err *
 
 static int read_prompts(struct items *s, const char *file, struct vfm_err *err)
 {
-	struct vfm_jsonl in = {0};
-	json_t *line;
-	int rc;
+	int rc = vfm_jsonl_each(file, add_prompt_line, s, err);
 
-	TRY(vfm_jsonl_open(&in, file, err));
-	while ((rc = vfm_jsonl_next(&in, &line, err)) == 1) {
-		rc = vfm_provenance_is_header(line) ? 0 : add_prompt_line(s, line, err);
-		json_decref(line);
-		if (rc < 0) {
-			vfm_err_context(err, "%s:%lld", in.name, (long long)in.line);
-			break;
-		}
-	}
-	vfm_jsonl_close(&in);
 	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
 }
 

@@ -21,28 +21,18 @@ static const char *const class_keys[VFM_SIM_CLASSES] = {
 
 static void add_dry_run_columns(struct vfm_table *t)
 {
-	vfm_table_col(t, "rank", "rank", 0);
-	vfm_table_col(t, "stage", "pp stage", 0);
-	vfm_table_col(t, "stands_for", "stands for", 0);
-	vfm_table_col(t, "packs", "packs", 0);
-	vfm_table_col(t, "mem_gib", "GiB", 2);
-	vfm_table_col(t, "fits", "fits", 0);
-	vfm_table_col(t, "step_ms", "step ms", 1);
-	vfm_table_col(t, "low_ms", "at low rates", 1);
-	vfm_table_col(t, "high_ms", "at high", 1);
-	vfm_table_col(t, "tflops_gpu", "TFLOP/s/GPU", 1);
-	vfm_table_col(t, "mfu", "MFU", 3);
-	vfm_table_col(t, "tok_s_gpu", "token/s/GPU", 0);
+	static const struct vfm_table_column front[] = {{"rank", "rank", 0}, {"stage", "pp stage", 0},
+		{"stands_for", "stands for", 0}, {"packs", "packs", 0}, {"mem_gib", "GiB", 2}, {"fits", "fits", 0},
+		{"step_ms", "step ms", 1}, {"low_ms", "at low rates", 1}, {"high_ms", "at high", 1},
+		{"tflops_gpu", "TFLOP/s/GPU", 1}, {"mfu", "MFU", 3}, {"tok_s_gpu", "token/s/GPU", 0}, {0}};
+	static const struct vfm_table_column behind[] = {{"exposed_comm", "exposed", 3}, {"bubble", "bubble", 3},
+		{"copy", "copy", 3}, {"imbalance", "imbalance", 3}, {"straggler_ms", "with stragglers", 1},
+		{"steps", "steps", 0}, {"hours", "hours", 2}, {"goodput", "goodput", 3}, {0}};
+
+	vfm_table_columns(t, front);
 	for (int c = 0; c < VFM_SIM_CLASSES; c++)
 		vfm_table_col(t, class_keys[c], vfm_sim_class_name((enum vfm_sim_class)c), 1);
-	vfm_table_col(t, "exposed_comm", "exposed", 3);
-	vfm_table_col(t, "bubble", "bubble", 3);
-	vfm_table_col(t, "copy", "copy", 3);
-	vfm_table_col(t, "imbalance", "imbalance", 3);
-	vfm_table_col(t, "straggler_ms", "with stragglers", 1);
-	vfm_table_col(t, "steps", "steps", 0);
-	vfm_table_col(t, "hours", "hours", 2);
-	vfm_table_col(t, "goodput", "goodput", 3);
+	vfm_table_columns(t, behind);
 	vfm_table_json_col(t, "memory_at_peak");
 }
 
@@ -304,7 +294,7 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 		vfm_dry_run_release(&d);
 		return err->code;
 	}
-	t = vfm_table_new();
+	t = vfm_table_new(NULL);
 	add_dry_run_columns(t);
 	for (int i = 0; i < d.n; i++)
 		add_rank_row(t, &d.rank[i], d.s[VFM_MID]);

@@ -640,6 +640,26 @@ int vfm_jsonl_next(struct vfm_jsonl *r, json_t **out, struct vfm_err *err)
 	return rc == 1 ? vfm_jsonl_parse(r, text, len, out, err) : rc;
 }
 
+int vfm_jsonl_each(const char *path, int (*take)(void *ctx, const json_t *rec, struct vfm_err *err), void *ctx,
+	struct vfm_err *err)
+{
+	struct vfm_jsonl in = {0};
+	json_t *rec;
+	int rc;
+
+	TRY(vfm_jsonl_open(&in, path, err));
+	while ((rc = vfm_jsonl_next(&in, &rec, err)) == 1) {
+		rc = take(ctx, rec, err);
+		json_decref(rec);
+		if (rc < 0) {
+			vfm_err_context(err, "%s:%lld", in.name, (long long)in.line);
+			break;
+		}
+	}
+	vfm_jsonl_close(&in);
+	return rc;
+}
+
 /* ---- blocks of lines --------------------------------------------------------- */
 
 static int fill_block(struct vfm_jsonl *r, struct vfm_jsonl_block *b, size_t bytes, struct vfm_err *err)

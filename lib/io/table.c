@@ -23,14 +23,9 @@ struct table_cell {
 	} u;
 };
 
-struct column {
-	const char *key, *heading;
-	int digits;
-};
-
 struct vfm_table {
 	struct vfm_arena arena;
-	struct column *cols;
+	struct vfm_table_column *cols;
 	size_t n_cols, cap_cols;
 	size_t n_shown;           /* columns of text, Markdown, CSV and SQL, in front of those of JSON alone */
 	struct table_cell *cells; /* [n_rows][n_cols] */
@@ -51,9 +46,13 @@ int vfm_table_format(const char *name, enum vfm_table_format *out, struct vfm_er
 	return vfm_fail(err, VFM_EUSAGE, "expected " VFM_TABLE_FORMATS ", got '%s'", name);
 }
 
-struct vfm_table *vfm_table_new(void)
+struct vfm_table *vfm_table_new(const struct vfm_table_column *columns)
 {
-	return vfm_calloc(1, sizeof(struct vfm_table));
+	struct vfm_table *t = vfm_calloc(1, sizeof(*t));
+
+	if (columns)
+		vfm_table_columns(t, columns);
+	return t;
 }
 
 void vfm_table_free(struct vfm_table *t)
@@ -74,9 +73,15 @@ void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, in
 		abort();
 	}
 	vfm_grow(&t->cols, &t->cap_cols, t->n_cols + 1, sizeof(*t->cols));
-	t->cols[t->n_cols++] =
-		(struct column){vfm_arena_strdup(&t->arena, key), vfm_arena_strdup(&t->arena, heading), digits};
+	t->cols[t->n_cols++] = (struct vfm_table_column){
+		vfm_arena_strdup(&t->arena, key), vfm_arena_strdup(&t->arena, heading), digits};
 	t->n_shown = t->n_cols;
+}
+
+void vfm_table_columns(struct vfm_table *t, const struct vfm_table_column *c)
+{
+	for (; c->key; c++)
+		vfm_table_col(t, c->key, c->heading, c->digits);
 }
 
 void vfm_table_json_col(struct vfm_table *t, const char *key)

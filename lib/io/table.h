@@ -1,7 +1,7 @@
 /* table.h - reports: rows of typed cells, printed as text, Markdown, CSV, JSON, JSON Lines or SQL.
  *
- *	struct vfm_table *t = vfm_table_new();
- *	vfm_table_col(t, "tok_s", "token/s", 0);    // key in JSON and CSV, heading in text and md
+ *	const struct vfm_table_column columns[] = {{"tok_s", "token/s", 0}, {0}}; // key in JSON and CSV, heading in text
+ *	struct vfm_table *t = vfm_table_new(columns);
  *	vfm_table_row(t);                           // begins a row
  *	vfm_table_f64(t, "tok_s", 10052.0);         // cells in any order, by key; a missing cell is empty / null
  *	vfm_table_print(t, VFM_TABLE_TEXT, stdout, err);
@@ -28,9 +28,16 @@ enum vfm_table_format { VFM_TABLE_TEXT, VFM_TABLE_MD, VFM_TABLE_CSV, VFM_TABLE_J
 int vfm_table_format(const char *name, enum vfm_table_format *out, struct vfm_err *err);
 
 struct vfm_table;
-struct vfm_table *vfm_table_new(void);
+struct vfm_table_column {
+	const char *key, *heading;
+	int digits;
+};
+/* columns: as of vfm_table_columns, or NULL. */
+struct vfm_table *vfm_table_new(const struct vfm_table_column *columns);
 void vfm_table_free(struct vfm_table *t);
 void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, int digits);
+/* Adds the columns up to the first without a key. */
+void vfm_table_columns(struct vfm_table *t, const struct vfm_table_column *c);
 /* As `digits`: a column of strings of which a table may have none.  In SQL it is text then, other columns without cells
  * are numbers. */
 #define VFM_TABLE_STRINGS INT_MIN

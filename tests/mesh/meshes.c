@@ -447,7 +447,7 @@ static void put(struct vfm_table *t, const struct row *r, const char *fault, con
 
 static struct vfm_table *columns(bool faults)
 {
-	struct vfm_table *t = vfm_table_new();
+	struct vfm_table *t = vfm_table_new(NULL);
 
 	vfm_table_col(t, "model", "model", 0);
 	vfm_table_col(t, "ranks", "ranks", 0);

@@ -49,7 +49,8 @@ static struct vfm_plan_header header(void)
 		.text_dim = 1024,
 		.n_sets = 2,
 		.sets = sets,
-		.makers = {{.name = "wavelet:16", .version = "1"}, {.name = "bytes:1024", .version = "2"}}};
+		.makers = {.tokenizer = {.name = "wavelet:16", .version = "1"},
+			.text = {.name = "bytes:1024", .version = "2"}}};
 }
 
 /* Sample i of pack k. */

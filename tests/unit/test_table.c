@@ -13,7 +13,7 @@
 
 static char *printed(enum vfm_table_format format)
 {
-	struct vfm_table *t = vfm_table_new();
+	struct vfm_table *t = vfm_table_new(NULL);
 	struct vfm_err err = {0};
 	char *text = NULL;
 	size_t len;
@@ -91,7 +91,7 @@ static void sql(void **state)
 /* No text leaves its literal or its comment, and columns without cells have the type that they were declared with. */
 static void sql_of_odd_texts(void **state)
 {
-	struct vfm_table *t = vfm_table_new();
+	struct vfm_table *t = vfm_table_new(NULL);
 	struct vfm_err err = {0};
 	size_t len, n;
 	char *text = NULL;
@@ -147,7 +147,7 @@ static void names(void **state)
 
 static void full_disk(void **state)
 {
-	struct vfm_table *t = vfm_table_new();
+	struct vfm_table *t = vfm_table_new(NULL);
 	struct vfm_err err = {0};
 	FILE *f = fopen("/dev/full", "w");
 

@@ -153,7 +153,7 @@ static int time_mix(
 	return rc;
 }
 
-static const struct bench_column columns[] = {{"layout", "layout", 0}, {"pass", "pass", 0}, {"rows", "rows", 0},
+static const struct vfm_table_column columns[] = {{"layout", "layout", 0}, {"pass", "pass", 0}, {"rows", "rows", 0},
 	{"padding", "padding", 2}, {"ms", "median ms", 3}, {"ms_min", "min ms", 3}, {"ms_max", "max ms", 3},
 	{"gflop_s", "GFLOP/s", 1}, {"tok_s", "token/s", 0}, {"of_packed", "of packed", 2}, {"kind", "kind", 0}, {0}};
 
@@ -167,7 +167,7 @@ static int fill_attn(struct vfm_table *t, struct vfm_stream *s, void *ctx, struc
 	const struct attn_asked *a = ctx;
 	const struct mix *m = a->m;
 
-	bench_columns(t, columns);
+	vfm_table_columns(t, columns);
 	TRY(time_mix(m, s, a->dt, t, err));
 	vfm_table_note(t,
 		"%d samples, %" PRId64 " tokens; %" PRId64 " heads (%" PRId64 " of keys) of %" PRId64

@@ -306,7 +306,7 @@ static int parse_comm_list(struct request *r, const char *option, const char *te
 	return rc < 0 ? vfm_err_context(err, "%s", option) : 0;
 }
 
-static const struct bench_column columns[] = {{"op", "op", 0}, {"ranks", "ranks", 0}, {"dtype", "dtype", 0},
+static const struct vfm_table_column columns[] = {{"op", "op", 0}, {"ranks", "ranks", 0}, {"dtype", "dtype", 0},
 	{"bytes", "bytes", 0}, {"calls", "calls", 0}, {"median_us", "median us", 1}, {"min_us", "min us", 1},
 	{"alg_gb_s", "algbw GB/s", 2}, {"bus_gb_s", "busbw GB/s", 2}, {"result", "result", 0}, {"kind", "kind", 0},
 	{0}};
@@ -314,10 +314,9 @@ static const struct bench_column columns[] = {{"op", "op", 0}, {"ranks", "ranks"
 static int measure_comm(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
 	const struct request *r = ctx;
-	struct vfm_table *t = vfm_table_new();
+	struct vfm_table *t = vfm_table_new(columns);
 	int rc = vfm_context_device(x, false, err);
 
-	bench_columns(t, columns);
 	for (int i = 0; rc >= 0 && i < r->n_op; i++)
 		for (int k = 0; rc >= 0 && k < (r->op[i]->want ? r->n_size : 1); k++)
 			rc = run_size(x, r->op[i]->want ? r->size[k] : 1024, r->op[i], t, err);

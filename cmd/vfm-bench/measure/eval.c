@@ -122,16 +122,11 @@ static int64_t resamples_of_mean(int64_t n)
 
 static struct vfm_table *new_means_table(void)
 {
-	struct vfm_table *t = vfm_table_new();
+	static const struct vfm_table_column columns[] = {{"metric", "metric", 0}, {"value", "mean", -6},
+		{"low", "low", -6}, {"high", "high", -6}, {"n", "clips", 0}, {"resamples", "resamples", 0},
+		{"kind", "kind", 0}, {0}};
 
-	vfm_table_col(t, "metric", "metric", 0);
-	vfm_table_col(t, "value", "mean", -6);
-	vfm_table_col(t, "low", "low", -6);
-	vfm_table_col(t, "high", "high", -6);
-	vfm_table_col(t, "n", "clips", 0);
-	vfm_table_col(t, "resamples", "resamples", 0);
-	vfm_table_col(t, "kind", "kind", 0);
-	return t;
+	return vfm_table_new(columns);
 }
 
 /* A row for the mean of x [n], n >= 1. */
@@ -324,18 +319,11 @@ static void note_few_rows(struct vfm_table *t, const struct vfm_features *f)
 
 static int print_frechet(const struct vfm_features s[2], const struct vfm_frechet *r, struct vfm_err *err)
 {
-	struct vfm_table *t = vfm_table_new();
+	static const struct vfm_table_column columns[] = {{"metric", "metric", 0}, {"value", "distance^2", -6},
+		{"low", "low", -6}, {"high", "high", -6}, {"bias", "bias", -6}, {"n_a", "vectors 1", 0},
+		{"n_b", "vectors 2", 0}, {"dim", "dim", 0}, {"resamples", "resamples", 0}, {"kind", "kind", 0}, {0}};
+	struct vfm_table *t = vfm_table_new(columns);
 
-	vfm_table_col(t, "metric", "metric", 0);
-	vfm_table_col(t, "value", "distance^2", -6);
-	vfm_table_col(t, "low", "low", -6);
-	vfm_table_col(t, "high", "high", -6);
-	vfm_table_col(t, "bias", "bias", -6);
-	vfm_table_col(t, "n_a", "vectors 1", 0);
-	vfm_table_col(t, "n_b", "vectors 2", 0);
-	vfm_table_col(t, "dim", "dim", 0);
-	vfm_table_col(t, "resamples", "resamples", 0);
-	vfm_table_col(t, "kind", "kind", 0);
 	vfm_table_row(t);
 	vfm_table_str(t, "metric", "frechet");
 	vfm_table_f64(t, "value", r->value);

@@ -101,7 +101,7 @@ static void print_rows(struct vfm_table *t, const struct loader_run *runs, int n
 	vfm_table_str(t, "kind", "measured");
 }
 
-static const struct bench_column columns[] = {{"threads", "threads", 0}, {"prefetch", "prefetch", 0},
+static const struct vfm_table_column columns[] = {{"threads", "threads", 0}, {"prefetch", "prefetch", 0},
 	{"packs", "packs", 0}, {"samples_s", "samples/s", 0}, {"tok_s", "token/s", 0}, {"gb_s", "GB/s", 3},
 	{"seconds", "median s", 3}, {"seconds_min", "min s", 3}, {"seconds_max", "max s", 3},
 	{"first_ms", "first pack ms", 1}, {"wait_s", "waited s", 3}, {"wait_files_s", "files s", 3},
@@ -110,10 +110,9 @@ static const struct bench_column columns[] = {{"threads", "threads", 0}, {"prefe
 
 static int print_runs(const struct loader_run *runs, int n, struct vfm_err *err)
 {
-	struct vfm_table *t = vfm_table_new();
+	struct vfm_table *t = vfm_table_new(columns);
 	int rc;
 
-	bench_columns(t, columns);
 	print_rows(t, runs, n);
 	vfm_table_note(t,
 		"median of %d runs; GB/s counts latents and texts as they are delivered; files from the page cache", n);

@@ -93,7 +93,7 @@ static int time_cases(const struct vfm_cases *l, struct vfm_stream *s, struct vf
 	return rows ? 0 : vfm_fail(err, VFM_EUSAGE, "no case matches (--list prints their names)");
 }
 
-static const struct bench_column columns[] = {{"case", "case", 0}, {"ms", "median ms", 3}, {"ms_min", "min ms", 3},
+static const struct vfm_table_column columns[] = {{"case", "case", 0}, {"ms", "median ms", 3}, {"ms_min", "min ms", 3},
 	{"ms_max", "max ms", 3}, {"gflop_s", "GFLOP/s", 1}, {"gb_s", "GB/s", 1}, {"of_copy", "of copy", 2},
 	{"slow_attn", "slow attn", 0}, {"slow_gemm", "slow gemm", 0}, {"heuristic_gemm", "heur gemm", 0},
 	{"kind", "kind", 0}, {0}};
@@ -111,7 +111,7 @@ static int fill_ops(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct
 	size_t n = s->dev->mem_total > (int64_t)16 << 30 ? (size_t)1 << 30 : (size_t)128 << 20;
 	double copy = 0;
 
-	bench_columns(t, columns);
+	vfm_table_columns(t, columns);
 	TRY(bench_copy_speed(s, n, 7, &copy, err));
 	TRY(time_cases(a->l, s, t, a->patterns, a->n, copy, err));
 	vfm_table_note(t, "a copy within device memory: %.1f GB/s, read and written; of copy: GB/s relative to it",

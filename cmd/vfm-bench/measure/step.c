@@ -40,11 +40,11 @@ struct measurement {
 	struct vfm_bench_predicted predicted; /* of the last step, on a simulated device */
 };
 
-static const struct bench_column columns[] = {{"model", "model", 0}, {"hidden", "hidden", 0}, {"layers", "layers", 0},
-	{"dtype", "dtype", 0}, {"residual", "residual", 0}, {"tokens", "tokens", 0}, {"samples", "samples", 0},
-	{"step_ms", "step ms", 1}, {"min_ms", "min", 1}, {"max_ms", "max", 1}, {"n", "n", 0}, {"gflops", "GFLOP/s", 0},
-	{"mfu", "MFU", 3}, {"tok_s", "token/s", 0}, {"mem_gib", "GiB", 2}, {"ranks", "ranks", 0},
-	{"threads", "threads", 0}, {"layout", "layout", VFM_TABLE_STRINGS}, {"comm", "comm", 3},
+static const struct vfm_table_column columns[] = {{"model", "model", 0}, {"hidden", "hidden", 0},
+	{"layers", "layers", 0}, {"dtype", "dtype", 0}, {"residual", "residual", 0}, {"tokens", "tokens", 0},
+	{"samples", "samples", 0}, {"step_ms", "step ms", 1}, {"min_ms", "min", 1}, {"max_ms", "max", 1}, {"n", "n", 0},
+	{"gflops", "GFLOP/s", 0}, {"mfu", "MFU", 3}, {"tok_s", "token/s", 0}, {"mem_gib", "GiB", 2},
+	{"ranks", "ranks", 0}, {"threads", "threads", 0}, {"layout", "layout", VFM_TABLE_STRINGS}, {"comm", "comm", 3},
 	{"bubble", "bubble", 3}, {"copy", "copy", 3}, {"host_ms", "host ms", 1}, {"ahead_ms", "ahead", 1},
 	{"slow_attn", "slow attn", 0}, {"slow_gemm", "slow gemm", 0}, {"heuristic_gemm", "heur gemm", 0},
 	{"compactions", "compactions", 0}, {"how", "how", 0}, {0}};
@@ -120,10 +120,9 @@ static void add_predicted(struct vfm_table *t, const struct vfm_bench_predicted 
 static int print(
 	const struct measurement *m, const struct vfm_bench_result *r, const struct vfm_context *x, struct vfm_err *err)
 {
-	struct vfm_table *t = vfm_table_new();
+	struct vfm_table *t = vfm_table_new(columns);
 	int rc;
 
-	bench_columns(t, columns);
 	add_step_row(t, m, r, x);
 	vfm_table_note(t, "device %s: %s", x->device.dev->name, x->device.dev->descr);
 	if (vfm_dev_predicts(x->device.dev))

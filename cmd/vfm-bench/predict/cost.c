@@ -110,15 +110,14 @@ static int write_cost_file(const struct cost_job *j, struct vfm_err *err)
 	return rc;
 }
 
-static const struct bench_column columns[] = {{"model", "model", 0}, {"layers", "layers", 0}, {"dtype", "dtype", 0},
+static const struct vfm_table_column columns[] = {{"model", "model", 0}, {"layers", "layers", 0}, {"dtype", "dtype", 0},
 	{"tokens", "tokens", 0}, {"ms", "ms a sample", 3}, {"us_token", "us a token", 3}, {"how", "how", 0}, {0}};
 
 static int print_costs(const struct cost_job *j, const struct vfm_context *x, struct vfm_err *err)
 {
-	struct vfm_table *t = vfm_table_new();
+	struct vfm_table *t = vfm_table_new(columns);
 	int rc;
 
-	bench_columns(t, columns);
 	for (int i = 0; i < j->n; i++) {
 		vfm_table_row(t);
 		vfm_table_str(t, "model", step_opts.preset);

@@ -157,7 +157,7 @@ static int compare_groups(const void *a, const void *b)
 	return op ? op : strcmp(x->shape, y->shape);
 }
 
-static const struct bench_column columns[] = {{"class", "class", 0}, {"op", "op", 0}, {"shape", "shape", 0},
+static const struct vfm_table_column columns[] = {{"class", "class", 0}, {"op", "op", 0}, {"shape", "shape", 0},
 	{"count", "count", -4}, {"launches", "launches", -5}, {"gflop", "GFLOP", 1}, {"gb", "GB", 3},
 	{"tflops", "TFLOP/s", 0}, {"gb_s", "GB/s", 0}, {"ms", "ms", 3}, {"low_ms", "at low rates", 3},
 	{"high_ms", "at high", 3}, {"how", "how", 0}, {0}};
@@ -217,14 +217,14 @@ static void add_totals(struct vfm_table *t, const struct launches *l)
 
 static int print_launches(struct launches *l, const struct vfm_context *x, struct vfm_err *err)
 {
-	struct vfm_table *t = vfm_table_new();
+	struct vfm_table *t = vfm_table_new(NULL);
 	int rc;
 
 	if (block)
 		merge_unmatched(l);
 	if (l->groups.n)
 		qsort(l->groups.v, l->groups.n, sizeof(*l->groups.v), compare_groups);
-	bench_columns(t, columns);
+	vfm_table_columns(t, columns);
 	for (size_t i = 0; i < l->groups.n; i++)
 		add_group_row(t, vfm_sim_class_name(l->groups.v[i].class), l->groups.v[i].op, &l->groups.v[i]);
 	add_totals(t, l);

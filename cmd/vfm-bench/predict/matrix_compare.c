@@ -198,9 +198,10 @@ void matrix_old_free(struct matrix_old *o)
 
 void matrix_old_columns(struct vfm_table *t)
 {
-	vfm_table_col(t, "old_tflops_gpu", "old", 3);
-	vfm_table_col(t, "change_pct", "change %", 1);
-	vfm_table_col(t, "beyond_spread", "beyond spread", VFM_TABLE_STRINGS);
+	static const struct vfm_table_column columns[] = {{"old_tflops_gpu", "old", 3}, {"change_pct", "change %", 1},
+		{"beyond_spread", "beyond spread", VFM_TABLE_STRINGS}, {0}};
+
+	vfm_table_columns(t, columns);
 }
 
 static bool same_value(const json_t *a, const json_t *b)

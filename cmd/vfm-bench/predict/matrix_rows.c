@@ -275,25 +275,17 @@ static int row_from_json(struct matrix_rows *r, const json_t *o, const char *con
 	return 0;
 }
 
-int matrix_rows_of_file(struct matrix_rows *r, const char *path, const struct matrix_lists *l, struct vfm_err *err)
+static int add_json_row(void *rows, const json_t *o, struct vfm_err *err)
 {
 	static const char *const keys[] = {"v", "model", "context", "gpus", "packs", "text", "set", NULL};
-	struct vfm_jsonl in = {0};
-	json_t *o;
-	int rc;
 
+	return row_from_json(rows, o, keys, err);
+}
+
+int matrix_rows_of_file(struct matrix_rows *r, const char *path, const struct matrix_lists *l, struct vfm_err *err)
+{
 	TRY(check_lists_of_file(l, err));
-	TRY(vfm_jsonl_open(&in, path, err));
-	while ((rc = vfm_jsonl_next(&in, &o, err)) == 1) {
-		rc = row_from_json(r, o, keys, err);
-		json_decref(o);
-		if (rc < 0) {
-			vfm_err_context(err, "%s:%lld", path, (long long)in.line);
-			break;
-		}
-	}
-	vfm_jsonl_close(&in);
-	return rc < 0 ? VFM_EUSAGE : set_row_defaults(r, l, err);
+	return vfm_jsonl_each(path, add_json_row, r, err) < 0 ? VFM_EUSAGE : set_row_defaults(r, l, err);
 }
 
 /* ---- published figures ---- */

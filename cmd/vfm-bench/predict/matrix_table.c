@@ -9,13 +9,13 @@
 
 static void add_columns(struct vfm_table *t, const struct matrix_report *p)
 {
-	static const struct bench_column all[] = {{"model", "model", 0}, {"context", "context", 0},
+	static const struct vfm_table_column all[] = {{"model", "model", 0}, {"context", "context", 0},
 		{"config", "config", 0}, {"gpus", "GPUs", 0}, {"gbs", "gbs", 0}, {"mbs", "mbs", 0},
 		{"layout", "layout", VFM_TABLE_STRINGS}, {"tflops", "TFLOP/s", 3}, {"tflops_gpu", "TFLOP/s/GPU", 3},
 		{"mfu", "MFU", 3}, {"tok_s", "token/s", 0}, {"tok_s_gpu", "token/s/GPU", 0}, {"step_ms", "step ms", 1},
 		{"spread_pct", "spread %", 0}, {"n", "n", 0}, {"mem_gib", "GiB", 2}, {"threads", "threads", 0},
 		{"how", "how", 0}, {0}};
-	static const struct bench_column more[] = {{"comm", "comm", 3}, {"bubble", "bubble", 3},
+	static const struct vfm_table_column more[] = {{"comm", "comm", 3}, {"bubble", "bubble", 3},
 		{"tflops_low", "low", 0}, {"tflops_high", "high", 0},
 		/* of unequal ranks and of plans */
 		{"imbalance", "imbalance", 3}, {"straggler_ms", "with stragglers", 1}, {"step", "step", 0},
@@ -29,7 +29,7 @@ static void add_columns(struct vfm_table *t, const struct matrix_report *p)
 	const bool has[] = {p->machine, p->machine, p->machine, p->machine, p->imbalance, p->straggler_cv > 0, p->plan,
 		p->plan, p->source, p->source, p->source, p->source, p->found};
 
-	bench_columns(t, all);
+	vfm_table_columns(t, all);
 	for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++)
 		if (has[i])
 			vfm_table_col(t, more[i].key, more[i].heading, more[i].digits);
@@ -244,7 +244,7 @@ static void note_prediction(struct vfm_table *t, const struct matrix_report *p)
 
 struct vfm_table *matrix_table(const struct matrix_report *p)
 {
-	struct vfm_table *t = vfm_table_new();
+	struct vfm_table *t = vfm_table_new(NULL);
 
 	add_columns(t, p);
 	if (p->old)

@@ -11,7 +11,7 @@
 #include "data/record/histogram.h"
 #include "data/record/provenance.h"
 #include "data/record/record.h"
-#include "data/record/thumbnail.h"
+#include "data/record/clip_reader.h"
 #include "io/file.h"
 #include "io/input.h"
 #include "io/json.h"

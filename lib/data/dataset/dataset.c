@@ -468,9 +468,11 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	TRY_OUT(vfm_makers_from_record(&common.makers, rec, err));
 	TRY_OUT(vfm_maker_check_latent(&common.makers.tokenizer, common.channels, err));
 	if (common.has_image)
-		TRY_OUT(vfm_maker_check_image(&common.makers.image, image->npy.shape[0], image->npy.shape[1], err));
+		TRY_OUT(vfm_maker_check_rows(
+			VFM_MAKER_IMAGE, &common.makers.image, image->npy.shape[0], image->npy.shape[1], err));
 	for (int i = 0; i < s.names.n; i++)
-		TRY_OUT(vfm_maker_check_text(&common.makers.text, s.texts[i].npy.shape[0], common.text_dim, err));
+		TRY_OUT(vfm_maker_check_rows(
+			VFM_MAKER_TEXT, &common.makers.text, s.texts[i].npy.shape[0], common.text_dim, err));
 	dump_json(&s.json, rec);
 	if (d->o.with_media)
 		TRY_OUT(open_media(&s, rec, err));

@@ -183,13 +183,8 @@ out:
 static int write_makers(const struct vfm_energon *e, const struct vfm_makers *makers, struct vfm_err *err)
 {
 	json_t *o = json_pack("{s:i,s:o}", "v", 1, "makers", vfm_makers_json(makers));
-	struct vfm_buf b = {0};
-	int rc;
+	int rc = vfm_json_save(e->meta, VFM_ENERGON_MAKERS, o, 2, err);
 
-	vfm_json_text(&b, o, 2);
-	vfm_buf_adds(&b, "\n");
-	rc = write_meta(e, VFM_ENERGON_MAKERS, b.data, err);
-	vfm_buf_release(&b);
 	json_decref(o);
 	return rc;
 }
@@ -358,14 +353,10 @@ int vfm_energon_check_makers(const char *dir, const struct vfm_makers *makers, s
 	}
 	if (rc == 0 && vfm_makers_check(&own, owner, makers, "the index", err) < 0)
 		rc = VFM_EINPUT;
-	for (enum vfm_maker_kind e = 0; rc == 0 && e < VFM_MAKER_KINDS; e++) {
-		const char *a = vfm_makers_of(&own, e)->name;
-		struct vfm_makers index = *makers;
-
-		if (!a[0] != !vfm_makers_of(&index, e)->name[0])
+	for (int e = 0; rc == 0 && e < VFM_MAKER_KINDS; e++)
+		if (!own.of[e].name[0] != !makers->of[e].name[0])
 			rc = vfm_fail(err, VFM_EINPUT, "%s and the index: only one of them names the %s", owner,
-				vfm_maker_kind_name(e));
-	}
+				vfm_maker_kinds[e].name);
 	json_decref(o);
 	free(owner);
 	free(path);

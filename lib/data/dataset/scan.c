@@ -176,7 +176,8 @@ static int check_extras(const struct vfm_scan_sample *m, const uint8_t *data,
 		}
 		TRY(vfm_binding_check(b->extra[e], data + extra[e].offset, extra[e].bytes, k->part, err));
 		if (e == VFM_EXTRA_IMAGE)
-			TRY(vfm_maker_check_image(&m->makers->image, extra[e].rows, extra[e].width, err));
+			TRY(vfm_maker_check_rows(
+				VFM_MAKER_IMAGE, &m->makers->image, extra[e].rows, extra[e].width, err));
 		else if (vfm_extra_count(r, VFM_EXTRA_COND, &extra[e]) * vfm_npy_type_size(extra[e].dtype) +
 				extra[e].header !=
 			extra[e].bytes)
@@ -286,7 +287,7 @@ static int check_arrays(const struct vfm_scan_sample *m, struct vfm_err *err)
 	if (!(m->rec.flags & VFM_REC_NO_LATENT))
 		TRY(vfm_maker_check_latent(&m->makers->tokenizer, m->rec.c, err));
 	for (uint32_t i = 0; i < m->rec.n_texts; i++)
-		TRY(vfm_maker_check_text(&m->makers->text, m->texts[i].rows, m->rec.text_dim, err));
+		TRY(vfm_maker_check_rows(VFM_MAKER_TEXT, &m->makers->text, m->texts[i].rows, m->rec.text_dim, err));
 	return 0;
 }
 

@@ -94,8 +94,9 @@ static int add_folder_clips(struct clips *c, struct vfm_err *err)
 	return rc;
 }
 
-static int add_record_clip(struct clips *c, json_t *rec, struct vfm_err *err)
+static int add_record_clip(void *ctx, const json_t *rec, struct vfm_err *err)
 {
+	struct clips *c = ctx;
 	const char *id = vfm_rec_str(rec, "id", NULL);
 
 	if (vfm_provenance_is_header(rec))
@@ -108,26 +109,14 @@ static int add_record_clip(struct clips *c, json_t *rec, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "id: missing (expected a string)");
 	if (!vfm_rec_str(rec, "src", NULL))
 		return vfm_fail(err, VFM_EUSAGE, "src: missing (expected the path of a video or image)");
-	append_clip(c, vfm_strdup(id), json_incref(rec));
+	append_clip(c, vfm_strdup(id), json_incref((json_t *)(uintptr_t)rec));
 	return 0;
 }
 
 static int add_record_clips(struct clips *c, struct vfm_err *err)
 {
-	struct vfm_jsonl in = {0};
-	json_t *rec;
-	int rc;
+	int rc = vfm_jsonl_each(c->source, add_record_clip, c, err);
 
-	TRY(vfm_jsonl_open(&in, c->source, err));
-	while ((rc = vfm_jsonl_next(&in, &rec, err)) == 1) {
-		rc = add_record_clip(c, rec, err);
-		json_decref(rec);
-		if (rc < 0) {
-			vfm_err_context(err, "%s:%lld", in.name, (long long)in.line);
-			break;
-		}
-	}
-	vfm_jsonl_close(&in);
 	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
 }
 

@@ -155,11 +155,11 @@ static int check_named_encoders(
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++) {
 		char label[VFM_MAKER_LABEL];
 
-		if (!vfm_makers_of(makers, e)->name[0] || vfm_makers_of(want, e)->name[0])
+		if (!makers->of[e].name[0] || want->of[e].name[0])
 			continue;
-		vfm_maker_label(vfm_makers_of(makers, e), label);
+		vfm_maker_label(&makers->of[e], label);
 		return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', the plan names none (encoders): pack again", index,
-			vfm_maker_kind_name(e), label);
+			vfm_maker_kinds[e].name, label);
 	}
 	return 0;
 }

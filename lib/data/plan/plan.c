@@ -95,11 +95,11 @@ static int parse_forced_entry(struct vfm_plan *m, const json_t *o, const char *w
 	TRY(vfm_json_str(o, where, "tool", true, &text, err));
 	TRY(vfm_json_str(o, where, "file", true, &text, err));
 	TRY(vfm_json_str(o, where, "encoder", true, &encoder, err));
-	while (e < VFM_MAKER_KINDS && strcmp(vfm_maker_kind_key(e), encoder) != 0)
+	while (e < VFM_MAKER_KINDS && strcmp(vfm_maker_kinds[e].key, encoder) != 0)
 		e++;
 	if (e == VFM_MAKER_KINDS)
 		return vfm_fail(err, VFM_EUSAGE, "%s.encoder: expected tokenizer or text", where);
-	used = vfm_makers_of(&m->h.sets[set].forced, e);
+	used = &m->h.sets[set].forced.of[e];
 	if (used->name[0])
 		return vfm_fail(err, VFM_EUSAGE, "%s: set %lld has two makers", where, (long long)set);
 	snprintf(path, sizeof(path), "%s.expected", where);

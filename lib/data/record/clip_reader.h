@@ -66,4 +66,16 @@ int vfm_clip_whole_patches(const struct vfm_clip_reader *r, const struct vfm_geo
 /* Returns the frames of a record's range: from the record, or else counted by decoding. */
 int vfm_clip_count(const json_t *rec, double timeout_s, int threads, int64_t *frames, struct vfm_err *err);
 
+/* ---- for pages ---- */
+
+struct vfm_thumbnails {
+	uint8_t *rgb; /* [n, height, width, 3]; the caller frees it, also after a failure */
+	int n, width, height;
+};
+
+/* Decodes `frames` evenly spaced frames of a record (src, start_frame, end_frame), 1: the middle one, or
+ * those that its file has, into the largest pictures of its shape within width x height.  VFM_EINPUT: there is none. */
+int vfm_thumbnails(struct vfm_thumbnails *t, const json_t *rec, int frames, int width, int height, double timeout_s,
+	struct vfm_err *err);
+
 #endif

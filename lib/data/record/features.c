@@ -168,32 +168,22 @@ int vfm_features_explain(const struct vfm_features *f, const json_t *rec, const 
 	return add_vector(&copy, NULL, rec, key, err);
 }
 
-static int read_vectors(struct vfm_features *f, const char *key, struct vfm_err *err)
+static int take_vector(void *ctx, const json_t *rec, struct vfm_err *err)
 {
-	struct vfm_jsonl in = {0};
-	json_t *rec;
-	int rc;
+	struct vfm_features *f = ctx;
 
-	TRY(vfm_jsonl_open(&in, f->name, err));
-	while ((rc = vfm_jsonl_next(&in, &rec, err)) == 1) {
-		bool is_header = vfm_provenance_is_header(rec), is_out = !is_header && vfm_rec_is_out(rec);
-
-		f->left_out += is_out;
-		rc = is_header || is_out ? 0 : vfm_features_add(f, rec, key, err);
-		json_decref(rec);
-		if (rc < 0) {
-			vfm_err_context(err, "%s:%lld", in.name, (long long)in.line);
-			break;
-		}
-	}
-	vfm_jsonl_close(&in);
-	return rc;
+	if (vfm_provenance_is_header(rec))
+		return 0;
+	if (!vfm_rec_is_out(rec))
+		return vfm_features_add(f, rec, f->key, err);
+	f->left_out++;
+	return 0;
 }
 
-static int spool_records(struct vfm_features *f, const char *key, struct vfm_err *err)
+static int spool_records(struct vfm_features *f, struct vfm_err *err)
 {
 	TRY(vfm_features_begin(f, err));
-	TRY(read_vectors(f, key, err));
+	TRY(vfm_jsonl_each(f->name, take_vector, f, err));
 	return vfm_features_end(f, err);
 }
 
@@ -202,7 +192,8 @@ int vfm_features_open(struct vfm_features *f, const char *path, const char *key,
 	size_t n = strlen(path);
 
 	f->name = vfm_strdup(path);
-	return n > 4 && !strcmp(path + n - 4, ".npy") ? open_matrix(f, err) : spool_records(f, key, err);
+	f->key = key;
+	return n > 4 && !strcmp(path + n - 4, ".npy") ? open_matrix(f, err) : spool_records(f, err);
 }
 
 void vfm_features_close(struct vfm_features *f)
@@ -244,29 +235,20 @@ void vfm_features_read_f32(const struct vfm_features *f, int64_t row, float *out
 	}
 }
 
-static void widen_row(enum vfm_npy_type type, const uint8_t *in, int64_t dim, void *aligned, double *out)
-{
-	struct vfm_npy n = {.type = type, .ndim = 1, .shape = {dim}};
-	float *f = (float *)((uint8_t *)aligned + dim * 4);
-
-	if (type == VFM_NPY_F64) {
-		memcpy(out, in, (size_t)dim * sizeof(double));
-		return;
-	}
-	memcpy(aligned, in, (size_t)dim * vfm_npy_type_size(type)); /* a header may have any length */
-	vfm_npy_to_f32(&n, aligned, f);
-	for (int64_t i = 0; i < dim; i++)
-		out[i] = (double)f[i];
-}
-
 void vfm_features_read(const struct vfm_features *f, int64_t first, int64_t n, int64_t stride, double *out)
 {
-	size_t row = (size_t)f->dim * vfm_npy_type_size(f->type);
-	void *aligned = vfm_malloc((size_t)f->dim * 8);
+	float *row = vfm_malloc((size_t)f->dim * sizeof(*row));
 
-	for (int64_t r = 0; r < n; r++)
-		widen_row(f->type, f->data + (size_t)(first + r) * row, f->dim, aligned, out + r * stride);
-	free(aligned);
+	for (int64_t r = first; r < first + n; r++, out += stride) {
+		if (f->type == VFM_NPY_F64) {
+			memcpy(out, f->data + (size_t)r * (size_t)f->dim * 8, (size_t)f->dim * 8);
+			continue;
+		}
+		vfm_features_read_f32(f, r, row);
+		for (int64_t i = 0; i < f->dim; i++)
+			out[i] = (double)row[i];
+	}
+	free(row);
 }
 
 int vfm_features_check(struct vfm_features *f, struct vfm_err *err)

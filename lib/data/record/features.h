@@ -28,6 +28,7 @@ struct vfm_features { /* `= {0}` before open; close in any case */
 	struct vfm_maker maker; /* of the records; unknown if they name none */
 
 	/* private */
+	const char *key; /* of the vectors in records */
 	enum vfm_npy_type type;
 	const uint8_t *data;
 	struct vfm_map map;

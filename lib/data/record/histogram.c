@@ -1,4 +1,3 @@
-/* histogram.c - see histogram.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +5,6 @@
 #include "base/mem.h"
 #include "base/philox.h"
 #include "data/record/histogram.h"
-#include "data/record/reason.h"
 #include "data/record/stage.h"
 #include "io/json.h"
 
@@ -25,16 +23,11 @@ struct number {
 	bool sorted;
 };
 
-struct words {
-	char *key;
-	json_t *counts; /* word -> integer */
-};
-
 struct vfm_histogram {
 	int64_t records, dropped, failed;
 	struct number numbers[MAX_KEYS];
 	int n_numbers;
-	struct words words[N_WORDS];
+	json_t *words[N_WORDS]; /* word -> integer, of each of word_keys */
 	json_t *reasons;
 	struct vfm_rng rng;
 };
@@ -48,7 +41,7 @@ struct vfm_histogram *vfm_histogram_new(void)
 	struct vfm_histogram *t = vfm_calloc(1, sizeof(*t));
 
 	for (int i = 0; i < N_WORDS; i++)
-		t->words[i] = (struct words){vfm_strdup(word_keys[i]), json_object()};
+		t->words[i] = json_object();
 	t->reasons = json_object();
 	t->rng = vfm_rng_stream(0, 0, 0, VFM_RNG_SAMPLE);
 	return t;
@@ -62,10 +55,8 @@ void vfm_histogram_free(struct vfm_histogram *t)
 		free(t->numbers[i].key);
 		free(t->numbers[i].v);
 	}
-	for (int i = 0; i < N_WORDS; i++) {
-		free(t->words[i].key);
-		json_decref(t->words[i].counts);
-	}
+	for (int i = 0; i < N_WORDS; i++)
+		json_decref(t->words[i]);
 	json_decref(t->reasons);
 	free(t);
 }
@@ -153,10 +144,10 @@ void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec)
 		return;
 	}
 	for (int i = 0; i < N_WORDS; i++) {
-		const char *word = json_string_value(vfm_rec_at(rec, t->words[i].key));
+		const char *word = json_string_value(vfm_rec_at(rec, word_keys[i]));
 
 		if (word)
-			count_word(t->words[i].counts, word);
+			count_word(t->words[i], word);
 	}
 	add_object(t, rec, "");
 	add_object(t, json_object_get(rec, "score"), "score.");
@@ -229,7 +220,7 @@ void vfm_histogram_print(struct vfm_histogram *t, int bins, FILE *out)
 		(long long)t->failed);
 	print_counts("reasons", t->reasons, out);
 	for (int i = 0; i < N_WORDS; i++)
-		print_counts(t->words[i].key, t->words[i].counts, out);
+		print_counts(word_keys[i], t->words[i], out);
 	for (int i = 0; i < t->n_numbers; i++)
 		print_number(&t->numbers[i], bins, out);
 }
@@ -263,19 +254,10 @@ json_t *vfm_histogram_object(struct vfm_histogram *t, int bins)
 	json_object_set_new(o, "failed", json_integer(t->failed));
 	json_object_set(o, "reasons", t->reasons);
 	for (int i = 0; i < N_WORDS; i++)
-		json_object_set(words, t->words[i].key, t->words[i].counts);
+		json_object_set(words, word_keys[i], t->words[i]);
 	json_object_set_new(o, "words", words);
 	for (int i = 0; i < t->n_numbers; i++)
 		json_object_set_new(numbers, t->numbers[i].key, number_json(&t->numbers[i], bins));
 	json_object_set_new(o, "numbers", numbers);
 	return o;
-}
-
-int vfm_histogram_json(struct vfm_histogram *t, int bins, FILE *out, struct vfm_err *err)
-{
-	json_t *o = vfm_histogram_object(t, bins);
-	int rc = vfm_jsonl_write(out, o, err);
-
-	json_decref(o);
-	return rc;
 }

@@ -10,8 +10,6 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "base/err.h"
-
 struct vfm_histogram;
 struct vfm_histogram *vfm_histogram_new(void);
 void vfm_histogram_free(struct vfm_histogram *t);
@@ -22,6 +20,5 @@ void vfm_histogram_print(struct vfm_histogram *t, int bins, FILE *out);
 /* {"records","dropped","failed","reasons":{…},"words":{key:{…}},"numbers":{key:{count,min,p5,p50,mean,p95,max,bins:[…]}}}
  */
 json_t *vfm_histogram_object(struct vfm_histogram *t, int bins); /* the caller owns it */
-int vfm_histogram_json(struct vfm_histogram *t, int bins, FILE *out, struct vfm_err *err);
 
 #endif

@@ -1,6 +1,5 @@
 #include "data/record/maker.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -145,34 +144,11 @@ int vfm_maker_from_json(struct vfm_maker *m, const json_t *o, const char *where,
 
 /* ---- all encoders ---- */
 
-static const struct {
-	const char *key, *name;
-	size_t off; /* in struct vfm_makers */
-} encoders[VFM_MAKER_KINDS] = {
-	[VFM_MAKER_TOKENIZER] = {"tokenizer", "tokenizer", offsetof(struct vfm_makers, tokenizer)},
-	[VFM_MAKER_TEXT] = {"text", "text encoder", offsetof(struct vfm_makers, text)},
-	[VFM_MAKER_IMAGE] = {"image", "image encoder", offsetof(struct vfm_makers, image)},
+const struct vfm_maker_names vfm_maker_kinds[VFM_MAKER_KINDS] = {
+	[VFM_MAKER_TOKENIZER] = {"tokenizer", "tokenizer"},
+	[VFM_MAKER_TEXT] = {"text", "text encoder"},
+	[VFM_MAKER_IMAGE] = {"image", "image encoder"},
 };
-
-const char *vfm_maker_kind_key(enum vfm_maker_kind e)
-{
-	return encoders[e].key;
-}
-
-const char *vfm_maker_kind_name(enum vfm_maker_kind e)
-{
-	return encoders[e].name;
-}
-
-struct vfm_maker *vfm_makers_of(struct vfm_makers *m, enum vfm_maker_kind e)
-{
-	return (struct vfm_maker *)((char *)m + encoders[e].off);
-}
-
-static const struct vfm_maker *maker_at(const struct vfm_makers *m, int e)
-{
-	return (const struct vfm_maker *)((const char *)m + encoders[e].off);
-}
 
 int vfm_maker_check(enum vfm_maker_kind e, const struct vfm_maker *a, const char *a_owner, const struct vfm_maker *b,
 	const char *b_owner, struct vfm_err *err)
@@ -182,21 +158,22 @@ int vfm_maker_check(enum vfm_maker_kind e, const struct vfm_maker *a, const char
 	if (vfm_maker_compare(a, b) != VFM_MAKER_DIFFERENT)
 		return 0;
 	vfm_maker_label_pair(a, b, x, y);
-	return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', %s has '%s'", a_owner, vfm_maker_kind_name(e), x, b_owner, y);
+	return vfm_fail(
+		err, VFM_EUSAGE, "%s has %s '%s', %s has '%s'", a_owner, vfm_maker_kinds[e].name, x, b_owner, y);
 }
 
 int vfm_makers_check(const struct vfm_makers *a, const char *a_owner, const struct vfm_makers *b, const char *b_owner,
 	struct vfm_err *err)
 {
 	for (int e = 0; e < VFM_MAKER_KINDS; e++)
-		TRY(vfm_maker_check((enum vfm_maker_kind)e, maker_at(a, e), a_owner, maker_at(b, e), b_owner, err));
+		TRY(vfm_maker_check((enum vfm_maker_kind)e, &a->of[e], a_owner, &b->of[e], b_owner, err));
 	return 0;
 }
 
 int vfm_maker_check_named(
 	enum vfm_maker_kind e, const struct vfm_maker *sample, const struct vfm_maker *dataset, struct vfm_err *err)
 {
-	const char *kind = vfm_maker_kind_name(e);
+	const char *kind = vfm_maker_kinds[e].name;
 	char label[VFM_MAKER_LABEL];
 
 	if (!sample->name[0] == !dataset->name[0])
@@ -218,10 +195,10 @@ int vfm_maker_check_latent(const struct vfm_maker *m, int64_t channels, struct v
 		(long long)channels, label, m->geometry.channels);
 }
 
-/* what: "text" or "image", which `made` names. */
-static int check_rows(
-	const struct vfm_maker *m, const char *what, const char *made, int64_t rows, int64_t dim, struct vfm_err *err)
+int vfm_maker_check_rows(
+	enum vfm_maker_kind e, const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err)
 {
+	const char *what = vfm_maker_kinds[e].key, *made = vfm_maker_kinds[e].name;
 	char label[VFM_MAKER_LABEL];
 
 	vfm_maker_label(m, label);
@@ -235,16 +212,6 @@ static int check_rows(
 		return vfm_fail(err, VFM_EINPUT, "the %s has %lld rows, its %s '%s' makes at most %d", what,
 			(long long)rows, made, label, m->max_rows);
 	return 0;
-}
-
-int vfm_maker_check_text(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err)
-{
-	return check_rows(m, "text", vfm_maker_kind_name(VFM_MAKER_TEXT), rows, dim, err);
-}
-
-int vfm_maker_check_image(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err)
-{
-	return check_rows(m, "image", vfm_maker_kind_name(VFM_MAKER_IMAGE), rows, dim, err);
 }
 
 static void fill_maker(struct vfm_maker *all, const struct vfm_maker *one)
@@ -267,9 +234,8 @@ static void fill_maker(struct vfm_maker *all, const struct vfm_maker *one)
 
 void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one)
 {
-	fill_maker(&all->tokenizer, &one->tokenizer);
-	fill_maker(&all->text, &one->text);
-	fill_maker(&all->image, &one->image);
+	for (int e = 0; e < VFM_MAKER_KINDS; e++)
+		fill_maker(&all->of[e], &one->of[e]);
 }
 
 /* Reads rec[section].maker. */
@@ -303,8 +269,8 @@ json_t *vfm_makers_json(const struct vfm_makers *m)
 	json_t *o = json_object();
 
 	for (int e = 0; e < VFM_MAKER_KINDS; e++)
-		if (maker_at(m, e)->name[0])
-			json_object_set_new(o, encoders[e].key, vfm_maker_json(maker_at(m, e)));
+		if (m->of[e].name[0])
+			json_object_set_new(o, vfm_maker_kinds[e].key, vfm_maker_json(&m->of[e]));
 	return o;
 }
 
@@ -325,7 +291,7 @@ int vfm_makers_from_json(struct vfm_makers *m, const json_t *o, const char *wher
 	if (!json_is_object(o))
 		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
 	for (int e = 0; e < VFM_MAKER_KINDS; e++)
-		TRY(read_one(vfm_makers_of(m, (enum vfm_maker_kind)e), o, where, encoders[e].key, err));
+		TRY(read_one(&m->of[e], o, where, vfm_maker_kinds[e].key, err));
 	return 0;
 }
 
@@ -334,7 +300,7 @@ int vfm_makers_from_json(struct vfm_makers *m, const json_t *o, const char *wher
 json_t *vfm_forced_entry(const char *tool, enum vfm_maker_kind e, const char *file, const struct vfm_maker *expected,
 	const struct vfm_maker *used)
 {
-	return json_pack("{s:s,s:s,s:s,s:o,s:o}", "tool", tool, "encoder", vfm_maker_kind_key(e), "file", file,
+	return json_pack("{s:s,s:s,s:s,s:o,s:o}", "tool", tool, "encoder", vfm_maker_kinds[e].key, "file", file,
 		"expected", vfm_maker_json(expected), "used", vfm_maker_json(used));
 }
 

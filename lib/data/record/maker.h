@@ -32,14 +32,19 @@ struct vfm_maker {                    /* plain data; `= {0}`: unknown */
 	int32_t max_rows; /* where a text encoder cuts texts whose rows vary; 0: not recorded */
 };
 
-struct vfm_makers {
-	struct vfm_maker tokenizer, text, image;
-};
-
 enum vfm_maker_kind { VFM_MAKER_TOKENIZER, VFM_MAKER_TEXT, VFM_MAKER_IMAGE, VFM_MAKER_KINDS };
-const char *vfm_maker_kind_key(enum vfm_maker_kind e);  /* "tokenizer", "text", "image": in JSON */
-const char *vfm_maker_kind_name(enum vfm_maker_kind e); /* "tokenizer", "text encoder", "image encoder": in messages */
-struct vfm_maker *vfm_makers_of(struct vfm_makers *m, enum vfm_maker_kind e);
+extern const struct vfm_maker_names {
+	const char *key, *name; /* "text", in JSON; "text encoder", in messages */
+} vfm_maker_kinds[VFM_MAKER_KINDS];
+
+struct vfm_makers {
+	union {
+		struct {
+			struct vfm_maker tokenizer, text, image;
+		};
+		struct vfm_maker of[VFM_MAKER_KINDS];
+	};
+};
 
 enum vfm_maker_relation { VFM_MAKER_SAME, VFM_MAKER_UNKNOWN, VFM_MAKER_DIFFERENT };
 /* Compares names, versions and sha256, and, if both record them, geometries and sizes of texts.  Returns
@@ -71,8 +76,8 @@ int vfm_maker_check_named(
 /* Compares arrays with their maker: the channels of a latent; rows and width of a text, or of image rows.  VFM_EINPUT
  * names both. */
 int vfm_maker_check_latent(const struct vfm_maker *m, int64_t channels, struct vfm_err *err);
-int vfm_maker_check_text(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err);
-int vfm_maker_check_image(const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err);
+int vfm_maker_check_rows(
+	enum vfm_maker_kind e, const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err);
 
 /* Copies those that `all` does not know from `one`, and of equal makers the geometry and the sizes of texts. */
 void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one);

@@ -254,45 +254,37 @@ out:
 
 int vfm_provenance_store(const json_t *chain, const char *dir, struct vfm_err *err)
 {
-	char *path = vfm_strfmt("%s/" VFM_PROVENANCE_NAME, dir);
 	json_t *header = vfm_provenance_header(chain);
-	struct vfm_buf text = {0};
-	int rc;
+	int rc = vfm_json_save(dir, VFM_PROVENANCE_NAME, header, 0, err);
 
-	vfm_json_text(&text, header, 0);
-	vfm_buf_add(&text, "\n", 1);
-	rc = vfm_write_file(path, text.data, text.len, err);
-	vfm_buf_release(&text);
 	json_decref(header);
-	free(path);
 	return rc;
 }
 
 /* ---- of records ---- */
 
+struct chain_sources {
+	json_t *chain, *marked; /* of headers; from marks */
+};
+
+static int collect_stages(void *ctx, const json_t *rec, struct vfm_err *err)
+{
+	struct chain_sources *c = ctx;
+
+	if (vfm_provenance_is_header(rec))
+		return vfm_provenance_read(c->chain, rec, err);
+	vfm_provenance_note(c->marked, rec);
+	return 0;
+}
+
 int vfm_provenance_of_records(json_t *chain, const char *path, struct vfm_err *err)
 {
-	json_t *rec, *marked = json_array();
-	struct vfm_jsonl in = {0};
-	int rc;
+	struct chain_sources c = {chain, json_array()};
+	int rc = vfm_jsonl_each(path, collect_stages, &c, err);
 
-	TRY_OUT(vfm_jsonl_open(&in, path, err));
-	while ((rc = vfm_jsonl_next(&in, &rec, err)) == 1) {
-		if (vfm_provenance_is_header(rec))
-			rc = vfm_provenance_read(chain, rec, err);
-		else
-			vfm_provenance_note(marked, rec);
-		json_decref(rec);
-		if (rc < 0) {
-			vfm_err_context(err, "%s:%lld", in.name, (long long)in.line);
-			break;
-		}
-	}
 	if (rc == 0)
-		vfm_provenance_note_all(chain, marked);
-	vfm_jsonl_close(&in);
-out:
-	json_decref(marked);
+		vfm_provenance_note_all(chain, c.marked);
+	json_decref(c.marked);
 	return rc;
 }
 

@@ -1,4 +1,4 @@
-/* stage.c - the loop of a stage.  One thread reads (stage_input.h), `jobs` threads work (stage_work.h), one writes; a
+/* stage.c - the loop of a stage.  One thread reads (stage_input.c), `jobs` threads work (stage_work.c), one writes; a
  * ring of slots between them keeps the order and bounds the memory.  With one job (or a serial stage) all three are the
  * calling thread. */
 #include <errno.h>
@@ -7,17 +7,10 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/mem.h"
-#include "data/record/done.h"
 #include "data/record/provenance.h"
-#include "data/record/record.h"
 #include "data/record/share.h"
-#include "data/record/stage.h"
-#include "data/record/stage_input.h"
-#include "data/record/stage_link.h"
-#include "data/record/stage_work.h"
+#include "data/record/stage_impl.h"
 #include "io/file.h"
-#include "io/json.h"
 
 #define MAX_JOBS      256
 #define SLOTS_PER_JOB 4

@@ -1,11 +1,10 @@
-#include "data/record/stage_input.h"
+#include "data/record/stage_impl.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/record/done.h"
 #include "data/record/provenance.h"
 #include "data/record/sample_key.h"
 #include "io/hash.h"

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "data/record/reason.h"
 #include "io/file.h"
 #include "io/json.h"
 

@@ -1,14 +1,8 @@
-/* stage_work.c - see stage_work.h. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "data/record/done.h"
-#include "data/record/record.h"
-#include "data/record/stage_input.h"
-#include "data/record/stage_work.h"
+#include "data/record/stage_impl.h"
 #include "io/hash.h"
-#include "io/json.h"
 
 struct vfm_stage_out {
 	json_t **rec;

@@ -255,8 +255,7 @@ static int compare_encoders(
 
 	TRY(vfm_identity_encoders(&had, c, err));
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
-		if (vfm_maker_check(
-			    e, vfm_makers_of(&had, e), "the checkpoint", vfm_makers_of(&have, e), "the plan", &why) < 0)
+		if (vfm_maker_check(e, &had.of[e], "the checkpoint", &have.of[e], "the plan", &why) < 0)
 			note_change(k, VFM_CHANGE_ENCODERS, vfm_strdup(why.msg));
 	return 0;
 }
@@ -269,10 +268,10 @@ int vfm_identity_keep_encoders(struct vfm_identity *id, const struct vfm_ckpt *c
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++) {
 		char label[VFM_MAKER_LABEL];
 
-		if (vfm_makers_of(&id->encoders, e)->name[0] || !vfm_makers_of(&had, e)->name[0])
+		if (id->encoders.of[e].name[0] || !had.of[e].name[0])
 			continue;
-		vfm_maker_label(vfm_makers_of(&had, e), label);
-		vfm_info("the plan names no %s: it is taken for that of the checkpoint, '%s'", vfm_maker_kind_name(e),
+		vfm_maker_label(&had.of[e], label);
+		vfm_info("the plan names no %s: it is taken for that of the checkpoint, '%s'", vfm_maker_kinds[e].name,
 			label);
 	}
 	vfm_makers_fill(&id->encoders, &had);
@@ -291,10 +290,8 @@ int vfm_identity_forced(json_t **forced, const struct vfm_identity *id, const st
 		return VFM_EUSAGE;
 	}
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
-		if (vfm_maker_compare(vfm_makers_of(&had, e), vfm_makers_of(&have, e)) == VFM_MAKER_DIFFERENT)
-			json_array_append_new(own,
-				vfm_forced_entry(
-					"vfm-train", e, c->path, vfm_makers_of(&had, e), vfm_makers_of(&have, e)));
+		if (vfm_maker_compare(&had.of[e], &have.of[e]) == VFM_MAKER_DIFFERENT)
+			json_array_append_new(own, vfm_forced_entry("vfm-train", e, c->path, &had.of[e], &have.of[e]));
 	vfm_forced_add(forced, c ? json_object_get(c->state, "forced") : NULL);
 	vfm_forced_add(forced, plan);
 	vfm_forced_add(forced, own);
@@ -330,9 +327,9 @@ static int log_unnamed_encoders(const struct vfm_identity *id, const struct vfm_
 
 	TRY(vfm_identity_encoders(&had, c, err));
 	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
-		if (vfm_makers_of(&have, e)->name[0] && !vfm_makers_of(&had, e)->name[0])
+		if (have.of[e].name[0] && !had.of[e].name[0])
 			vfm_info("%s does not name the %s of its data: nothing tells whether it is that of the plan",
-				c->path, vfm_maker_kind_name(e));
+				c->path, vfm_maker_kinds[e].name);
 	return 0;
 }
 

@@ -9,7 +9,7 @@
 
 #include <jansson.h>
 
-#include "data/record/thumbnail.h"
+#include "data/record/clip_reader.h"
 #include "io/input.h"
 #include "media/draw/html.h"
 
