@@ -84,8 +84,8 @@ static int run_child(const char *batch)
 			json_int_t bytes = json_integer_value(json_array_get(shape, 0));
 
 			write_latents(r, json_string_value(json_object_get(r, "out")), (size_t)bytes);
-			printf("{\"id\":%lld,\"latent\":{\"shape\":[%lld],\"dtype\":\"bfloat16\"}}\n", (long long)id,
-				(long long)bytes / 2);
+			printf("{\"id\":%lld,\"latent\":{\"shape\":[1,1,1,%lld],\"dtype\":\"bfloat16\"}}\n",
+				(long long)id, (long long)bytes / 2);
 		} else {
 			printf("{\"id\":%lld,\"score\":{\"x\":1}}\n", (long long)id);
 		}
@@ -118,8 +118,7 @@ static int ask_latents(struct vfm_exec_slot *s, int64_t bytes, struct vfm_err *e
 	char picture[1 << 18];
 	struct vfm_npy npy;
 	const void *data;
-	json_t *frames, *answer;
-	int rc;
+	json_t *frames;
 
 	for (size_t at = 0; at < (size_t)bytes; at += sizeof(picture)) {
 		size_t n = (size_t)bytes - at < sizeof(picture) ? (size_t)bytes - at : sizeof(picture);
@@ -127,11 +126,9 @@ static int ask_latents(struct vfm_exec_slot *s, int64_t bytes, struct vfm_err *e
 		memset(picture, 1, n);
 		TRY(vfm_exec_input(s, at, picture, n, err));
 	}
-	TRY(vfm_exec_describe(s, VFM_EXEC_U8, 1, &bytes, &frames, err));
-	TRY(vfm_exec_call(s, json_pack("{s:o}", "frames", frames), &answer, err));
-	rc = vfm_outside_array(s, answer, "latent", 1, (int64_t[]){bytes / 2}, &npy, &data, err);
-	json_decref(answer);
-	return rc;
+	TRY(vfm_exec_describe(s, VFM_NPY_U8, 1, &bytes, &frames, err));
+	return vfm_outside_ask(s, VFM_EXEC_ENCODE, json_pack("{s:o}", "frames", frames),
+		(int64_t[]){1, 1, 1, bytes / 2}, &npy, &data, err);
 }
 
 static int ask_score(struct vfm_exec_slot *s, struct vfm_err *err)
