@@ -27,8 +27,6 @@ static int check_vector(struct embed *e, const struct vfm_npy *npy, struct vfm_e
 {
 	struct vfm_npy first;
 
-	if (npy->type == VFM_NPY_U8)
-		return vfm_fail(err, VFM_EINPUT, "vector.dtype: expected a floating-point type");
 	pthread_mutex_lock(&e->lock);
 	if (e->first.ndim == 0)
 		e->first = *npy;
@@ -81,7 +79,8 @@ static int embed_caption_of(struct embed *e, const char *id, const char *name, c
 	const void *data;
 	int rc;
 
-	TRY_OUT(vfm_outside_text_vector(slot, json_string_value(caption), &npy, &data, err));
+	TRY_OUT(vfm_outside_ask(
+		slot, VFM_EXEC_EMBED_TEXT, json_pack("{s:O}", "text", caption), (int64_t[]){0}, &npy, &data, err));
 	TRY_OUT(write_vector(e, id, part, &npy, data, entry, err));
 	vfm_caption_sha256(caption, sha256);
 	json_object_set_new(*entry, "caption_sha256", json_string(sha256));

@@ -13,16 +13,9 @@ const struct vfm_stage_traits exec_stage_traits = {.children = (const char *cons
 int exec_stage_vector(const struct exec_stage *s, struct vfm_exec_slot *slot, const json_t *rec, struct vfm_npy *npy,
 	const void **data, struct vfm_err *err)
 {
-	json_t *request = vfm_outside_show(slot, &s->view, rec, err), *answer;
-	int rc;
+	json_t *request = vfm_outside_show(slot, &s->view, rec, err);
 
-	if (!request)
-		return err->code;
-	vfm_exec_set_op(slot, VFM_EXEC_EMBED);
-	TRY(vfm_exec_call(slot, request, &answer, err));
-	rc = vfm_outside_array(slot, answer, "vector", 1, (int64_t[]){0}, npy, data, err);
-	json_decref(answer);
-	return rc;
+	return request ? vfm_outside_ask(slot, VFM_EXEC_EMBED, request, (int64_t[]){0}, npy, data, err) : err->code;
 }
 
 static int check_view(struct exec_stage *s, struct vfm_err *err)

@@ -43,7 +43,8 @@ static int ask_model(json_t *rec, struct vfm_stage_out *out, void *ctx, int work
 	int rc;
 
 	(void)out;
-	rc = q->text ? vfm_outside_text_vector(slot, q->text, &npy, &data, err)
+	rc = q->text ? vfm_outside_ask(slot, VFM_EXEC_EMBED_TEXT, json_pack("{s:s}", "text", q->text), (int64_t[]){0},
+			       &npy, &data, err)
 		     : exec_stage_vector(&q->model, slot, rec, &npy, &data, err);
 	if (rc >= 0)
 		rc = vfm_search_of_array(q->search, &npy, data, &maker, q->x, err);

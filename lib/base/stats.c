@@ -15,9 +15,33 @@ static int compare_doubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+static int compare_floats(const void *a, const void *b)
+{
+	float x = *(const float *)a, y = *(const float *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int compare_integers(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
 void vfm_sort(double *x, size_t n)
 {
 	qsort(x, n, sizeof(*x), compare_doubles);
+}
+
+void vfm_sort_f32(float *x, size_t n)
+{
+	qsort(x, n, sizeof(*x), compare_floats);
+}
+
+void vfm_sort_i64(int64_t *x, size_t n)
+{
+	qsort(x, n, sizeof(*x), compare_integers);
 }
 
 struct vfm_spread vfm_spread_of(double *x, size_t n)

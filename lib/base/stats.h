@@ -14,7 +14,10 @@ struct vfm_spread { /* of repeated measurements */
 	double min, median, max;
 };
 
-void vfm_sort(double *x, size_t n); /* ascending */
+/* Ascending. */
+void vfm_sort(double *x, size_t n);
+void vfm_sort_f32(float *x, size_t n);
+void vfm_sort_i64(int64_t *x, size_t n);
 
 /* Returns the spread of x [n], n >= 1, and sorts x.  The median of an even number of values is the mean of the two in
  * the middle. */

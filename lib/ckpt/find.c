@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/stats.h"
 #include "ckpt/ckpt_impl.h"
 
 #define DIFFUSERS_LORA "pytorch_lora_weights.safetensors"
@@ -63,13 +64,6 @@ bool ckpt_is_dir(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static int step_cmp(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 int vfm_ckpt_steps(const char *dir, bool all, int64_t **steps, size_t *n, struct vfm_err *err)
 {
 	DIR *d = opendir(dir);
@@ -100,7 +94,7 @@ int vfm_ckpt_steps(const char *dir, bool all, int64_t **steps, size_t *n, struct
 	}
 	closedir(d);
 	if (*n)
-		qsort(*steps, *n, sizeof(**steps), step_cmp);
+		vfm_sort_i64(*steps, *n);
 	return 0;
 }
 

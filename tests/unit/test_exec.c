@@ -471,15 +471,16 @@ static void test_gpus(void **state)
 	unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
-static int ask_array(struct vfm_exec_slot *slot, const char *what, const void *in, size_t n, struct vfm_exec_array *out)
+static int ask_array(struct vfm_exec_slot *slot, const char *what, const void *in, size_t n, const void **out)
 {
 	json_t *a, *frames;
+	struct vfm_npy npy;
 	int rc;
 
 	OK(vfm_exec_input(slot, 0, in, n, &err));
-	OK(vfm_exec_describe(slot, VFM_EXEC_U8, 1, (int64_t[]){(int64_t)n}, &frames, &err));
+	OK(vfm_exec_describe(slot, VFM_NPY_U8, 1, (int64_t[]){(int64_t)n}, &frames, &err));
 	OK(vfm_exec_call(slot, json_pack("{s:s,s:I,s:o}", "do", what, "n", (json_int_t)n, "frames", frames), &a, &err));
-	rc = vfm_exec_read_array(slot, a, "latent", out, &err);
+	rc = vfm_exec_read_array(slot, a, "latent", &npy, out, &err);
 	json_decref(a);
 	return rc;
 }
@@ -492,7 +493,7 @@ static void test_bad_files(void **state)
 				 *const in[] = {"cut", "drop"};
 	struct vfm_exec *x;
 	struct vfm_exec_slot *slot;
-	struct vfm_exec_array out;
+	const void *out;
 
 	(void)state;
 	setenv("VFM_EXEC_TMP", "..", 1);
@@ -502,13 +503,13 @@ static void test_bad_files(void **state)
 	assert_int_equal(slot->in_path[0], '/');
 	for (int i = 0; i < 6; i++) {
 		OK(ask_array(slot, "array", "abcdef", 6, &out));
-		assert_memory_equal(out.data, "abcdef", 6);
+		assert_memory_equal(out, "abcdef", 6);
 		assert_int_equal(ask_array(slot, wrong[i], "ghijkl", 6, &out), VFM_EINPUT);
 	}
 	for (int i = 0; i < 2; i++) {
 		ask_array(slot, in[i], "ghijkl", 6, &out);
 		OK(ask_array(slot, "array", "uvwxyz", 6, &out));
-		assert_memory_equal(out.data, "uvwxyz", 6);
+		assert_memory_equal(out, "uvwxyz", 6);
 	}
 	assert_int_equal(vfm_exec_stats(x).restarts, 0);
 	vfm_exec_close(x);
@@ -519,7 +520,8 @@ static void test_arrays(void **state)
 	const size_t sizes[] = {10, 2, 5 << 20, 64};
 	struct vfm_exec *x = open_toy("none", 1, &(struct vfm_exec_opts){.capability = "embed"});
 	struct vfm_exec_slot *slot = vfm_exec_slot(x, 0);
-	struct vfm_exec_array out;
+	struct vfm_npy out;
+	const void *data;
 	json_t *a, *r, *frames;
 
 	(void)state;
@@ -530,24 +532,24 @@ static void test_arrays(void **state)
 			in[k] = (unsigned char)(k * 7 + i);
 		OK(vfm_exec_input(slot, 0, in, sizes[i] / 3, &err));
 		OK(vfm_exec_input(slot, sizes[i] / 3, in + sizes[i] / 3, sizes[i] - sizes[i] / 3, &err));
-		OK(vfm_exec_describe(slot, VFM_EXEC_U8, 1, (int64_t[]){(int64_t)sizes[i]}, &frames, &err));
+		OK(vfm_exec_describe(slot, VFM_NPY_U8, 1, (int64_t[]){(int64_t)sizes[i]}, &frames, &err));
 		r = json_pack("{s:s,s:I,s:o}", "do", "array", "n", (json_int_t)sizes[i], "frames", frames);
 		OK(vfm_exec_call(slot, r, &a, &err));
-		OK(vfm_exec_read_array(slot, a, "latent", &out, &err));
+		OK(vfm_exec_read_array(slot, a, "latent", &out, &data, &err));
 		assert_int_equal(out.ndim, 2);
-		assert_int_equal(out.count, sizes[i]);
-		assert_memory_equal(out.data, in, sizes[i]);
+		assert_int_equal(out.data_bytes, sizes[i]);
+		assert_memory_equal(data, in, sizes[i]);
 		free(in);
-		assert_int_equal(vfm_exec_read_array(slot, a, "frames", &out, &err), VFM_EINPUT);
+		assert_int_equal(vfm_exec_read_array(slot, a, "frames", &out, &data, &err), VFM_EINPUT);
 		json_object_set_new(json_object_get(a, "latent"), "dtype", json_string("float32"));
-		assert_int_equal(vfm_exec_read_array(slot, a, "latent", &out, &err), VFM_EINPUT);
+		assert_int_equal(vfm_exec_read_array(slot, a, "latent", &out, &data, &err), VFM_EINPUT);
 		assert_non_null(strstr(err.msg, "its shape and dtype say"));
 		json_object_set_new(json_object_get(a, "latent"), "dtype", json_string("complex64"));
-		assert_int_equal(vfm_exec_read_array(slot, a, "latent", &out, &err), VFM_EINPUT);
+		assert_int_equal(vfm_exec_read_array(slot, a, "latent", &out, &data, &err), VFM_EINPUT);
 		json_object_set_new(json_object_get(a, "latent"), "shape",
 			json_pack("[I,I]", (json_int_t)1 << 40, (json_int_t)1 << 40));
 		json_object_set_new(json_object_get(a, "latent"), "dtype", json_string("uint8"));
-		assert_int_equal(vfm_exec_read_array(slot, a, "latent", &out, &err), VFM_EINPUT);
+		assert_int_equal(vfm_exec_read_array(slot, a, "latent", &out, &data, &err), VFM_EINPUT);
 		json_decref(a);
 	}
 	vfm_exec_close(x);

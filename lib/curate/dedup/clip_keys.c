@@ -67,28 +67,8 @@ static void add_key(uint32_t *keys, uint32_t key)
 	keys[at] = key;
 }
 
-/* Of the n largest coefficients and the signs of a slot.  The first odd one has the sign 0, whether mirrored or not. */
-static uint32_t slot_key_of(const uint8_t *largest, int n, uint64_t sign)
-{
-	uint64_t x = 0, flip = 0;
-	bool seen = false;
-
-	for (int g = 0; g < n; g++) {
-		uint64_t s = sign >> largest[g] & 1;
-
-		if (VFM_CLIP_HASH_ODD >> largest[g] & 1) {
-			flip = seen ? flip : s;
-			seen = true;
-			s ^= flip;
-		}
-		x = x << 7 | (uint64_t)largest[g] << 1 | s;
-	}
-	x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9); /* splitmix64 */
-	x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-	return (uint32_t)(x >> 32);
-}
-
-/* As slot_key_of, of LANES slots. */
+/* The keys of LANES slots, each of its n largest coefficients and its signs.  The first odd one has the sign 0, whether
+ * mirrored or not. */
 static inline __attribute__((always_inline)) void slot_keys_of(
 	uint32_t key[LANES], const lanes *largest, int n, const wide *sign)
 {
@@ -98,7 +78,7 @@ static inline __attribute__((always_inline)) void slot_keys_of(
 		const wide at = __builtin_convertvector(largest[g] & 63, wide);
 		wide s = *sign >> at & 1, odd = (VFM_CLIP_HASH_ODD >> at) & 1;
 
-		flip |= s & odd & ~seen; /* that of the first odd one */
+		flip |= s & odd & ~seen;
 		seen |= odd;
 		s ^= flip & odd;
 		x = x << 7 | at << 1 | s;
@@ -245,15 +225,15 @@ uint32_t vfm_clip_motion_key_of(const struct vfm_clip_rows *r, int table)
 
 	pthread_once(&once, draw_groups);
 	for (int k = 0; k + 1 < r->slots; k++) {
-		uint8_t largest[MOTION];
-		uint64_t sign = 0;
-		uint32_t key;
+		lanes largest[MOTION] = {0}; /* in the first lane */
+		wide sign = {0};
+		uint32_t keys[LANES], key;
 		float sum = 0;
 
 		for (int i = 0; i < COEFS; i++) {
 			float d = r->x[k + 1][i] - r->x[k][i];
 
-			sign |= (uint64_t)(d > 0) << i;
+			sign[0] |= (uint64_t)(d > 0) << i;
 			sum += d * d;
 		}
 		if (!r->strong[k] || !r->strong[k + 1] || sum < VFM_CLIP_HASH_STILL * VFM_CLIP_HASH_STILL)
@@ -267,12 +247,13 @@ uint32_t vfm_clip_motion_key_of(const struct vfm_clip_rows *r, int table)
 
 				if (size > most) {
 					most = size;
-					largest[g] = (uint8_t)c;
+					largest[g][0] = c;
 				}
 			}
 		}
-		key = slot_key_of(largest, MOTION, sign);
-		least = !least || key < least ? key + !key : least;
+		slot_keys_of(keys, largest, MOTION, &sign);
+		key = keys[0] + !keys[0];
+		least = !least || key < least ? key : least;
 	}
 	return least;
 }

@@ -12,15 +12,15 @@
 
 #define BLOCK 16384 /* rows */
 
-struct heap { /* the root is the worst */
+struct best_rows { /* the k best so far are among v [n], which has room for 2 k; those before `sorted` are in order */
 	struct vfm_near_row *v;
-	int64_t n, k;
+	int64_t n, sorted, k;
 };
 
 struct nearest {
 	const struct vfm_features *f;
 	const float *query; /* of length 1 */
-	struct heap all;
+	struct best_rows all;
 	pthread_mutex_t lock;
 };
 
@@ -29,45 +29,32 @@ static bool is_worse(const struct vfm_near_row *a, const struct vfm_near_row *b)
 	return a->similarity != b->similarity ? a->similarity < b->similarity : a->row > b->row;
 }
 
-static void sift_down(struct heap *h)
+static int compare_near(const void *a, const void *b)
 {
-	int64_t i = 0, child;
-
-	while ((child = 2 * i + 1) < h->n) {
-		struct vfm_near_row t = h->v[i];
-
-		if (child + 1 < h->n && is_worse(&h->v[child + 1], &h->v[child]))
-			child++;
-		if (!is_worse(&h->v[child], &t))
-			return;
-		h->v[i] = h->v[child];
-		h->v[child] = t;
-		i = child;
-	}
+	return is_worse(a, b) ? 1 : -1;
 }
 
-static void heap_add(struct heap *h, struct vfm_near_row r)
+/* Sorts the rows, the best first, and drops those behind the k best. */
+static void keep_best(struct best_rows *b)
 {
-	int64_t i = h->n;
+	qsort(b->v, (size_t)b->n, sizeof(*b->v), compare_near);
+	b->n = b->sorted = b->n < b->k ? b->n : b->k;
+}
 
-	if (h->n == h->k) {
-		if (is_worse(&h->v[0], &r)) {
-			h->v[0] = r;
-			sift_down(h);
-		}
+static void add_row(struct best_rows *b, struct vfm_near_row r)
+{
+	if (b->sorted == b->k && is_worse(&r, &b->v[b->k - 1]))
 		return;
-	}
-	h->n++;
-	for (; i > 0 && is_worse(&r, &h->v[(i - 1) / 2]); i = (i - 1) / 2)
-		h->v[i] = h->v[(i - 1) / 2];
-	h->v[i] = r;
+	b->v[b->n++] = r;
+	if (b->n == 2 * b->k)
+		keep_best(b);
 }
 
 static void scan_rows(int64_t i0, int64_t i1, void *ctx)
 {
 	struct nearest *s = ctx;
 	int64_t k = s->all.k < i1 - i0 ? s->all.k : i1 - i0;
-	struct heap h = {.k = k, .v = vfm_calloc((size_t)k, sizeof(*h.v))};
+	struct best_rows best = {.k = k, .v = vfm_calloc(2 * (size_t)k, sizeof(*best.v))};
 	float *x = vfm_malloc((size_t)s->f->dim * sizeof(*x)), xx;
 
 	for (int64_t i = i0; i < i1; i++) {
@@ -80,26 +67,21 @@ static void scan_rows(int64_t i0, int64_t i1, void *ctx)
 				continue;
 			dot = vfm_dots_pair(x, s->query, s->f->dim, &xx);
 		}
-		heap_add(&h, (struct vfm_near_row){i, fmin(1, fmax(-1, (double)dot / sqrt((double)xx)))});
+		add_row(&best, (struct vfm_near_row){i, fmin(1, fmax(-1, (double)dot / sqrt((double)xx)))});
 	}
 	pthread_mutex_lock(&s->lock);
-	for (int64_t i = 0; i < h.n; i++)
-		heap_add(&s->all, h.v[i]);
+	for (int64_t i = 0; i < best.n; i++)
+		add_row(&s->all, best.v[i]);
 	pthread_mutex_unlock(&s->lock);
-	free(h.v);
+	free(best.v);
 	free(x);
-}
-
-static int compare_near(const void *a, const void *b)
-{
-	return is_worse(a, b) ? 1 : -1;
 }
 
 int vfm_nearest_find(const struct vfm_features *f, const float *query, int64_t k, struct vfm_near_row *near, int64_t *n,
 	struct vfm_err *err)
 {
 	float *q = vfm_malloc((size_t)f->dim * sizeof(*q) + 1);
-	struct nearest s = {.f = f, .query = q, .all = {.v = near, .k = k}, .lock = PTHREAD_MUTEX_INITIALIZER};
+	struct nearest s = {.f = f, .query = q, .all = {.k = k}, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 	memcpy(q, query, (size_t)f->dim * sizeof(*q));
 	*n = 0;
@@ -107,9 +89,12 @@ int vfm_nearest_find(const struct vfm_features *f, const float *query, int64_t k
 		free(q);
 		return vfm_fail(err, VFM_EINPUT, "the vector of the query is 0: it has no direction");
 	}
+	s.all.v = vfm_calloc(2 * (size_t)k, sizeof(*near));
 	vfm_par_for(f->rows, BLOCK, scan_rows, &s);
-	qsort(near, (size_t)s.all.n, sizeof(*near), compare_near);
+	keep_best(&s.all);
 	*n = s.all.n;
+	memcpy(near, s.all.v, (size_t)*n * sizeof(*near));
+	free(s.all.v);
 	free(q);
 	return 0;
 }

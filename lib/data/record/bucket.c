@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/stats.h"
 #include "data/record/record.h"
 #include "data/record/stage.h"
 #include "io/json.h"
@@ -258,19 +259,12 @@ static int add_all_counts(struct vfm_buckets *b, const struct vfm_bucket_opts *o
 		(long long)o->max_frames, vfm_geometry_text(g, text), o->patch[0]);
 }
 
-static int compare_lengths(const void *x, const void *y)
-{
-	int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
-
-	return (a > b) - (a < b);
-}
-
 /* Sorts the counts and removes those that stand twice. */
 static void sort_counts(struct vfm_buckets *b)
 {
 	size_t n = 0;
 
-	qsort(b->frames, b->n_frames, sizeof(b->frames[0]), compare_lengths);
+	vfm_sort_i64(b->frames, b->n_frames);
 	for (size_t i = 0; i < b->n_frames; i++)
 		if (!n || b->frames[n - 1] != b->frames[i])
 			b->frames[n++] = b->frames[i];

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/philox.h"
+#include "base/stats.h"
 #include "data/record/histogram.h"
 #include "data/record/stage.h"
 #include "io/json.h"
@@ -155,17 +156,10 @@ void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec)
 
 /* ---- reports ---- */
 
-static int compare_values(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 static double quantile(struct number *x, double q)
 {
 	if (!x->sorted)
-		qsort(x->v, x->kept, sizeof(x->v[0]), compare_values);
+		vfm_sort(x->v, x->kept);
 	x->sorted = true;
 	return x->v[(size_t)lrint(q * (double)(x->kept - 1))];
 }

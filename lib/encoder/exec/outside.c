@@ -52,8 +52,7 @@ static void print_wanted_shape(char *text, size_t size, int ndim, const int64_t 
 		snprintf(text + n, size - n, "]");
 }
 
-static int check_shape(
-	const struct vfm_exec_array *a, const char *key, int ndim, const int64_t *want, struct vfm_err *err)
+static int check_shape(const struct vfm_npy *a, const char *key, int ndim, const int64_t *want, struct vfm_err *err)
 {
 	char got[128], expected[128];
 	bool equal = a->ndim == ndim;
@@ -67,62 +66,68 @@ static int check_shape(
 	return vfm_fail(err, VFM_EINPUT, "%s.shape: expected %s, got %s", key, expected, got);
 }
 
-int vfm_outside_array(struct vfm_exec_slot *s, const json_t *answer, const char *key, int ndim, const int64_t *want,
+/* The arrays of the answers; decode's has bytes, the others floating-point numbers. */
+static const struct {
+	enum vfm_exec_op op;
+	const char *key;
+	int ndim;
+} arrays[] = {
+	{VFM_EXEC_EMBED, "vector", 1},
+	{VFM_EXEC_EMBED_TEXT, "vector", 1},
+	{VFM_EXEC_TEXT_ENCODE, "rows", 2},
+	{VFM_EXEC_IMAGE_ENCODE, "rows", 2},
+	{VFM_EXEC_ENCODE, "latent", 4},
+	{VFM_EXEC_DECODE, "frames", 4},
+	{VFM_EXEC_SHOTS, "cut", 1},
+};
+
+/* Reads and checks the array of an answer. */
+static int take_array(struct vfm_exec_slot *s, enum vfm_exec_op op, const json_t *answer, const int64_t *want,
 	struct vfm_npy *npy, const void **data, struct vfm_err *err)
 {
-	static const enum vfm_npy_type types[] = {
-		[VFM_EXEC_U8] = VFM_NPY_U8,
-		[VFM_EXEC_F16] = VFM_NPY_F16,
-		[VFM_EXEC_BF16] = VFM_NPY_BF16,
-		[VFM_EXEC_F32] = VFM_NPY_F32,
-	};
-	struct vfm_exec_array a;
+	const char *key;
+	int i = 0;
 
-	TRY(vfm_exec_read_array(s, answer, key, &a, err));
-	TRY(check_shape(&a, key, ndim, want, err));
-	*npy = (struct vfm_npy){.type = types[a.dtype], .ndim = ndim};
-	memcpy(npy->shape, a.shape, (size_t)ndim * sizeof(a.shape[0]));
-	npy->data_bytes = a.count * vfm_exec_dtype_size(a.dtype);
-	*data = a.data;
-	return vfm_npy_check_finite(npy, a.data, key, err);
+	while (arrays[i].op != op)
+		i++;
+	key = arrays[i].key;
+	TRY(vfm_exec_read_array(s, answer, key, npy, data, err));
+	TRY(check_shape(npy, key, arrays[i].ndim, want, err));
+	TRY(vfm_npy_check_finite(npy, *data, key, err));
+	if ((npy->type == VFM_NPY_U8) == (op == VFM_EXEC_DECODE))
+		return 0;
+	return vfm_fail(err, VFM_EINPUT, "%s.dtype: expected %s", key,
+		op == VFM_EXEC_DECODE ? "uint8" : "a floating-point type");
 }
 
-/* The same for elements that are no integers. */
-static int read_floats(struct vfm_exec_slot *s, const json_t *answer, const char *key, int ndim, const int64_t *want,
+int vfm_outside_ask(struct vfm_exec_slot *s, enum vfm_exec_op op, json_t *request, const int64_t *want,
 	struct vfm_npy *npy, const void **data, struct vfm_err *err)
 {
-	TRY(vfm_outside_array(s, answer, key, ndim, want, npy, data, err));
-	return npy->type != VFM_NPY_U8 ? 0 : vfm_fail(err, VFM_EINPUT, "%s.dtype: expected a floating-point type", key);
-}
+	json_t *answer;
+	int rc;
 
-/* Widens element i of an array of floating-point numbers. */
-static float element_value(const struct vfm_npy *npy, const void *data, size_t i)
-{
-	uint32_t bits;
-	float x;
-
-	if (npy->type == VFM_NPY_F32)
-		return ((const float *)data)[i];
-	if (npy->type == VFM_NPY_F16) {
-		vfm_f16s_to_f32(&x, (const uint16_t *)data + i, 1);
-		return x;
-	}
-	bits = (uint32_t)((const uint16_t *)data)[i] << 16;
-	memcpy(&x, &bits, 4);
-	return x;
+	vfm_exec_set_op(s, op);
+	TRY(vfm_exec_call(s, request, &answer, err));
+	rc = take_array(s, op, answer, want, npy, data, err);
+	json_decref(answer);
+	return rc;
 }
 
 static int check_latent_range(
-	const struct vfm_hello *h, const struct vfm_npy *npy, const void *data, const char *key, struct vfm_err *err)
+	const struct vfm_hello *h, const struct vfm_npy *npy, const void *data, struct vfm_err *err)
 {
-	size_t n = vfm_npy_count(npy);
+	const size_t n = vfm_npy_count(npy), size = vfm_npy_type_size(npy->type);
+	float x[1024];
 
-	for (size_t i = 0; i < n && h->min < h->max; i++) {
-		float x = element_value(npy, data, i);
+	for (size_t at = 0; at < n && h->min < h->max; at += 1024) {
+		const size_t here = n - at < 1024 ? n - at : 1024;
+		const struct vfm_npy part = {.type = npy->type, .ndim = 1, .shape = {(int64_t)here}};
 
-		if (!(x >= h->min && x <= h->max))
-			return vfm_fail(err, VFM_EINPUT, "%s: element %zu is %g, outside of %g to %g", key, i, x,
-				h->min, h->max);
+		vfm_npy_to_f32(&part, (const char *)data + at * size, x);
+		for (size_t i = 0; i < here; i++)
+			if (!(x[i] >= h->min && x[i] <= h->max))
+				return vfm_fail(err, VFM_EINPUT, "latent: element %zu is %g, outside of %g to %g",
+					at + i, x[i], h->min, h->max);
 	}
 	return 0;
 }
@@ -171,36 +176,35 @@ int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const s
 /* The frames as an object of the request; *o is the caller's. */
 static int describe_frames(struct vfm_exec_slot *s, const struct vfm_outside_frames *f, json_t **o, struct vfm_err *err)
 {
-	TRY(vfm_exec_describe(s, VFM_EXEC_U8, 4, f->shape, o, err));
+	TRY(vfm_exec_describe(s, VFM_NPY_U8, 4, f->shape, o, err));
 	json_object_set_new(*o, "fps", f->fps > 0 ? json_real(f->fps) : json_null());
 	return 0;
 }
 
 /* ---- requests ---- */
 
+static json_t *request_of(json_t *frames, const char *id)
+{
+	return json_pack("{s:o,s:{s:s}}", "frames", frames, "record", "id", id);
+}
+
 int vfm_outside_encode(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
 	const char *id, int given, struct vfm_npy *npy, const void **data, struct vfm_err *err)
 {
-	json_t *frames, *request, *answer;
+	json_t *frames, *request;
 	int32_t dims[3];
-	int rc;
 
 	if (vfm_geometry_latent(&h->geometry, f->shape[0], f->shape[1], f->shape[2], dims, err) < 0)
 		return VFM_EINPUT;
 	TRY(describe_frames(s, f, &frames, err));
-	request = json_pack("{s:o,s:{s:s}}", "frames", frames, "record", "id", id);
+	request = request_of(frames, id);
 	if (given)
 		json_object_set_new(request, "given", json_integer(1));
 	if (given > 1)
 		json_object_set_new(request, "given_last", json_integer(1));
-	vfm_exec_set_op(s, VFM_EXEC_ENCODE);
-	TRY(vfm_exec_call(s, request, &answer, err));
-	rc = read_floats(
-		s, answer, "latent", 4, (int64_t[]){h->geometry.channels, dims[0], dims[1], dims[2]}, npy, data, err);
-	if (rc >= 0)
-		rc = check_latent_range(h, npy, *data, "latent", err);
-	json_decref(answer);
-	return rc < 0 ? rc : 0;
+	TRY(vfm_outside_ask(s, VFM_EXEC_ENCODE, request, (int64_t[]){h->geometry.channels, dims[0], dims[1], dims[2]},
+		npy, data, err));
+	return check_latent_range(h, npy, *data, err);
 }
 
 int vfm_outside_decode(struct vfm_exec_slot *s, const struct vfm_hello *h, const float *latent, const int32_t dims[3],
@@ -212,60 +216,35 @@ int vfm_outside_decode(struct vfm_exec_slot *s, const struct vfm_hello *h, const
 	const size_t bytes = (size_t)shape[0] * (size_t)shape[1] * (size_t)shape[2] * (size_t)shape[3] * sizeof(float);
 	struct vfm_npy npy;
 	const void *data;
-	json_t *in, *answer;
-	int rc;
+	json_t *in;
 
 	TRY(vfm_exec_input(s, 0, latent, bytes, err));
-	TRY(vfm_exec_describe(s, VFM_EXEC_F32, 4, shape, &in, err));
-	vfm_exec_set_op(s, VFM_EXEC_DECODE);
-	TRY(vfm_exec_call(s, json_pack("{s:o,s:I}", "latent", in, "frames", (json_int_t)frames), &answer, err));
-	rc = vfm_outside_array(s, answer, "frames", 4, want, &npy, &data, err);
-	json_decref(answer);
-	if (rc >= 0 && npy.type != VFM_NPY_U8)
-		rc = vfm_fail(err, VFM_EINPUT, "frames.dtype: expected uint8");
+	TRY(vfm_exec_describe(s, VFM_NPY_F32, 4, shape, &in, err));
+	TRY(vfm_outside_ask(s, VFM_EXEC_DECODE, json_pack("{s:o,s:I}", "latent", in, "frames", (json_int_t)frames),
+		want, &npy, &data, err));
 	*rgb = data;
-	return rc < 0 ? rc : 0;
+	return 0;
 }
 
 int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const char *text, struct vfm_npy *npy,
 	const void **data, struct vfm_err *err)
 {
-	json_t *answer;
-	int rc;
-
-	TRY(vfm_exec_call(s, json_pack("{s:s}", "text", text), &answer, err));
-	rc = read_floats(s, answer, "rows", 2, (int64_t[]){h->text_rows, h->text_dim}, npy, data, err);
-	json_decref(answer);
-	if (rc >= 0 && !h->text_rows && npy->shape[0] > h->text_max_rows)
-		rc = vfm_fail(err, VFM_EINPUT, "rows.shape: %" PRId64 " rows, at most %" PRId64 " were announced",
+	TRY(vfm_outside_ask(s, VFM_EXEC_TEXT_ENCODE, json_pack("{s:s}", "text", text),
+		(int64_t[]){h->text_rows, h->text_dim}, npy, data, err));
+	if (!h->text_rows && npy->shape[0] > h->text_max_rows)
+		return vfm_fail(err, VFM_EINPUT, "rows.shape: %" PRId64 " rows, at most %" PRId64 " were announced",
 			npy->shape[0], h->text_max_rows);
-	return rc < 0 ? rc : 0;
-}
-
-int vfm_outside_text_vector(
-	struct vfm_exec_slot *s, const char *text, struct vfm_npy *npy, const void **data, struct vfm_err *err)
-{
-	json_t *answer;
-	int rc;
-
-	vfm_exec_set_op(s, VFM_EXEC_EMBED_TEXT);
-	TRY(vfm_exec_call(s, json_pack("{s:s}", "text", text), &answer, err));
-	rc = read_floats(s, answer, "vector", 1, (int64_t[]){0}, npy, data, err);
-	json_decref(answer);
-	return rc;
+	return 0;
 }
 
 int vfm_outside_image(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
 	const char *id, struct vfm_npy *npy, const void **data, struct vfm_err *err)
 {
-	json_t *frames, *answer;
-	int rc;
+	json_t *frames;
 
 	TRY(describe_frames(s, f, &frames, err));
-	TRY(vfm_exec_call(s, json_pack("{s:o,s:{s:s}}", "frames", frames, "record", "id", id), &answer, err));
-	rc = read_floats(s, answer, "rows", 2, (int64_t[]){f->shape[0] * h->image_rows, h->image_dim}, npy, data, err);
-	json_decref(answer);
-	return rc < 0 ? rc : 0;
+	return vfm_outside_ask(s, VFM_EXEC_IMAGE_ENCODE, request_of(frames, id),
+		(int64_t[]){f->shape[0] * h->image_rows, h->image_dim}, npy, data, err);
 }
 
 int vfm_outside_shots(struct vfm_exec_slot *s, const struct vfm_hello *h, const char *id, float *p, struct vfm_err *err)
@@ -274,21 +253,16 @@ int vfm_outside_shots(struct vfm_exec_slot *s, const struct vfm_hello *h, const 
 	struct vfm_outside_frames f = {.shape = {w->frames, w->height, w->width, 3}};
 	struct vfm_npy npy;
 	const void *data;
-	json_t *frames, *answer;
-	int rc;
+	json_t *frames;
 
 	TRY(describe_frames(s, &f, &frames, err));
-	vfm_exec_set_op(s, VFM_EXEC_SHOTS);
-	TRY(vfm_exec_call(s, json_pack("{s:o,s:{s:s}}", "frames", frames, "record", "id", id), &answer, err));
-	rc = read_floats(s, answer, "cut", 1, (int64_t[]){w->frames}, &npy, &data, err);
-	json_decref(answer);
-	for (int64_t i = 0; i < w->frames && rc >= 0; i++) {
-		p[i] = element_value(&npy, data, (size_t)i);
+	TRY(vfm_outside_ask(s, VFM_EXEC_SHOTS, request_of(frames, id), &w->frames, &npy, &data, err));
+	vfm_npy_to_f32(&npy, data, p);
+	for (int64_t i = 0; i < w->frames; i++)
 		if (!(p[i] >= 0 && p[i] <= 1))
-			rc = vfm_fail(
+			return vfm_fail(
 				err, VFM_EINPUT, "cut: element %lld is %g, no probability", (long long)i, (double)p[i]);
-	}
-	return rc < 0 ? rc : 0;
+	return 0;
 }
 
 /* ---- views ---- */

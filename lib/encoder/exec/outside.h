@@ -32,6 +32,11 @@ struct vfm_outside_frames { /* in the slot's input file */
 int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const struct vfm_geometry *g, int32_t patch_t,
 	struct vfm_outside_frames *f, struct vfm_err *err);
 
+/* Makes a request of an op of VFM_EXEC_ARRAY_OPS, whose reference it takes, and reads the array of the answer.  want:
+ * its dimensions, 0: any; a vector has one, rows have two, latents and frames four. */
+int vfm_outside_ask(struct vfm_exec_slot *s, enum vfm_exec_op op, json_t *request, const int64_t *want,
+	struct vfm_npy *npy, const void **data, struct vfm_err *err);
+
 /* Encodes the frames of the slot; id of the record; given > 0: all but the first are grey (the hello has
  * VFM_EXEC_ENCODE_GIVEN); 2: all but the first and the last (VFM_EXEC_ENCODE_GIVEN_LAST).  *npy and *data: latents [C,
  * T, h, w] as float16, bfloat16 or float32. */
@@ -52,10 +57,6 @@ int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const c
 int vfm_outside_image(struct vfm_exec_slot *s, const struct vfm_hello *h, const struct vfm_outside_frames *f,
 	const char *id, struct vfm_npy *npy, const void **data, struct vfm_err *err);
 
-/* Asks for the vector of a text.  *npy and *data: [dim], floating-point numbers. */
-int vfm_outside_text_vector(
-	struct vfm_exec_slot *s, const char *text, struct vfm_npy *npy, const void **data, struct vfm_err *err);
-
 /* Asks for the probabilities of the window of frames in the slot's input, [shots.frames, shots.height, shots.width, 3]
  * of the hello.  p [shots.frames]: that a shot ends with the frame, or that the frame belongs to a transition. */
 int vfm_outside_shots(
@@ -73,10 +74,5 @@ struct vfm_outside_view {
 /* Returns a request with "record" and "frames" or "clip", NULL on failure; the caller adds its keys. */
 json_t *vfm_outside_show(
 	struct vfm_exec_slot *s, const struct vfm_outside_view *v, const json_t *rec, struct vfm_err *err);
-
-/* Reads and checks the array `key` of an answer: ndim dimensions, of which those of `want` that are not 0 must agree.
- */
-int vfm_outside_array(struct vfm_exec_slot *s, const json_t *answer, const char *key, int ndim, const int64_t *want,
-	struct vfm_npy *npy, const void **data, struct vfm_err *err);
 
 #endif

@@ -12,21 +12,10 @@
 
 #define PREFIX "vfm-exec-"
 
-static const struct {
-	const char *name;
-	size_t size;
-} dtypes[] = {
-	[VFM_EXEC_U8] = {"uint8", 1},
-	[VFM_EXEC_F16] = {"float16", 2},
-	[VFM_EXEC_BF16] = {"bfloat16", 2},
-	[VFM_EXEC_F32] = {"float32", 4},
-};
-enum { N_DTYPES = sizeof(dtypes) / sizeof(dtypes[0]) };
+enum { DIMS_MAX = 5 };
 
-size_t vfm_exec_dtype_size(enum vfm_exec_dtype t)
-{
-	return dtypes[t].size;
-}
+static const enum vfm_npy_type dtypes[] = {VFM_NPY_U8, VFM_NPY_F16, VFM_NPY_BF16, VFM_NPY_F32};
+enum { N_DTYPES = sizeof(dtypes) / sizeof(dtypes[0]) };
 
 /* ---- the folder ---- */
 
@@ -166,17 +155,17 @@ int vfm_exec_read_input(struct vfm_exec_slot *s, size_t at, void *data, size_t b
 	return 0;
 }
 
-int vfm_exec_describe(struct vfm_exec_slot *s, enum vfm_exec_dtype dtype, int ndim, const int64_t *shape, json_t **o,
+int vfm_exec_describe(struct vfm_exec_slot *s, enum vfm_npy_type dtype, int ndim, const int64_t *shape, json_t **o,
 	struct vfm_err *err)
 {
 	json_t *dims = json_array();
-	size_t bytes = dtypes[dtype].size;
+	size_t bytes = vfm_npy_type_size(dtype);
 
 	for (int i = 0; i < ndim; i++) {
 		json_array_append_new(dims, json_integer(shape[i]));
 		bytes *= (size_t)shape[i];
 	}
-	*o = json_pack("{s:s,s:o,s:s}", "path", s->in_path, "shape", dims, "dtype", dtypes[dtype].name);
+	*o = json_pack("{s:s,s:o,s:s}", "path", s->in_path, "shape", dims, "dtype", vfm_npy_type_name(dtype));
 	if (ftruncate(s->in_fd, (off_t)bytes) == 0)
 		return 0;
 	json_decref(*o);
@@ -186,33 +175,32 @@ int vfm_exec_describe(struct vfm_exec_slot *s, enum vfm_exec_dtype dtype, int nd
 
 /* ---- arrays of answers ---- */
 
-static int parse_description(struct vfm_exec_array *a, const json_t *o, const char *key, struct vfm_err *err)
+static int parse_description(struct vfm_npy *n, const json_t *o, const char *key, struct vfm_err *err)
 {
 	const json_t *shape = json_object_get(o, "shape");
 	const char *dtype = json_string_value(json_object_get(o, "dtype"));
 	int t = 0;
 
-	*a = (struct vfm_exec_array){.count = 1};
 	if (!json_is_object(o) || !json_is_array(shape) || !dtype)
 		return vfm_fail(
 			err, VFM_EINPUT, "the model's answer has no \"%s\":{\"shape\":[...],\"dtype\":\"...\"}", key);
-	while (t < N_DTYPES && strcmp(dtype, dtypes[t].name) != 0)
+	while (t < N_DTYPES && strcmp(dtype, vfm_npy_type_name(dtypes[t])) != 0)
 		t++;
 	if (t == N_DTYPES)
 		return vfm_fail(err, VFM_EINPUT, "%s.dtype: expected uint8, float16, bfloat16 or float32, got '%.40s'",
 			key, dtype);
-	a->dtype = (enum vfm_exec_dtype)t;
-	if (json_array_size(shape) < 1 || json_array_size(shape) > VFM_EXEC_DIMS)
-		return vfm_fail(err, VFM_EINPUT, "%s.shape: expected 1 to %d dimensions", key, VFM_EXEC_DIMS);
-	for (; a->ndim < (int)json_array_size(shape); a->ndim++) {
-		const json_t *v = json_array_get(shape, (size_t)a->ndim);
-		json_int_t n = json_is_integer(v) ? json_integer_value(v) : 0;
+	*n = (struct vfm_npy){.type = dtypes[t], .data_bytes = vfm_npy_type_size(dtypes[t])};
+	if (json_array_size(shape) < 1 || json_array_size(shape) > DIMS_MAX)
+		return vfm_fail(err, VFM_EINPUT, "%s.shape: expected 1 to %d dimensions", key, DIMS_MAX);
+	for (; n->ndim < (int)json_array_size(shape); n->ndim++) {
+		const json_t *v = json_array_get(shape, (size_t)n->ndim);
+		json_int_t size = json_is_integer(v) ? json_integer_value(v) : 0;
 
-		if (n < 1 || (size_t)n > VFM_EXEC_MAX_ARRAY / dtypes[t].size / a->count)
+		if (size < 1 || (size_t)size > VFM_EXEC_MAX_ARRAY / n->data_bytes)
 			return vfm_fail(err, VFM_EINPUT, "%s.shape: expected positive integers, and at most %zu GiB",
 				key, VFM_EXEC_MAX_ARRAY >> 30);
-		a->shape[a->ndim] = n;
-		a->count *= (size_t)n;
+		n->shape[n->ndim] = size;
+		n->data_bytes *= (size_t)size;
 	}
 	return 0;
 }
@@ -242,11 +230,11 @@ static int read_output(struct vfm_exec_slot *s, size_t bytes, const char *key, s
 	return rc;
 }
 
-int vfm_exec_read_array(
-	struct vfm_exec_slot *s, const json_t *answer, const char *key, struct vfm_exec_array *a, struct vfm_err *err)
+int vfm_exec_read_array(struct vfm_exec_slot *s, const json_t *answer, const char *key, struct vfm_npy *npy,
+	const void **data, struct vfm_err *err)
 {
-	TRY(parse_description(a, json_object_get(answer, key), key, err));
-	TRY(read_output(s, a->count * dtypes[a->dtype].size, key, err));
-	a->data = s->out;
+	TRY(parse_description(npy, json_object_get(answer, key), key, err));
+	TRY(read_output(s, npy->data_bytes, key, err));
+	*data = s->out;
 	return 0;
 }

@@ -36,24 +36,6 @@ static int no_memory(struct vfm_err *err)
 	return vfm_fail(err, VFM_EENV, "out of memory");
 }
 
-static AVStream *choose_audio(AVFormatContext *fmt)
-{
-	AVStream *best = NULL;
-
-	for (unsigned i = 0; i < fmt->nb_streams; i++) {
-		AVStream *s = fmt->streams[i];
-
-		s->discard = AVDISCARD_ALL;
-		if (s->codecpar->codec_type != AVMEDIA_TYPE_AUDIO)
-			continue;
-		if (!best || (s->disposition & AV_DISPOSITION_DEFAULT && !(best->disposition & AV_DISPOSITION_DEFAULT)))
-			best = s;
-	}
-	if (best)
-		best->discard = AVDISCARD_DEFAULT;
-	return best;
-}
-
 int vfm_audio_open(struct vfm_audio **out, const char *src, const struct vfm_limit *limit, struct vfm_err *err)
 {
 	struct vfm_audio *a = vfm_calloc(1, sizeof(*a));
@@ -62,7 +44,7 @@ int vfm_audio_open(struct vfm_audio **out, const char *src, const struct vfm_lim
 	*out = NULL;
 	a->last_pts = INT64_MIN;
 	TRY_OUT(vfm_source_open(&a->source, src, &(struct vfm_source_opts){.limit = limit}, err));
-	a->in = choose_audio(a->source.fmt);
+	a->in = vfm_source_choose(&a->source, AVMEDIA_TYPE_AUDIO);
 	if (!a->in)
 		goto out;
 	a->packet = av_packet_alloc();
@@ -197,15 +179,12 @@ int vfm_audio_start(struct vfm_audio *a, double start_s, struct vfm_err *err)
 /* Reads a packet of audio.  Returns 1, or 0 at the end. */
 static int read_audio(struct vfm_audio *a, AVPacket *p, struct vfm_err *err)
 {
-	for (;;) {
-		av_packet_unref(p);
-		if (av_read_frame(a->source.fmt, p) < 0) {
-			TRY(vfm_source_check(&a->source, err));
-			return 0;
-		}
-		if (p->stream_index == a->in->index && p->pts != AV_NOPTS_VALUE)
-			return 1;
-	}
+	int rc;
+
+	do
+		rc = vfm_source_read(&a->source, a->in, p, err);
+	while (rc == 1 && p->pts == AV_NOPTS_VALUE);
+	return rc;
 }
 
 /* A time of the source as a timestamp of the clip, in ticks of `tb`. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/stats.h"
 #include "io/file.h"
 #include "media/av/av.h"
 #include "media/av/remux.h"
@@ -60,22 +61,6 @@ static int open_packets(struct remux *x, const char *src, struct vfm_err *err)
 	return x->o->start == 0;
 }
 
-/* Reads the next packet of the video.  Returns 1, or 0 at the end. */
-static int read_video(struct remux *x, struct vfm_err *err)
-{
-	int rc;
-
-	do {
-		av_packet_unref(x->next);
-		rc = av_read_frame(x->source.fmt, x->next);
-		if (rc < 0) {
-			TRY(vfm_source_check(&x->source, err));
-			return 0;
-		}
-	} while (x->next->stream_index != x->in->index);
-	return 1;
-}
-
 static bool is_plain(const AVPacket *p)
 {
 	return p->pts != AV_NOPTS_VALUE && p->dts != AV_NOPTS_VALUE &&
@@ -107,7 +92,7 @@ static int find_first(struct remux *x, struct vfm_err *err)
 	int64_t wanted = x->o->start > 0 ? x->o->start_pts : INT64_MIN;
 	int rc;
 
-	while ((rc = read_video(x, err)) == 1) {
+	while ((rc = vfm_source_read(&x->source, x->in, x->next, err)) == 1) {
 		if (!is_plain(x->next))
 			return 0;
 		if (wanted != INT64_MIN && x->next->pts != wanted) {
@@ -130,7 +115,7 @@ static int check_rest(struct remux *x, struct vfm_err *err)
 {
 	int rc = 1;
 
-	for (int i = 0; i < MAX_REORDER && (rc = read_video(x, err)) == 1; i++) {
+	for (int i = 0; i < MAX_REORDER && (rc = vfm_source_read(&x->source, x->in, x->next, err)) == 1; i++) {
 		if (x->next->pts == AV_NOPTS_VALUE)
 			return 0;
 		if (x->next->pts >= x->first_pts && x->next->pts < x->last_pts)
@@ -147,7 +132,7 @@ static int read_range(struct remux *x, struct vfm_err *err)
 
 	if (rc != 1)
 		return rc;
-	while ((int64_t)x->n < want && (rc = read_video(x, err)) == 1) {
+	while ((int64_t)x->n < want && (rc = vfm_source_read(&x->source, x->in, x->next, err)) == 1) {
 		if (!is_plain(x->next) || x->bytes > MAX_BYTES)
 			return 0;
 		if (x->next->pts < x->first_pts) {
@@ -164,13 +149,6 @@ static int read_range(struct remux *x, struct vfm_err *err)
 	return x->o->end < 0 ? 1 : check_rest(x, err);
 }
 
-static int compare_times(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* The times of the range in the order of display. */
 static struct vfm_times range_times(const struct remux *x)
 {
@@ -179,7 +157,7 @@ static struct vfm_times range_times(const struct remux *x)
 
 	for (size_t i = 0; i < x->n; i++)
 		pts[i] = x->packet[i]->pts - x->first_pts;
-	qsort(pts, x->n, sizeof(*pts), compare_times);
+	vfm_sort_i64(pts, x->n);
 	for (size_t i = 0; i < x->n; i++)
 		vfm_times_add(&times, (double)pts[i] * times.tick_s);
 	free(pts);

@@ -156,6 +156,39 @@ int vfm_source_open(struct vfm_source *s, const char *path, const struct vfm_sou
 	return open_container(s, opts->max_pixels, err);
 }
 
+bool vfm_stream_is_cover(const AVStream *s)
+{
+	return s->disposition & (AV_DISPOSITION_ATTACHED_PIC | AV_DISPOSITION_TIMED_THUMBNAILS);
+}
+
+AVStream *vfm_source_choose(struct vfm_source *s, enum AVMediaType type)
+{
+	AVStream *best = NULL;
+
+	for (unsigned i = 0; i < s->fmt->nb_streams; i++) {
+		AVStream *of = s->fmt->streams[i];
+
+		of->discard = AVDISCARD_ALL;
+		if (of->codecpar->codec_type != type || vfm_stream_is_cover(of))
+			continue;
+		if (!best || (of->disposition & ~best->disposition & AV_DISPOSITION_DEFAULT))
+			best = of;
+	}
+	if (best)
+		best->discard = AVDISCARD_DEFAULT;
+	return best;
+}
+
+int vfm_source_read(struct vfm_source *s, const AVStream *of, AVPacket *p, struct vfm_err *err)
+{
+	do {
+		av_packet_unref(p);
+		if (av_read_frame(s->fmt, p) < 0)
+			return vfm_source_check(s, err);
+	} while (p->stream_index != of->index);
+	return 1;
+}
+
 void vfm_source_close(struct vfm_source *s)
 {
 	if (!s->is_open)

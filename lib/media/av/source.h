@@ -38,6 +38,14 @@ struct vfm_source {
 int vfm_source_open(struct vfm_source *s, const char *path, const struct vfm_source_opts *opts, struct vfm_err *err);
 void vfm_source_close(struct vfm_source *s); /* no-op if it is not open */
 
+/* Chooses a stream as players do, the default one of a type or else the first, apart from cover pictures; the demuxer
+ * discards all others.  Returns NULL if there is none. */
+AVStream *vfm_source_choose(struct vfm_source *s, enum AVMediaType type);
+bool vfm_stream_is_cover(const AVStream *s);
+
+/* Reads the next packet of a stream into p, which it empties first.  Returns 1, or 0 at the end. */
+int vfm_source_read(struct vfm_source *s, const AVStream *of, AVPacket *p, struct vfm_err *err);
+
 /* Fails if the limit is over or a read has failed, of which FFmpeg reports only the end of the data. */
 int vfm_source_check(struct vfm_source *s, struct vfm_err *err);
 

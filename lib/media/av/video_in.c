@@ -58,31 +58,18 @@ struct vfm_video {
 
 static int choose_stream(struct vfm_video *v, struct vfm_err *err)
 {
-	bool cover = false, has_default = false, is_default;
+	bool cover = false;
 
 	for (unsigned i = 0; i < v->source.fmt->nb_streams; i++) {
-		AVStream *s = v->source.fmt->streams[i];
+		const AVStream *s = v->source.fmt->streams[i];
 
-		s->discard = AVDISCARD_ALL;
-		if (s->codecpar->codec_type == AVMEDIA_TYPE_AUDIO)
-			v->info.has_audio = true;
-		if (s->codecpar->codec_type != AVMEDIA_TYPE_VIDEO)
-			continue;
-		if (s->disposition & (AV_DISPOSITION_ATTACHED_PIC | AV_DISPOSITION_TIMED_THUMBNAILS)) {
-			cover = true;
-			continue;
-		}
-		is_default = s->disposition & AV_DISPOSITION_DEFAULT;
-		/* like players: the first default stream, or else the first */
-		if (!v->stream || (is_default && !has_default)) {
-			has_default = is_default;
-			v->stream = s;
-		}
+		v->info.has_audio |= s->codecpar->codec_type == AVMEDIA_TYPE_AUDIO;
+		cover |= vfm_stream_is_cover(s);
 	}
+	v->stream = vfm_source_choose(&v->source, AVMEDIA_TYPE_VIDEO);
 	if (!v->stream)
 		return vfm_fail(err, VFM_EINPUT,
 			cover ? "'%s': no video stream, only a cover picture" : "'%s': no video stream", v->path);
-	v->stream->discard = AVDISCARD_DEFAULT;
 	if (v->stream->codecpar->codec_tag == MKTAG('e', 'n', 'c', 'v') ||
 		av_stream_get_side_data(v->stream, AV_PKT_DATA_ENCRYPTION_INIT_INFO, NULL))
 		return vfm_fail(err, VFM_EINPUT, "'%s': encrypted", v->path);

@@ -9,6 +9,7 @@
 #endif
 
 #include "base/mem.h"
+#include "base/stats.h"
 
 enum {
 	W = 128,
@@ -156,13 +157,6 @@ static void measure_blocks(struct vfm_motion *m)
 	}
 }
 
-static int compare_displacements(const void *a, const void *b)
-{
-	float x = *(const float *)a, y = *(const float *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Returns the median of v[i] over the measured blocks; n > 0 of them. */
 static double median_motion(const struct vfm_motion *m, const float *v, int n)
 {
@@ -172,7 +166,7 @@ static double median_motion(const struct vfm_motion *m, const float *v, int n)
 	for (int i = 0; i < m->rows * COLS; i++)
 		if (m->field.measured[i])
 			sorted[k++] = v[i];
-	qsort(sorted, (size_t)n, sizeof(float), compare_displacements);
+	vfm_sort_f32(sorted, (size_t)n);
 	return sorted[n / 2];
 }
 

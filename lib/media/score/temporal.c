@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/stats.h"
 
 enum {
 	ROWS = 64,
@@ -177,13 +178,6 @@ static void sum_tiles(const struct vfm_temporal *t, float *tile)
 	}
 }
 
-static int compare_tiles(const void *a, const void *b)
-{
-	float x = *(const float *)a, y = *(const float *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void add_flicker(struct vfm_temporal *t)
 {
 	float bend[N_TILES];
@@ -198,7 +192,7 @@ static void add_flicker(struct vfm_temporal *t)
 			bend[i] = 0.5F *
 				(t->tiles[t->in_row % PAST][i] - 2 * t->tiles[(t->in_row - lag) % PAST][i] +
 					t->tiles[(t->in_row - 2 * lag) % PAST][i]);
-		qsort(bend, N_TILES, sizeof(float), compare_tiles);
+		vfm_sort_f32(bend, N_TILES);
 		t->flicker[k] += fmin(FLICKER_MAX, fabs(0.5 * (bend[N_TILES / 2 - 1] + bend[N_TILES / 2])));
 		t->n_flicker[k]++;
 	}

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/stats.h"
 #include "media/shots/scene_impl.h"
 
 #define AROUND       6     /* neighbours on either side, for the local rate of change */
@@ -92,13 +93,6 @@ void vfm_scene_add_candidate(struct vfm_scene *s, const struct vfm_cut_candidate
 
 /* ---- hard cuts ---- */
 
-static int compare_floats(const void *a, const void *b)
-{
-	float x = *(const float *)a, y = *(const float *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* Returns the median change of the frames around t, without t. */
 static float local_change(const struct vfm_scene *s, int64_t t)
 {
@@ -108,7 +102,7 @@ static float local_change(const struct vfm_scene *s, int64_t t)
 	for (int64_t u = t - AROUND; u <= t + AROUND; u++)
 		if (u > 0 && u < s->n && u != t)
 			v[n++] = s->p[u].change;
-	qsort(v, (size_t)n, sizeof(v[0]), compare_floats);
+	vfm_sort_f32(v, (size_t)n);
 	return n ? v[n / 2] : 0;
 }
 
