@@ -162,30 +162,62 @@ void vfm_model_linears(const struct vfm_model_spec *m, const struct vfm_pack_sum
 
 /* ---- FLOPs ---- */
 
-struct savings {
-	const struct vfm_tuning *t;
-	double saved, added;
+struct flops_sum {
+	const struct vfm_tuning *t; /* NULL: all is trained */
+	double products, saved, added;
 };
 
 static void count_linear(void *ctx, const struct vfm_linear_shape *l)
 {
-	struct savings *s = ctx;
-	double product = 2 * l->rows * (double)l->in * (double)l->out, r = (double)s->t->rank;
+	struct flops_sum *s = ctx;
+	double product = 2 * l->rows * (double)l->in * (double)l->out;
 	char weight[80], name[80];
 
+	s->products += product;
+	if (!s->t)
+		return;
 	vfm_linear_name(l, ".weight", weight, sizeof(weight));
 	vfm_linear_name(l, "", name, sizeof(name));
 	if (vfm_tuning_freezes(s->t, weight))
 		s->saved += l->tokens && l->block >= 0 ? product : 2 * product;
 	if (l->blocks > 0 && vfm_tuning_adapts(s->t, name))
-		s->added += 3 * 2 * l->rows * r * (double)(l->blocks * l->in + l->out);
+		s->added += 3 * 2 * l->rows * (double)s->t->rank * (double)(l->blocks * l->in + l->out);
+}
+
+/* FLOPs of Q K^T and P V of all attentions. */
+static double attention_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+	double pairs = 0;
+
+	for (int i = 0; i < a->n_attn; i++)
+		pairs += a->attn[i] == VFM_ATTN_SPATIAL   ? p->pairs_spatial
+			: a->attn[i] == VFM_ATTN_TEMPORAL ? p->pairs_temporal
+							  : p->pairs_full;
+	if (m->cross_attention)
+		pairs += p->pairs_cross + (m->image_dim ? p->tokens * (double)m->image_len : 0);
+	return 4 * (double)m->layers * (double)m->hidden * pairs;
+}
+
+static struct flops_sum sum_flops(
+	const struct vfm_model_spec *m, const struct vfm_tuning *t, const struct vfm_pack_sums *p)
+{
+	struct flops_sum s = {.t = t};
+
+	vfm_model_linears(m, p, 0, m->layers, count_linear, &s);
+	s.products += attention_flops(m, p);
+	return s;
+}
+
+double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p)
+{
+	return sum_flops(m, NULL, p).products;
 }
 
 double vfm_model_train_flops(const struct vfm_model_spec *m, const struct vfm_tuning *t, const struct vfm_pack_sums *p)
 {
-	struct savings s = {.t = t};
+	bool all = t->rank == 0 && !t->freeze.text[0];
+	struct flops_sum s = sum_flops(m, all ? NULL : t, p);
 
-	if (t->rank > 0 || t->freeze.text[0])
-		vfm_model_linears(m, p, 0, m->layers, count_linear, &s);
-	return 3 * vfm_model_flops(m, p) - s.saved + s.added;
+	return 3 * s.products - s.saved + s.added;
 }

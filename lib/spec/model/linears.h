@@ -45,6 +45,9 @@ void vfm_linear_name(const struct vfm_linear_shape *l, const char *suffix, char 
 void vfm_model_linears(const struct vfm_model_spec *m, const struct vfm_pack_sums *p, int64_t first, int64_t end,
 	void (*fn)(void *ctx, const struct vfm_linear_shape *l), void *ctx);
 
+/* Returns the FLOPs of a forward over a pack: 2 rows in out of each linear layer, and 4 pairs hidden of each attention.
+ * With image rows, cross-attention has samples * image_len further keys. */
+double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p);
 /* Returns the FLOPs of forward and backward over a pack.  Without tuning that is 3 times vfm_model_flops: a product in
  * the forward, and two for the gradients of its operands.  A frozen weight saves the product of its own gradient, and,
  * outside of the blocks' tokens, also that of its input, which nothing trained precedes.  Each product of an adapter

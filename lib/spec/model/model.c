@@ -437,7 +437,7 @@ int64_t vfm_model_text_rows(const struct vfm_model_spec *m, int64_t rows)
 	return m->text_pad ? m->text_len : rows;
 }
 
-/* ---- FLOPs ---- */
+/* ---- packs ---- */
 
 void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t text_tokens)
 {
@@ -451,57 +451,4 @@ void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t t
 	p->pairs_cross += s * c;
 	p->samples += 1;
 	p->segments += 1;
-}
-
-static double mlp_flops(const struct vfm_model_spec *m, double q)
-{
-	double h = (double)m->hidden, f = (double)m->ffn;
-
-	switch (vfm_model_arch(m)->mlp) {
-	case VFM_MLP_SWIGLU:
-		return 6 * q * h * f;
-	case VFM_MLP_EXPERTS:
-		return 2 * q * h * (double)m->experts +
-			4 * q * h * (double)m->expert_ffn * (m->moe_capacity + (double)m->shared_experts);
-	default:
-		return 4 * q * h * f;
-	}
-}
-
-/* FLOPs of Q K^T and P V of one self-attention. */
-static double attn_flops(enum vfm_attn_span span, const struct vfm_pack_sums *p, double h)
-{
-	return 4 * h *
-		(span == VFM_ATTN_SPATIAL                   ? p->pairs_spatial
-				: span == VFM_ATTN_TEMPORAL ? p->pairs_temporal
-							    : p->pairs_full);
-}
-
-double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p)
-{
-	const struct vfm_arch *a = vfm_model_arch(m);
-	double h = (double)m->hidden, r = (double)m->adaln_lora, td = (double)m->text_dim, kv = (double)kv_dim(m),
-	       mods = a->n_mod * h, layer = mlp_flops(m, p->tokens);
-	double once = 2 * p->tokens * (double)(2 * vfm_model_patch_dim(m) + vfm_model_cond_dim(m)) * h +
-		p->samples * 2 * (256 * h + h * h),
-	       text = 2 * td * h + (a->text_mlp ? 2 * h * h : 0), /* of a row */
-		id = (double)m->image_dim, images = id > 0 ? p->samples * (double)m->image_len : 0;
-
-	for (int i = 0; i < a->n_attn; i++)
-		layer += 4 * p->tokens * h * h + 4 * p->tokens * h * kv + attn_flops(a->attn[i], p, h);
-	if (m->cross_attention) {
-		layer += 4 * p->tokens * h * h + 4 * p->text_rows * h * kv + 4 * p->pairs_cross * h;
-		once += p->text_rows * text;
-		layer += 4 * images * h * kv + (id > 0 ? 4 * p->tokens * (double)m->image_len * h : 0);
-		once += 2 * images * id * (id + h);
-	}
-	if (m->pooled_text)
-		once += p->samples * text;
-	if (!a->head_table)
-		once += p->samples * 4 * h * h;
-	if (vfm_model_has_shared_mod(m))
-		once += p->samples * 2 * h * mods;
-	if (a->mod == VFM_MOD_MATRIX)
-		layer += p->samples * 2 * (r > 0 ? h * r + r * mods : h * mods);
-	return (double)m->layers * layer + once;
 }
