@@ -85,19 +85,34 @@ static const char *next_in_list(const char *list, size_t *len)
 	return list[*len] ? list + *len + 1 : NULL;
 }
 
+static int count_names(const char *list)
+{
+	int n = 1;
+
+	for (; (list = strchr(list, '|')) != NULL; list++)
+		n++;
+	return n;
+}
+
+/* Appends the name of a pattern [len], with the number of the block for "%d". */
+static void add_pattern_name(struct vfm_buf *b, const char *pattern, size_t len, int64_t block)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (pattern[i] == '%') {
+			vfm_buf_addf(b, "%lld", (long long)block);
+			i++; /* the d */
+		} else {
+			vfm_buf_add(b, pattern + i, 1);
+		}
+	}
+}
+
 static char *expand_name(struct vfm_arena *arena, const char *pattern, size_t len, int block, const char *suffix)
 {
 	struct vfm_buf b = {0};
 	char *name;
 
-	for (size_t i = 0; i < len; i++) {
-		if (pattern[i] == '%') {
-			vfm_buf_addf(&b, "%d", block);
-			i++; /* the d */
-		} else {
-			vfm_buf_add(&b, pattern + i, 1);
-		}
-	}
+	add_pattern_name(&b, pattern, len, block);
 	vfm_buf_adds(&b, suffix);
 	name = vfm_arena_strdup(arena, b.data);
 	vfm_buf_release(&b);
@@ -120,63 +135,30 @@ static int64_t block_of(const char *pattern, const char *name)
 
 /* ---- single layers ---- */
 
-/* Whether name[0, len) is the pattern[0, n), with a number for "%d" in *block. */
-static bool match_name(const char *pattern, size_t n, const char *name, int64_t *block)
-{
-	char text[160];
-
-	*block = -1;
-	if (n >= sizeof(text))
-		return false;
-	memcpy(text, pattern, n);
-	text[n] = 0;
-	if (strcmp(text, name) == 0)
-		return !strchr(text, '%');
-	*block = block_of(text, name);
-	return *block >= 0;
-}
-
-static int count_names(const char *list)
-{
-	int n = 1;
-
-	for (; (list = strchr(list, '|')) != NULL; list++)
-		n++;
-	return n;
-}
-
 bool vfm_foreign_own_layer(const struct vfm_foreign *f, const char *name, struct vfm_foreign_layer *l)
 {
 	*l = (struct vfm_foreign_layer){.row = f->rows};
-	for (; l->row->ours; l->row++)
-		if (l->row->linear && match_name(l->row->ours, strlen(l->row->ours), name, &l->block)) {
+	for (; l->row->ours; l->row++) {
+		l->block = block_of(l->row->ours, name);
+		if (l->row->linear && (l->block >= 0 || !strcmp(l->row->ours, name))) {
 			l->parts = count_names(l->row->theirs[0]);
 			return true;
 		}
-	return false;
-}
-
-static char *layer_name(const char *list, int part, int64_t block)
-{
-	struct vfm_arena arena = {0};
-	const char *p = list, *rest;
-	char *name, *copy;
-	size_t len;
-
-	rest = next_in_list(p, &len);
-	for (int i = 0; i < part; i++) {
-		p = rest;
-		rest = next_in_list(p, &len);
 	}
-	name = expand_name(&arena, p, len, (int)block, "");
-	copy = vfm_strdup(name);
-	vfm_arena_release(&arena);
-	return copy;
+	return false;
 }
 
 char *vfm_foreign_their_name(const struct vfm_foreign_layer *l)
 {
-	return layer_name(l->row->theirs[l->layout], l->part, l->block);
+	const char *p = l->row->theirs[l->layout];
+	struct vfm_buf b = {0};
+	size_t len;
+
+	for (int i = 0; i < l->part; i++)
+		p = next_in_list(p, &len);
+	next_in_list(p, &len);
+	add_pattern_name(&b, p, len, l->block);
+	return b.data;
 }
 
 /* ---- the map ---- */
@@ -255,7 +237,7 @@ static void expand_row(struct expansion *e, const struct vfm_foreign_row *r, int
 	struct vfm_foreign_map *map = e->map;
 	bool bias = !strcmp(suffix, ".bias");
 	int64_t shape[VFM_NDIM_MAX] = {0}, form[VFM_NDIM_MAX], numel = 0;
-	int ndim = read_shape(r->shape, e->m, shape), n_form, ours = map->n_ours, theirs = map->n_theirs, n = 1;
+	int ndim = read_shape(r->shape, e->m, shape), n_form, ours = map->n_ours, theirs = map->n_theirs;
 	const char *rest = r->ours, *list = r->theirs[e->layout];
 	size_t len;
 
@@ -268,14 +250,12 @@ static void expand_row(struct expansion *e, const struct vfm_foreign_row *r, int
 			expand_name(&map->arena, p, len, block, suffix), ndim, shape);
 		numel += map->ours[at].numel;
 	}
-	for (const char *p = list; (p = strchr(p, '|')) != NULL; p++)
-		n++;
 	if (r->form && !bias) {
 		n_form = read_shape(r->form, e->m, form);
 	} else {
 		n_form = ndim;
 		memcpy(form, shape, sizeof(form));
-		form[0] = shape[0] * (map->n_ours - ours) / n;
+		form[0] = shape[0] * (map->n_ours - ours) / count_names(list);
 	}
 	for (const char *p = list; p; p = rest) {
 		rest = next_in_list(p, &len);
@@ -410,13 +390,12 @@ void vfm_foreign_infer(struct vfm_model_spec *m, const struct vfm_foreign_row *r
 	int ndim, const int64_t *shape)
 {
 	const char *rest = NULL;
-	int parts = 1;
+	int parts;
 	size_t len;
 
 	if (!r->theirs[layout])
 		return;
-	for (const char *p = r->theirs[layout]; (p = strchr(p, '|')) != NULL; p++)
-		parts++;
+	parts = count_names(r->theirs[layout]);
 	for (const char *p = r->theirs[layout]; p; p = rest) {
 		char pattern[160];
 		int64_t block;

@@ -1,6 +1,7 @@
 #include "spec/model/linears.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { TIME_FEATURES = 256 };
 
@@ -12,6 +13,13 @@ struct listing {
 	int64_t block;
 };
 
+static bool has_bias(const struct listing *l, const char *name, unsigned layer)
+{
+	if (layer & (VFM_LAYER_ROUTER | VFM_LAYER_EXPERTS_FC1 | VFM_LAYER_EXPERTS_FC2) || !strcmp(name, "ada_a"))
+		return false;
+	return l->block < 0 || layer & (VFM_LAYER_ADA_B | VFM_LAYER_MODULATION) || !vfm_model_arch(l->m)->no_bias;
+}
+
 static void list_linear(const struct listing *l, const char *name, unsigned layer, double rows, bool tokens, int64_t in,
 	int64_t out, int blocks)
 {
@@ -22,6 +30,7 @@ static void list_linear(const struct listing *l, const char *name, unsigned laye
 		.out = out,
 		.blocks = blocks,
 		.rows = rows,
+		.bias = has_bias(l, name, layer),
 		.tokens = tokens};
 
 	l->fn(l->ctx, &s);
@@ -158,6 +167,40 @@ void vfm_model_linears(const struct vfm_model_spec *m, const struct vfm_pack_sum
 		list_mlp(&l);
 		list_modulation(&l);
 	}
+}
+
+/* ---- parameters ---- */
+
+struct weight_sum {
+	const struct vfm_model_spec *m;
+	int64_t n;
+};
+
+static void count_weights(void *ctx, const struct vfm_linear_shape *l)
+{
+	struct weight_sum *s = ctx;
+
+	s->n += l->in * l->out * (l->blocks ? 1 : s->m->experts) + (l->bias ? l->out : 0);
+}
+
+int64_t vfm_model_params(const struct vfm_model_spec *m)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+	int64_t h = m->hidden, dim = vfm_model_head_dim(m), q = a->row_qk_norm ? h : dim, /* norms of q and of k */
+		k = a->row_qk_norm ? m->kv_heads * dim : dim;
+	int64_t once = a->head_table ? 2 * h : 0, block = a->mod == VFM_MOD_TABLE ? a->n_mod * h : 0;
+	struct weight_sum s = {.m = m};
+
+	vfm_model_linears(m, &(struct vfm_pack_sums){.samples = 1, .text_rows = 1}, 0, m->layers, count_weights, &s);
+	if (m->image_dim)
+		once += 2 * m->image_dim + 2 * h + m->image_pos * m->image_dim;
+	if (a->pos == VFM_POS_LEARNED)
+		once += (m->pos_max[0] + m->pos_max[1] + m->pos_max[2]) * h;
+	if (m->qk_norm)
+		block += (a->n_attn + m->cross_attention) * (q + k) + (m->image_dim ? k : 0);
+	if (m->cross_attention && !a->plain_cross)
+		block += (a->rms_norm ? 1 : 2) * h;
+	return s.n + once + m->layers * block;
 }
 
 /* ---- FLOPs ---- */

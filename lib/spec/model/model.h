@@ -1,5 +1,5 @@
-/* model.h - the specification of a model: dimensions, presets, and the parameters that follow from them.  All calls
- * are local; no device.
+/* model.h - the specification of a model: dimensions, presets, and what follows from them.  All calls are local; no
+ * device.
  */
 #ifndef VFM_SPEC_MODEL_MODEL_H
 #define VFM_SPEC_MODEL_MODEL_H
@@ -73,7 +73,6 @@ int64_t vfm_model_head_dim(const struct vfm_model_spec *m);
 /* Whether RoPE is over all heads.  scale [3]: the part of rope_extent (arch.h) that a patch has in t, h, w. */
 bool vfm_model_has_row_rope(const struct vfm_model_spec *m);
 void vfm_model_rope_scale(const struct vfm_model_spec *m, double scale[3]);
-int64_t vfm_model_params(const struct vfm_model_spec *m);
 
 /* Sums over the samples of a pack.  A pair is a query and a key that an attention compares. */
 struct vfm_pack_sums {

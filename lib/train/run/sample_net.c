@@ -11,6 +11,7 @@
 #include "comm/coll/comm.h"
 #include "data/record/maker.h"
 #include "io/json.h"
+#include "spec/model/linears.h"
 #include "spec/model/model.h"
 #include "train/run/identity.h"
 #include "train/step/state.h"
