@@ -12,33 +12,22 @@ enum { TIME_FEATURES = 256, BLOCKS_MAX = 1024 };
 
 /* ---- shapes ---- */
 
+#define OFF(f) offsetof(struct vfm_model_spec, f)
+
 /* Returns the value of a letter in *m, or NULL.  Until vfm_foreign_finish, model.cond_channels is that of X. */
 static int64_t *dim_of_letter(struct vfm_model_spec *m, char letter)
 {
-	switch (letter) {
-	case 'D':
-		return &m->hidden;
-	case 'M':
-		return &m->ffn;
-	case 'E':
-		return &m->text_dim;
-	case 'C':
-		return &m->channels;
-	case 'X':
-		return &m->cond_channels;
-	case 'I':
-		return &m->image_dim;
-	case 'L':
-		return &m->image_pos;
-	case 't':
-		return &m->patch[0];
-	case 'h':
-		return &m->patch[1];
-	case 'w':
-		return &m->patch[2];
-	default:
-		return NULL;
-	}
+	static const struct {
+		char letter;
+		size_t off;
+	} dims[] = {{'D', OFF(hidden)}, {'M', OFF(ffn)}, {'E', OFF(text_dim)}, {'C', OFF(channels)},
+		{'X', OFF(cond_channels)}, {'I', OFF(image_dim)}, {'L', OFF(image_pos)}, {'t', OFF(patch[0])},
+		{'h', OFF(patch[1])}, {'w', OFF(patch[2])}};
+
+	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+		if (dims[i].letter == letter)
+			return (int64_t *)(void *)((char *)m + dims[i].off);
+	return NULL;
 }
 
 /* Reads one dimension "3D" of a shape; sets the factor and the letter (0: none).  Returns the rest of the text. */
@@ -641,28 +630,25 @@ static const char *inexpressible_key(const struct vfm_model_spec *m, int layout)
 	struct vfm_model_spec common;
 
 	vfm_foreign_begin(&common, vfm_model_arch(m));
-	if (m->kv_heads && m->kv_heads != m->heads)
-		return "kv_heads";
-	if (m->cross_attention != common.cross_attention)
-		return "cross_attention";
-	if (m->pooled_text != common.pooled_text)
-		return "pooled_text";
-	if (m->qk_norm != common.qk_norm)
-		return "qk_norm";
-	if (m->adaln_lora != common.adaln_lora)
-		return "adaln_lora";
-	if (m->pos != common.pos)
-		return "pos";
-	if (m->rope_theta != common.rope_theta)
-		return "rope_theta";
-	if (f->fixed_patch && memcmp(m->patch, f->patch, sizeof(m->patch)) != 0)
-		return "patch";
-	if (m->norm_eps != common.norm_eps &&
-		!has_foreign_key(l, VFM_FOREIGN_NUM, offsetof(struct vfm_model_spec, norm_eps)))
-		return "norm_eps";
-	if (m->ffn && m->ffn != 4 * m->hidden &&
-		!has_foreign_key(l, VFM_FOREIGN_INT, offsetof(struct vfm_model_spec, ffn)))
-		return "ffn";
+	const struct {
+		const char *key;
+		bool differs;
+	} keys[] = {
+		{"kv_heads", m->kv_heads && m->kv_heads != m->heads},
+		{"cross_attention", m->cross_attention != common.cross_attention},
+		{"pooled_text", m->pooled_text != common.pooled_text},
+		{"qk_norm", m->qk_norm != common.qk_norm},
+		{"adaln_lora", m->adaln_lora != common.adaln_lora},
+		{"pos", m->pos != common.pos},
+		{"rope_theta", m->rope_theta != common.rope_theta},
+		{"patch", f->fixed_patch && memcmp(m->patch, f->patch, sizeof(m->patch)) != 0},
+		{"norm_eps", m->norm_eps != common.norm_eps && !has_foreign_key(l, VFM_FOREIGN_NUM, OFF(norm_eps))},
+		{"ffn", m->ffn && m->ffn != 4 * m->hidden && !has_foreign_key(l, VFM_FOREIGN_INT, OFF(ffn))},
+	};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		if (keys[i].differs)
+			return keys[i].key;
 	return NULL;
 }
 

@@ -225,28 +225,12 @@ static int check_moe(const struct vfm_model_spec *m, struct vfm_err *err)
 	return 0;
 }
 
-static int check_arch(const struct vfm_model_spec *m, struct vfm_err *err)
-{
-	struct vfm_buf all = {0};
-
-	for (int i = 0; vfm_arch_names[i]; i++) {
-		if (!strcmp(m->arch, vfm_arch_names[i])) {
-			vfm_buf_release(&all);
-			return 0;
-		}
-		vfm_buf_addf(&all, "%s%s", i ? ", " : "", vfm_arch_names[i]);
-	}
-	vfm_fail(err, VFM_EUSAGE, "model.arch: expected one of %s, got '%s'", all.data, m->arch);
-	vfm_buf_release(&all);
-	return VFM_EUSAGE;
-}
-
 int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 {
-	const struct vfm_arch *a;
+	const struct vfm_arch *a = vfm_arch_find(m->arch);
 
-	TRY(check_arch(m, err));
-	a = vfm_model_arch(m);
+	if (!a)
+		return vfm_key_fail_name("model.arch", vfm_arch_names, m->arch, err);
 	for (int i = 0; i < vfm_model_n_keys; i++)
 		if (has_key(a, &vfm_model_keys[i]))
 			TRY(vfm_key_check_value(m, &vfm_model_keys[i], err));
