@@ -22,7 +22,7 @@ static int check_encoder(struct sample_job *j, const struct vfm_ckpt *c, enum vf
 		vfm_warn("%s does not name the %s of its data; '%s' is used", c->path, vfm_maker_kinds[e].name, is);
 	if (rel != VFM_MAKER_DIFFERENT)
 		return 0;
-	if (!j->o->force)
+	if (!j->o->net.force)
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s was trained on data of the %s '%s', but '%s' would be used (--force does so)", c->path,
 			vfm_maker_kinds[e].name, was, is);
@@ -232,6 +232,6 @@ int choose_sample_encoders(struct sample_job *j, struct vfm_err *err)
 	int rc;
 
 	TRY(share_makers(j, &used, err));
-	rc = choose_encoders(j, j->net.ckpt, &used, err);
+	rc = choose_encoders(j, j->net.of[0].ckpt, &used, err);
 	return vfm_job_agree(&j->x->job, rc < 0 ? rc : choose_video(j, err), err);
 }

@@ -20,12 +20,12 @@ bool items_has_template(const char *out_file)
 }
 
 /* Returns -o FILE of an item; the caller frees it. */
-static char *fill_template(const struct items *s, const char *prompt, json_int_t n)
+static char *fill_template(const char *out_file, const char *prompt, json_int_t n)
 {
-	const char *slash = strrchr(s->out_file, '/'), *name = slash ? slash + 1 : s->out_file;
+	const char *slash = strrchr(out_file, '/'), *name = slash ? slash + 1 : out_file;
 	struct vfm_buf b = {0};
 
-	vfm_buf_add(&b, s->out_file, (size_t)(name - s->out_file));
+	vfm_buf_add(&b, out_file, (size_t)(name - out_file));
 	while (*name)
 		if (!strncmp(name, "{prompt}", 8)) {
 			vfm_buf_adds(&b, prompt);
@@ -40,28 +40,29 @@ static char *fill_template(const struct items *s, const char *prompt, json_int_t
 }
 
 /* Returns the file of the next item; the caller frees it. */
-static char *file_of_item(struct items *s, const char *id, const char *prompt)
+static char *file_of_item(struct sample_job *j, const char *id, const char *prompt)
 {
+	struct items *s = &j->items;
 	json_int_t n;
 
-	if (s->out_dir)
-		return vfm_strfmt("%s/%s.%s", s->out_dir, id, s->format);
+	if (j->o->out_dir)
+		return vfm_strfmt("%s/%s.%s", j->o->out_dir, id, j->o->format);
 	if (!s->repeats)
 		s->repeats = json_object();
 	n = json_integer_value(json_object_get(s->repeats, prompt));
 	json_object_set_new(s->repeats, prompt, json_integer(n + 1));
-	return fill_template(s, prompt, n);
+	return fill_template(j->o->out_file, prompt, n);
 }
 
 /* Refuses a prompt that is to be in a file name and cannot be. */
-static int check_file_name(const struct items *s, const char *prompt, struct vfm_err *err)
+static int check_file_name(const char *out_file, const char *prompt, struct vfm_err *err)
 {
 	bool bad = strlen(prompt) > NAMED_PROMPT_MAX;
 
-	if (!strstr(s->out_file, "{prompt}"))
+	if (!strstr(out_file, "{prompt}"))
 		return 0;
 	for (const char *c = prompt; *c && !bad; c++)
-		bad = *c == '/' || (unsigned char)*c < ' ' || (*c == '%' && ends_with(s->out_file, ".png"));
+		bad = *c == '/' || (unsigned char)*c < ' ' || (*c == '%' && ends_with(out_file, ".png"));
 	return bad ? vfm_fail(err, VFM_EUSAGE,
 			     "-o: a prompt cannot be in a file name, where it has at most %d bytes and no '/', control "
 			     "character or, in .png, '%%': '%s'",
@@ -70,18 +71,19 @@ static int check_file_name(const struct items *s, const char *prompt, struct vfm
 }
 
 /* With -o: each item needs a file of its own. */
-static int check_item_files(const struct items *s, struct vfm_err *err)
+static int check_item_files(const struct sample_job *j, struct vfm_err *err)
 {
+	const struct items *s = &j->items;
 	json_t *seen;
 	int rc = 0;
 
-	if (s->n > 1 && !items_has_template(s->out_file))
+	if (s->n > 1 && !items_has_template(j->o->out_file))
 		return vfm_fail(err, VFM_EUSAGE,
 			"-o FILE is for a single prompt; there are %zu: give -d DIR, or a FILE with {prompt} and {n}",
 			s->n);
 	seen = json_object();
 	for (size_t i = 0; i < s->n; i++) {
-		TRY_OUT(check_file_name(s, s->v[i].caption, err));
+		TRY_OUT(check_file_name(j->o->out_file, s->v[i].caption, err));
 		if (json_object_get(seen, s->v[i].path))
 			TRY_OUT(vfm_fail(err, VFM_EUSAGE,
 				"-o: several prompts have the file '%s': give {prompt} and {n}", s->v[i].path));
@@ -104,25 +106,26 @@ static json_t *new_item_record(const struct items *s, const char *caption)
 }
 
 /* Takes the reference to rec. */
-static void add_item(struct items *s, json_t *rec)
+static void add_item(struct sample_job *j, json_t *rec)
 {
+	struct items *s = &j->items;
 	const char *id = json_string_value(json_object_get(rec, "id"));
 	struct item *it;
 
 	vfm_grow(&s->v, &s->cap, s->n + 1, sizeof(*s->v));
 	it = &s->v[s->n];
-	if (!json_object_get(rec, "negative") && *s->negative)
-		json_object_set_new(rec, "negative", json_string(s->negative));
+	if (!json_object_get(rec, "negative") && *j->o->negative)
+		json_object_set_new(rec, "negative", json_string(j->o->negative));
 	*it = (struct item){.rec = rec,
 		.caption = json_string_value(json_object_get(rec, "caption")),
 		.negative = json_string_value(json_object_get(rec, "negative"))};
 	it->negative = it->negative ? it->negative : "";
-	it->path = file_of_item(s, id, it->caption);
+	it->path = file_of_item(j, id, it->caption);
 	s->n++;
 }
 
 /* The caption of a line: its only one, or the one that --caption names. */
-static int choose_caption(const struct items *s, const json_t *line, const char **caption, struct vfm_err *err)
+static int choose_caption(const char *name, const json_t *line, const char **caption, struct vfm_err *err)
 {
 	struct vfm_captions c;
 
@@ -130,36 +133,36 @@ static int choose_caption(const struct items *s, const json_t *line, const char 
 		return vfm_fail(err, VFM_EINPUT, "caption: missing (expected a string)");
 	TRY(vfm_captions_of(&c, line, err));
 	for (int i = 0; i < c.n; i++)
-		if (!*c.list[i].name || (s->caption && !strcmp(c.list[i].name, s->caption))) {
+		if (!*c.list[i].name || (name && !strcmp(c.list[i].name, name))) {
 			*caption = c.list[i].value ? json_string_value(c.list[i].value) : "";
 			return 0;
 		}
-	return s->caption ? vfm_fail(err, VFM_EINPUT, "caption: there is none with the name '%s'", s->caption)
-			  : vfm_fail(err, VFM_EINPUT, "caption: %d captions with names: choose one by --caption", c.n);
+	return name ? vfm_fail(err, VFM_EINPUT, "caption: there is none with the name '%s'", name)
+		    : vfm_fail(err, VFM_EINPUT, "caption: %d captions with names: choose one by --caption", c.n);
 }
 
 /* The line stays in the record as a whole: its keys describe another file than the video of the record. */
 static int add_prompt_line(void *ctx, const json_t *line, struct vfm_err *err)
 {
-	struct items *s = ctx;
+	struct sample_job *j = ctx;
 	const char *caption, *negative;
 	json_t *rec;
 
 	if (vfm_provenance_is_header(line))
 		return 0;
-	TRY(choose_caption(s, line, &caption, err));
+	TRY(choose_caption(j->o->caption, line, &caption, err));
 	TRY(vfm_json_str(line, "", "negative", false, &negative, err));
-	rec = new_item_record(s, caption);
+	rec = new_item_record(&j->items, caption);
 	json_object_set(rec, "prompt", (json_t *)(uintptr_t)line);
 	if (json_object_get(line, "negative"))
 		json_object_set(rec, "negative", json_object_get(line, "negative"));
-	add_item(s, rec);
+	add_item(j, rec);
 	return 0;
 }
 
-static int read_prompts(struct items *s, const char *file, struct vfm_err *err)
+static int read_prompts(struct sample_job *j, struct vfm_err *err)
 {
-	int rc = vfm_jsonl_each(file, add_prompt_line, s, err);
+	int rc = vfm_jsonl_each(j->o->prompt_file, add_prompt_line, j, err);
 
 	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
 }
@@ -169,22 +172,26 @@ static int check_utf8(const char *opt, const char *text, struct vfm_err *err)
 	return vfm_json_takes(text) ? 0 : vfm_fail(err, VFM_EUSAGE, "%s: not UTF-8", opt);
 }
 
-int items_collect(struct items *s, const struct vfm_strlist *prompts, const char *file, struct vfm_err *err)
+int items_collect(struct sample_job *j, struct vfm_err *err)
 {
-	TRY(check_utf8("--negative", s->negative, err));
+	const struct vfm_strlist *prompts = &j->o->prompts;
+
+	TRY(check_utf8("--negative", j->o->negative, err));
 	for (int i = 0; i < prompts->n; i++) {
 		TRY(check_utf8("--prompt", prompts->v[i], err));
-		add_item(s, new_item_record(s, prompts->v[i]));
+		add_item(j, new_item_record(&j->items, prompts->v[i]));
 	}
-	if (file)
-		TRY(read_prompts(s, file, err));
-	if (s->n == 0)
+	if (j->o->prompt_file)
+		TRY(read_prompts(j, err));
+	if (j->items.n == 0)
 		return vfm_fail(err, VFM_EUSAGE, "no prompt: give -p TEXT or --prompts FILE");
-	return s->out_file ? check_item_files(s, err) : 0;
+	return j->o->out_file ? check_item_files(j, err) : 0;
 }
 
-int items_share(struct items *s, struct vfm_job *job, struct vfm_err *err)
+int items_share(struct sample_job *j, struct vfm_err *err)
 {
+	const struct items *s = &j->items;
+	struct vfm_job *job = &j->x->job;
 	json_t *all = json_array(), *rec;
 	char *text = NULL;
 	size_t i;
@@ -198,7 +205,7 @@ int items_share(struct items *s, struct vfm_job *job, struct vfm_err *err)
 	rc = vfm_job_broadcast(job, &text, err);
 	if (rc == 0 && job->world->rank != 0) {
 		all = json_loads(text ? text : "", 0, NULL);
-		json_array_foreach(all, i, rec) add_item(s, json_incref(rec));
+		json_array_foreach(all, i, rec) add_item(j, json_incref(rec));
 		json_decref(all);
 	}
 	free(text);

@@ -7,11 +7,10 @@
 #include "base/num.h"
 #include "io/file.h"
 #include "io/version.h"
-#include "given.h"
+#include "sample.h"
 
-static struct vfm_strlist lora, low_lora;
 static struct sample_opts o = {
-	.net = {.part = "ema", .dtype = "fp32", .lora = &lora, .low_lora = &low_lora},
+	.net = {.part = "ema", .dtype = "fp32"},
 	.encoder = {.decodes = true,
 		.f32 = true,
 		.text_options = "--text-encoder and --text-exec",
@@ -60,8 +59,9 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_NUM, 0, "boundary", "T", "noise level t that divides the two networks", &boundary},
 	{VFM_OPT_NUM, 0, "low-noise-cfg", "X", "guidance scale of the second network (that of --cfg)",
 		&o.sampler.low_noise_cfg},
-	{VFM_OPT_LIST, 0, "lora", "PATH[:SCALE]", "add low-rank adapters to the weights; may be repeated", &lora},
-	{VFM_OPT_LIST, 0, "low-noise-lora", "PATH[:SCALE]", "the same for the second network", &low_lora},
+	{VFM_OPT_LIST, 0, "lora", "PATH[:SCALE]", "add low-rank adapters to the weights; may be repeated",
+		&o.net.lora[0]},
+	{VFM_OPT_LIST, 0, "low-noise-lora", "PATH[:SCALE]", "the same for the second network", &o.net.lora[1]},
 	{VFM_OPT_INT, 0, "seed", "N", "of the noise (0)", &o.seed},
 	{VFM_OPT_NUM, 0, "sigma-max", "X", "edm: where sampling starts (80)", &sigma_max},
 	{VFM_OPT_STR, 0, "tokenizer", "SPEC", "decoder of the latents (wavelet with the model's channels)",
@@ -78,11 +78,12 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_TEXT, 0, "last-image", "FILE", "end every video with this picture (first and last frame to video)",
 		&o.last_image},
 	{VFM_OPT_FLAG, 0, "force", NULL, "accept encoders, and ranges of t, that differ from those of the training",
-		&o.force},
+		&o.net.force},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &o.net.dtype},
 	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)", &o.context},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
-		"layout of the ranks: parallel.cp (all ranks), tp, dp, ep, cp_mode, cp_a2a; may be repeated", &o.sets},
+		"layout of the ranks: parallel.cp (all ranks), tp, dp, ep, cp_mode, cp_a2a; may be repeated",
+		&o.net.set},
 	VFM_ENCODER_OPTS(&o.encoder),
 	VFM_EXEC_OPTS(&o.encoder.children),
 	VFM_CONTEXT_OPTS(&rank_opts),
@@ -158,7 +159,7 @@ static int check_sampler_options(struct vfm_err *err)
 		TRY(parse_interval(interval, o.sampler.cfg_interval, err));
 	if (!o.net.low_noise && !isnan(o.sampler.low_noise_cfg))
 		return vfm_fail(err, VFM_EUSAGE, "--low-noise-cfg: it needs --low-noise");
-	if (!o.net.low_noise && low_lora.n)
+	if (!o.net.low_noise && o.net.lora[1].n)
 		return vfm_fail(err, VFM_EUSAGE, "--low-noise-lora: it needs --low-noise");
 	if (!o.net.low_noise != isnan(boundary))
 		return vfm_fail(err, VFM_EUSAGE, "--low-noise and --boundary need each other");
@@ -210,8 +211,6 @@ static int check_sample_options(struct vfm_err *err)
 		return vfm_err_context(err, "--size");
 	TRY(parse_pair(fps, '/', 100000, &o.fps_num, &o.fps_den, 1, err) < 0 ? vfm_err_context(err, "--fps") : 0);
 	o.sampler.seed = (uint64_t)o.seed;
-	o.net.set = &o.sets;
-	o.net.force = o.force;
 	return 0;
 }
 
@@ -233,14 +232,10 @@ static int make_output_folder(struct vfm_err *err)
 static int read_request(struct sample_job *j, struct vfm_err *err)
 {
 	TRY(check_sample_options(err));
-	j->items.out_dir = o.out_dir;
-	j->items.out_file = o.out_file;
-	j->items.format = o.format;
-	j->items.negative = o.negative;
-	j->items.caption = o.caption;
-	if (j->x->job.world->rank == 0)
-		TRY(items_collect(&j->items, &o.prompts, o.prompt_file, err));
-	return j->x->job.world->rank == 0 ? make_output_folder(err) : 0;
+	if (j->x->job.world->rank > 0)
+		return 0;
+	TRY(items_collect(j, err));
+	return make_output_folder(err);
 }
 
 /* Local. */
@@ -260,7 +255,7 @@ static int open_request(struct sample_job *j, struct vfm_err *err)
 static int run(struct sample_job *j, struct vfm_err *err)
 {
 	TRY(vfm_job_agree(&j->x->job, read_request(j, err), err));
-	TRY(items_share(&j->items, &j->x->job, err));
+	TRY(items_share(j, err));
 	TRY(vfm_job_agree(&j->x->job, open_request(j, err), err));
 	TRY(choose_sample_encoders(j, err));
 	TRY(picture_load(j, err));
@@ -302,6 +297,6 @@ int main(int argc, char **argv)
 	rc = rc == 0 ? vfm_context_run(&rank_opts, sample_rank, &j, &err) : vfm_job_say_once(rc, &err);
 	items_release(&j.items);
 	vfm_strlist_release(&o.prompts);
-	vfm_strlist_release(&o.sets);
+	vfm_strlist_release(&o.net.set);
 	return vfm_cmd_exit(rc, &err);
 }

@@ -1,7 +1,7 @@
 /* sample.h - one run of vfm-sample: its options and its state.
  *
- * main.c parses and calls; encoder.c chooses tokenizer and encoders; picture.c encodes the picture of --image;
- * batch.c encodes and samples the prompts; write.c writes videos and records.  The networks: train/run/sample_net.h.
+ * main.c parses and calls; items.c collects the prompts; encoder.c chooses tokenizer and encoders; given.c reads what
+ * videos start from; batch.c samples the prompts and writes videos and records.  The networks: train/run/sample_net.h.
  */
 #ifndef VFM_SAMPLE_SAMPLE_H
 #define VFM_SAMPLE_SAMPLE_H
@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "encoder/encode/encoder.h"
 #include "io/opt.h"
-#include "items.h"
 #include "train/run/sample_net.h"
 
 enum { SAMPLE_NOT_GIVEN = INT32_MIN }; /* an integer option that was not given */
@@ -19,10 +18,24 @@ struct sample_opts {
 	struct vfm_sampler sampler;
 	struct vfm_encoder_opts encoder;
 	const char *out_file, *out_dir, *format, *prompt_file, *negative, *caption, *image, *last_image;
-	struct vfm_strlist prompts, sets;
+	struct vfm_strlist prompts;
 	int width, height, fps_num, fps_den; /* width 0: not given */
 	int64_t frames, context, seed;
-	bool force, keep_latents, first_frame;
+	bool keep_latents, first_frame;
+};
+
+/* A prompt, with the file of its video and its record. */
+struct item {
+	json_t *rec;
+	const char *caption, *negative; /* belong to rec; "" is the null text */
+	char *path;                     /* of the video, or of the latents */
+	char *why;                      /* it failed: the message; NULL: it did not */
+};
+
+struct items {
+	struct item *v;
+	size_t n, cap;
+	json_t *repeats; /* the number of items of each prompt */
 };
 
 struct sample_picture {
@@ -57,6 +70,16 @@ struct sample_job {
 
 bool ends_with(const char *s, const char *ending);
 
+/* Whether -o FILE names a file for each of several prompts: "{prompt}" and "{n}" in its last component become the
+ * prompt, and the number of earlier items with the same prompt. */
+bool items_has_template(const char *out_file);
+/* Adds the prompts of -p and --prompts to j->items.  VFM_EUSAGE names what is wrong, also if there is no prompt, several
+ * for one file, or one that is no file name. */
+int items_collect(struct sample_job *j, struct vfm_err *err);
+/* Broadcasts the items of rank 0, the only rank that reads stdin.  Collective. */
+int items_share(struct sample_job *j, struct vfm_err *err);
+void items_release(struct items *s);
+
 /* Opens what the request uses; native encoders and children only on leaders.  Local. */
 int open_sample_encoders(struct sample_job *j, struct vfm_err *err);
 /* Chooses tokenizer, text encoder and the sizes of the videos, and compares them with those of the checkpoint.
@@ -70,13 +93,23 @@ int choose_sample_encoders(struct sample_job *j, struct vfm_err *err);
 int picture_load(struct sample_job *j, struct vfm_err *err);
 void picture_release(struct sample_picture *p); /* accepts `{0}` */
 
+/* What prompts give besides their text, for image to video: conditions, image rows, first frames.  Their records name
+ * the files, as vfm-curate encode and shard know them (vfm-shard(5)); a picture replaces some of them. */
+struct given_pictures {
+	float *cond, *image, *first;
+	const float **frames;
+	size_t bytes[3];
+};
+/* Checks that each prompt names what the model reads and --image does not give.  Local.  VFM_EUSAGE names the prompt,
+ * the key and the option. */
+int check_given(const struct sample_job *j, struct vfm_err *err);
+/* Reads what the model needs for n prompts and sets it in r; rank 0 of those that sample together reads.  Collective
+ * over the ranks that sample together.  VFM_EUSAGE: a prompt lacks it; VFM_EINPUT: a file is bad or has another size. */
+int given_load(struct given_pictures *g, struct vfm_sample_request *r, const struct sample_job *j,
+	const struct item *items, int n, struct vfm_err *err);
+void given_release(struct given_pictures *g); /* accepts `{0}` */
+
 /* Samples all prompts, writes their files and prints their records.  Collective. */
 int sample_all(struct sample_job *j, struct vfm_err *err);
-
-/* Writes the files of an item from its latent of n elements and queues its record.  An item that failed has a record
- * that says why, and the result is 0. */
-int finish_item(struct sample_job *j, struct item *it, const float *latent, size_t n, struct vfm_err *err);
-/* Rank 0 prints the queued records of all ranks in the order of the prompts.  Collective. */
-int print_records(struct sample_job *j, struct vfm_err *err);
 
 #endif

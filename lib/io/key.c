@@ -3,6 +3,8 @@
 #include <fnmatch.h>
 #include <string.h>
 
+#include "base/mem.h"
+
 bool vfm_patterns_match(const struct vfm_patterns *p, const char *name)
 {
 	char one[sizeof(p->text)];
@@ -27,6 +29,19 @@ int vfm_key_check_int(const char *path, int64_t v, int64_t lo, int64_t hi, struc
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE, "%s: expected %lld to %lld, got %lld", path, (long long)lo, (long long)hi,
 		(long long)v);
+}
+
+int vfm_key_fail_name(const char *path, const char *const *names, const char *got, struct vfm_err *err)
+{
+	struct vfm_buf all = {0};
+	int rc;
+
+	for (int i = 0; names[i]; i++)
+		vfm_buf_addf(&all, "%s%s", i ? ", " : "", names[i]);
+	rc = vfm_fail(err, VFM_EUSAGE, "%s: expected one of %s, got %s%s%s", path, all.data, got ? "'" : "",
+		got ? got : "another type", got ? "'" : "");
+	vfm_buf_release(&all);
+	return rc;
 }
 
 int vfm_key_check_value(const void *base, const struct vfm_key *k, struct vfm_err *err)

@@ -54,4 +54,8 @@ int vfm_key_check_value(const void *base, const struct vfm_key *k, struct vfm_er
 /* The same for one value: lo <= v <= hi. */
 int vfm_key_check_int(const char *path, int64_t v, int64_t lo, int64_t hi, struct vfm_err *err);
 
+/* Fails with VFM_EUSAGE: "model.pos: expected one of rope, sincos, got 'x'".  names: NULL-terminated; got NULL: another
+ * type than a string. */
+int vfm_key_fail_name(const char *path, const char *const *names, const char *got, struct vfm_err *err);
+
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "io/json.h"
+#include "spec/model/linears.h"
 #include "train/job/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

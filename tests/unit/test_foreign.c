@@ -10,6 +10,7 @@
 
 #include "ok.h"
 #include "spec/model/foreign.h"
+#include "spec/model/linears.h"
 
 static struct vfm_err err;
 

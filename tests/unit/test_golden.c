@@ -17,6 +17,7 @@
 #include "io/json.h"
 #include "net/diffusion/diffusion.h"
 #include "net/diffusion/model.h"
+#include "spec/model/linears.h"
 #include "ok.h"
 #include "train/step/optim.h"
 

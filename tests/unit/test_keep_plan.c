@@ -30,10 +30,13 @@ static void spec_of(struct vfm_model_spec *m, const char *preset)
 
 static struct kind kind_of(const struct vfm_keep_plan_in *in, struct vfm_keeps k)
 {
-	struct vfm_saved_how how = {.keep = k.keep, .dtype = in->dtype, .residual = in->residual, .pack = in->pack};
-	struct vfm_block_again again = vfm_block_again(in->model, &how);
-	double host = vfm_block_saved_part(in->model, &how, k.offload);
+	struct vfm_saved_how how = in->how;
+	struct vfm_block_again again;
+	double host;
 
+	how.keep = k.keep;
+	again = vfm_block_again(in->model, &how);
+	host = vfm_block_saved_part(in->model, &how, k.offload);
 	return (struct kind){.device = vfm_block_saved_bytes(in->model, &how) - host,
 		.host = host,
 		.running = vfm_keep_plan_running(in->model, &how),
@@ -111,6 +114,12 @@ static struct total total_of(const struct vfm_keep_plan_in *in, const struct vfm
 	return sum;
 }
 
+/* The most bytes of a block that a copy under the forward of the next one may offload. */
+static double most_offloaded(const struct vfm_keep_plan_in *in)
+{
+	return 0.9 * in->rates.host * kind_of(in, (struct vfm_keeps){0}).seconds;
+}
+
 /* Makes a plan and checks that it says what it is. */
 static struct vfm_keep_plan plan_of(const char *what, const struct vfm_keep_plan_in *in)
 {
@@ -122,7 +131,7 @@ static struct vfm_keep_plan plan_of(const char *what, const struct vfm_keep_plan
 	assert_true(fabs(sum.device - p.device) <= 1e-6 * sum.device);
 	assert_true(fabs(sum.all_host - p.host) <= 1e-6 * sum.all_host);
 	assert_true(fabs(sum.seconds - p.again_s) <= 1e-6 * sum.seconds);
-	if (p.host > in->host_room * (1 + 1e-9) || sum.host > 0.9 * in->rates.host * p.forward_s * (1 + 1e-9))
+	if (p.host > in->host_room * (1 + 1e-9) || sum.host > most_offloaded(in) * (1 + 1e-9))
 		fail_msg("%s: the plan offloads %.3g of %.3g bytes, %.3g of a block", what, p.host, in->host_room,
 			sum.host);
 	if (p.fits && p.device > in->room * (1 + 1e-9))
@@ -135,8 +144,7 @@ static struct vfm_keep_plan compare_best(
 	const char *what, const struct vfm_keep_plan_in *in, const struct kind *v, int n, double worse)
 {
 	struct vfm_keep_plan p = plan_of(what, in);
-	struct best b = {
-		.in = in, .v = v, .n = n, .seconds = INFINITY, .host_limit = 0.9 * in->rates.host * p.forward_s};
+	struct best b = {.in = in, .v = v, .n = n, .seconds = INFINITY, .host_limit = most_offloaded(in)};
 
 	try_all(&b, 0, in->blocks, in->offloading, (struct total){0});
 	if (p.fits != (b.seconds < INFINITY))
@@ -179,15 +187,14 @@ static void compare(const char *what, struct vfm_keep_plan_in *in, bool offload,
 static struct vfm_keep_plan_in input_of(const struct vfm_model_spec *m, int t, int side, int64_t blocks)
 {
 	struct vfm_keep_plan_in in = {.model = m,
-		.dtype = VFM_BF16,
-		.residual = VFM_BF16,
+		.how = {.dtype = VFM_BF16, .residual = VFM_BF16},
 		.blocks = blocks,
 		.copies = 1,
 		.offloading = blocks,
 		.staged = 2,
 		.rates = vfm_keep_plan_h200};
 
-	vfm_pack_sums_add(&in.pack, (int32_t[]){t, side, side}, 512);
+	vfm_pack_sums_add(&in.how.pack, (int32_t[]){t, side, side}, 512);
 	return in;
 }
 
@@ -205,7 +212,7 @@ static void test_optimum(void **state)
 		compare(preset->name, &in, false, 1.02);
 		in.blocks = 3;
 		in.copies = 2.5;
-		in.residual = VFM_F32;
+		in.how.residual = VFM_F32;
 		compare(preset->name, &in, false, 1.02);
 	}
 }
@@ -305,7 +312,7 @@ static void test_dit_7b(void **state)
 	in = input_of(&m, 32, 16, 28);
 	in.room = 33 * 0x1p30;
 	vfm_keep_plan_make(&in, &p);
-	assert_true(p.fits && p.again == 0 && p.n == 2);
+	assert_true(p.fits && p.n == 2);
 	vfm_keeps_text(p.part[0].keeps, text, sizeof(text));
 	assert_string_equal(text, "everything");
 	vfm_keeps_text(p.part[1].keeps, text, sizeof(text));
@@ -322,11 +329,11 @@ static void test_dit_7b(void **state)
 	in = input_of(&m, 64, 32, 28);
 	in.room = 33 * 0x1p30;
 	in.host_room = 200 * 0x1p30;
-	vfm_keep_plan_make(&in, &p);
-	assert_true(p.fits && p.again < 0.3 * p.flops && p.host > 0 && p.offload_s <= 0.9 * p.forward_s);
+	p = plan_of("offloading", &in);
+	assert_true(p.fits && p.again_s < 0.3 * 28 * kind_of(&in, (struct vfm_keeps){0}).seconds && p.host > 0);
 	in.host_room = 0;
-	vfm_keep_plan_make(&in, &p);
-	assert_true(p.host == 0 && p.offload_s == 0);
+	p = plan_of("no room on the host", &in);
+	assert_true(p.host == 0);
 }
 
 int main(void)

@@ -11,6 +11,7 @@
 
 #include "io/file.h"
 #include "ok.h"
+#include "spec/model/linears.h"
 #include "spec/model/model.h"
 
 static struct vfm_model_spec preset(const char *name)

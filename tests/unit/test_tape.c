@@ -14,6 +14,7 @@
 #include "net/tape/node.h"
 #include "net/tape/offload.h"
 #include "net/tape/region.h"
+#include "spec/model/linears.h"
 #include "taped.h"
 #include "train/step/synthetic.h"
 #include "train/step/trainer.h"

@@ -15,6 +15,7 @@
 #include "dataset.h"
 #include "ok.h"
 #include "device/open/open.h"
+#include "spec/model/linears.h"
 #include "train/job/config.h"
 #include "train/run/metrics.h"
 #include "train/step/micro.h"

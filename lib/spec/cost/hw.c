@@ -14,8 +14,6 @@ static const struct hw {
 	const char *words;
 	double bf16, f32; /* TFLOP/s without sparsity: matrix products in bf16, plain fp32 */
 } list[] = {
-	{"A100 40GB", 312, 19.5},
-	{"A100 80GB PCIe", 312, 19.5},
 	{"A100", 312, 19.5},
 	{"A800", 312, 19.5},
 	{"H100 PCIe", 756, 51},
@@ -25,7 +23,6 @@ static const struct hw {
 	{"H800", 989.4, 66.9},
 	{"H200 NVL", 835.5, 60},
 	{"H200", 989.4, 66.9},
-	{"GH200 480GB", 989.4, 66.9},
 	{"GH200", 989.4, 66.9},
 	{"H20", 148, 44},
 	{"GB300", 2500, 80},

@@ -26,7 +26,6 @@ struct keep_part {
 
 struct kinds {
 	const struct vfm_keep_plan_in *in;
-	struct vfm_saved_how how;
 	double forward_s; /* of a block */
 	struct block_kind v[MOST_KINDS];
 	int n;
@@ -41,7 +40,7 @@ static double again_seconds(const struct vfm_keep_plan_in *in, struct vfm_block_
 
 static void add_kind(struct kinds *k, unsigned keep)
 {
-	struct vfm_saved_how how = k->how;
+	struct vfm_saved_how how = k->in->how;
 
 	how.keep = keep;
 	k->v[k->n++] = (struct block_kind){.keep = keep,
@@ -52,7 +51,7 @@ static void add_kind(struct kinds *k, unsigned keep)
 
 static void add_offloadable(struct kinds *k, unsigned groups)
 {
-	struct vfm_saved_how how = k->how;
+	struct vfm_saved_how how = k->in->how;
 	struct keep_part x = {.groups = groups};
 	int at = k->n_parts;
 
@@ -73,7 +72,7 @@ static void list_kinds(struct kinds *k)
 	unsigned present = 0, may;
 	struct vfm_saved all[VFM_SAVED_MAX];
 
-	for (int i = 0, n = vfm_block_saved(k->in->model, &k->how, all); i < n; i++)
+	for (int i = 0, n = vfm_block_saved(k->in->model, &k->in->how, all); i < n; i++)
 		present |= all[i].keep & VFM_KEEP_PRODUCTS;
 	add_kind(k, VFM_KEEP_ALL);
 	for (unsigned keep = 0; keep < VFM_KEEP_REST; keep++)
@@ -313,7 +312,7 @@ double vfm_keep_plan_running(const struct vfm_model_spec *m, const struct vfm_sa
 /* The bytes of a block on the device, and on the host. */
 static double device_bytes(const struct kinds *k, struct vfm_keeps x, double *host)
 {
-	struct vfm_saved_how how = k->how;
+	struct vfm_saved_how how = k->in->how;
 
 	how.keep = x.keep;
 	*host = vfm_block_saved_part(k->in->model, &how, x.offload);
@@ -336,28 +335,21 @@ static void sort_parts(const struct kinds *k, struct vfm_keep_plan *p)
 /* Fills what follows from the parts. */
 static void count_plan(const struct kinds *k, struct vfm_keep_plan *p)
 {
-	struct vfm_saved_how how = k->how;
+	struct vfm_saved_how how = k->in->how;
 	double running = 0, most = 0;
 
-	p->device = p->host = p->again = p->again_s = 0;
+	p->device = p->host = p->again_s = 0;
 	for (int i = 0; i < p->n; i++) {
 		double blocks = (double)p->part[i].blocks, host;
-		struct vfm_block_again again;
 
 		p->device += blocks * device_bytes(k, p->part[i].keeps, &host) * k->in->copies;
 		p->host += blocks * host * k->in->copies;
 		most = fmax(most, host);
 		how.keep = p->part[i].keeps.keep;
 		running = fmax(running, vfm_keep_plan_running(k->in->model, &how));
-		again = vfm_block_again(k->in->model, &how);
-		p->again += blocks * again.flops;
-		p->again_s += blocks * again_seconds(k->in, again);
+		p->again_s += blocks * again_seconds(k->in, vfm_block_again(k->in->model, &how));
 	}
 	p->device += running + k->in->staged * most;
-	p->forward_s = k->forward_s;
-	p->offload_s = most / k->in->rates.host;
-	how.keep = 0;
-	p->flops = (double)k->in->blocks * vfm_block_again(k->in->model, &how).flops;
 }
 
 /* Blocks of one kind that offload as much as they may. */
@@ -378,20 +370,13 @@ static void least_memory(const struct kinds *k, struct vfm_keep_plan *best)
 
 void vfm_keep_plan_make(const struct vfm_keep_plan_in *in, struct vfm_keep_plan *out)
 {
-	struct kinds k = {.in = in,
-		.how = {.dtype = in->dtype,
-			.residual = in->residual,
-			.pack = in->pack,
-			.tuning = in->tuning,
-			.exchanges_heads = in->exchanges_heads,
-			.exchanges_units = in->exchanges_units,
-			.tp = in->tp}};
+	struct kinds k = {.in = in};
 	struct keep_choice best = {0};
 
 	*out = (struct vfm_keep_plan){0};
 	if (in->blocks < 1)
 		return;
-	k.forward_s = again_seconds(in, vfm_block_again(in->model, &k.how));
+	k.forward_s = again_seconds(in, vfm_block_again(in->model, &in->how));
 	list_kinds(&k);
 	search(&k, &best);
 	if (best.n > 0)

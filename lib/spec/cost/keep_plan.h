@@ -22,12 +22,8 @@ extern const struct vfm_keep_plan_rates vfm_keep_plan_h200;
 
 struct vfm_keep_plan_in {
 	const struct vfm_model_spec *model; /* must have passed the check */
-	enum vfm_dtype dtype, residual;
-	struct vfm_pack_sums pack; /* the largest pack; this rank's share of it */
-	struct vfm_saved_tuning tuning;
-	bool exchanges_heads, exchanges_units; /* of struct vfm_saved_how */
-	int tp;                                /* the same */
-	int64_t blocks;                        /* of this pp stage */
+	struct vfm_saved_how how;           /* pack: this rank's share of the largest; keep: 0 */
+	int64_t blocks;                     /* of this pp stage */
 	double copies;      /* how often the tensors of a block are saved: packs in flight (spec/layout/schedule.h) */
 	double room;        /* bytes of device memory for activations */
 	double host_room;   /* bytes of host memory for offloaded tensors; 0: nothing is offloaded */
@@ -45,10 +41,7 @@ struct vfm_keep_plan {
 	} part[VFM_KEEP_PARTS]; /* in the order of the memory that a block keeps on the device, most first */
 	bool fits;              /* false: even the plan with the least memory does not fit; this is that plan */
 	double device, host;    /* bytes of activations: peak on the device, and offloaded */
-	double forward_s;       /* predicted seconds of the forward of one block */
 	double again_s;         /* predicted seconds that the backwards of all blocks spend on recomputing */
-	double flops, again;    /* FLOPs of a forward of all blocks, and of what their backwards recompute */
-	double offload_s;       /* seconds of the copies of one block to the host, at most */
 };
 void vfm_keep_plan_make(const struct vfm_keep_plan_in *in, struct vfm_keep_plan *out);
 

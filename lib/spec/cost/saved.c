@@ -34,18 +34,15 @@ enum { MOST_LINEARS = 32 };
 struct saved_list {
 	struct vfm_saved *v;
 	int n;
-	struct vfm_pack_sums p;
-	struct vfm_saved_tuning t;
+	const struct vfm_saved_how *how;
 	struct vfm_linear_shape linear[MOST_LINEARS]; /* of a block */
 	int n_linear;
-	bool exchanges_heads, exchanges_units;
-	int tp;
 };
 
 /* Whether the backward of any of these layers reads its input. */
 static bool reads_input(const struct saved_list *l, unsigned layers)
 {
-	return (l->t.fixed & layers) != layers;
+	return (l->how->tuning.fixed & layers) != layers;
 }
 
 static struct vfm_saved *add_saved(struct saved_list *l, const char *name, enum vfm_saved_rows rows, double width,
@@ -91,12 +88,12 @@ static struct vfm_saved *add_product(struct saved_list *l, const char *name, enu
 			continue;
 		in = (double)x->in;
 		out += (double)x->out;
-		if (l->t.adapted & x->layer)
-			added += l->t.rank * (double)(x->blocks * x->in + x->out);
+		if (l->how->tuning.adapted & x->layer)
+			added += l->how->tuning.rank * (double)(x->blocks * x->in + x->out);
 	}
 	s = add_saved(l, name, rows, per * out, VFM_SAVED_COMPUTE, keep);
 	s->in = per * in;
-	s->flops = 2 * saved_rows(&l->p, rows) * per * (in * out + added);
+	s->flops = 2 * saved_rows(&l->how->pack, rows) * per * (in * out + added);
 	return s;
 }
 
@@ -111,7 +108,7 @@ static void add_norm(
 		block_input ? VFM_KEEP_INPUT : VFM_KEEP_REST);
 	add_saved(l, "norm statistics", VFM_ROWS_TOKENS, vfm_model_arch(m)->rms_norm ? 1 : 2, VFM_SAVED_F32,
 		VFM_KEEP_REST);
-	add_input(l, "norm output", all_rows && l->tp > 1 ? l->tp * h : h, readers, !all_rows);
+	add_input(l, "norm output", all_rows && l->how->tp > 1 ? l->how->tp * h : h, readers, !all_rows);
 }
 
 /* A branch: its output is read for the gradient of its gate. */
@@ -156,7 +153,7 @@ static void add_self_attention(struct saved_list *l, const struct vfm_model_spec
 	const struct vfm_arch *a = vfm_model_arch(m);
 	enum vfm_attn_span span = a->attn[i];
 	const int at = i * VFM_LAYERS_ATTN;
-	const bool fused = m->kv_heads == m->heads, exchanged = l->exchanges_heads && span == VFM_ATTN_FULL;
+	const bool fused = m->kv_heads == m->heads, exchanged = l->how->exchanges_heads && span == VFM_ATTN_FULL;
 	struct vfm_saved *qkv;
 
 	add_norm(l, m, i == 0 && a->pos != VFM_POS_LEARNED, (VFM_LAYER_Q | (fused ? 0 : VFM_LAYER_KV)) << at,
@@ -170,11 +167,11 @@ static void add_self_attention(struct saved_list *l, const struct vfm_model_spec
 		add_input(l, "exchanged attention output", h, VFM_LAYER_PROJ << at, false);
 	}
 	add_attention_output(l, m,
-		span == VFM_ATTN_SPATIAL            ? l->p.pairs_spatial
-			: span == VFM_ATTN_TEMPORAL ? l->p.pairs_temporal
-						    : l->p.pairs_full);
+		span == VFM_ATTN_SPATIAL            ? l->how->pack.pairs_spatial
+			: span == VFM_ATTN_TEMPORAL ? l->how->pack.pairs_temporal
+						    : l->how->pack.pairs_full);
 	/* the output is permuted back to the order (t, h, w), or sent back to the ranks of its rows */
-	if (span == VFM_ATTN_TEMPORAL || (span == VFM_ATTN_SPATIAL && l->exchanges_units))
+	if (span == VFM_ATTN_TEMPORAL || (span == VFM_ATTN_SPATIAL && l->how->exchanges_units))
 		add_input(l, "permuted attention output", h, VFM_LAYER_PROJ << at, false);
 	add_branch(l, "attention projection", VFM_LAYER_PROJ << at, VFM_KEEP_PROJ);
 }
@@ -192,7 +189,7 @@ static void add_image_attention(struct saved_list *l, const struct vfm_model_spe
 			->unread = !reads_input(l, VFM_LAYER_CROSS_KV_IMG);
 	if (m->qk_norm)
 		add_saved(l, "normalised q or k", VFM_ROWS_SAMPLES, rows * kv, VFM_SAVED_COMPUTE, VFM_KEEP_REST);
-	add_attention_output(l, m, l->p.tokens * rows);
+	add_attention_output(l, m, l->how->pack.tokens * rows);
 	add_input(l, "sum of cross-attentions", h, VFM_LAYER_CROSS_PROJ, false);
 }
 
@@ -209,7 +206,7 @@ static void add_cross_attention(struct saved_list *l, const struct vfm_model_spe
 	add_product(l, "cross kv", VFM_ROWS_TEXT, VFM_LAYER_CROSS_KV, 1, VFM_KEEP_QKV);
 	add_qk(l, m, VFM_ROWS_TOKENS, m->heads, false, 0, false);
 	add_qk(l, m, VFM_ROWS_TEXT, m->kv_heads, false, VFM_LAYER_CROSS_KV, false);
-	add_attention_output(l, m, l->p.pairs_cross);
+	add_attention_output(l, m, l->how->pack.pairs_cross);
 	if (m->image_dim)
 		add_image_attention(l, m);
 	add_product(l, "cross projection", VFM_ROWS_TOKENS, VFM_LAYER_CROSS_PROJ, 1, VFM_KEEP_PROJ)->unread = true;
@@ -356,14 +353,9 @@ static void keep_linear(void *ctx, const struct vfm_linear_shape *s)
 int vfm_block_saved(
 	const struct vfm_model_spec *m, const struct vfm_saved_how *how, struct vfm_saved out[VFM_SAVED_MAX])
 {
-	struct saved_list l = {.v = out,
-		.p = how->pack,
-		.t = how->tuning,
-		.exchanges_heads = how->exchanges_heads,
-		.exchanges_units = how->exchanges_units,
-		.tp = how->tp};
+	struct saved_list l = {.v = out, .how = how};
 
-	vfm_model_linears(m, &l.p, 0, 1, keep_linear, &l);
+	vfm_model_linears(m, &how->pack, 0, 1, keep_linear, &l);
 	add_modulation(&l, m);
 	if (vfm_model_arch(m)->pos == VFM_POS_LEARNED) /* the input of the position embedding */
 		add_saved(&l, "block input", VFM_ROWS_TOKENS, (double)m->hidden, VFM_SAVED_RESIDUAL, VFM_KEEP_INPUT)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "spec/model/linears.h"
 
 /* ---- layers of a pp stage ---- */
 
@@ -109,7 +110,7 @@ int vfm_schedule_make(
 	struct vfm_schedule *s, int schedule, int pp, int vpp, int pp_stage, int64_t mb, struct vfm_err *err)
 {
 	struct pack_groups g;
-	int64_t n = mb * vpp, warm = pp - pp_stage - 1, f = 0, b = 0, w = 0, held = 0;
+	int64_t n = mb * vpp, warm = pp - pp_stage - 1, f = 0, b = 0, w = 0;
 	/* ZB-H1: W lags behind B by the difference between the microbatches in flight of the first pp stage and of this
 	 * pp stage.  These W fill the drain phase. */
 	int64_t lag = pp_stage;
@@ -122,19 +123,11 @@ int vfm_schedule_make(
 		warm = 2 * warm + (vpp - 1) * (g.size + (g.larger > 0));
 	while (f < n && f < warm)
 		append_action(s, nth(&g, VFM_DO_F, f++));
-	held = f;
-	s->in_flight = held;
 	while (b < n) {
-		if (f < n) {
+		if (f < n)
 			append_action(s, nth(&g, VFM_DO_F, f++));
-			held++;
-		}
-		if (held > s->in_flight)
-			s->in_flight = held;
 		append_action(s, nth(&g, VFM_DO_B, b++));
-		if (!split)
-			held--;
-		for (; split && b - w > lag && w < b; held--)
+		while (split && b - w > lag && w < b)
 			append_action(s, nth(&g, VFM_DO_W, w++));
 	}
 	while (split && w < n)

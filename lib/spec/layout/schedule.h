@@ -25,8 +25,6 @@ struct vfm_action {
 struct vfm_schedule {
 	struct vfm_action *a;
 	size_t n, cap;
-	/* peak number of microbatch-chunks between their F and their B (or W, if separated) */
-	int64_t in_flight;
 };
 /* Makes the actions of a pp stage: 1F1B (Narayanan et al. 2019), interleaved 1F1B with vpp > 1 (Narayanan et al. 2021),
  * or ZB-H1 (Qi et al. 2023), which delays W so that it fills the drain phase.  Any mb >= 1 is allowed; interleaving

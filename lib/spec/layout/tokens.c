@@ -99,15 +99,16 @@ void vfm_tokens_release(struct vfm_tokens *t)
 	*t = (struct vfm_tokens){0};
 }
 
-void vfm_tokens_ring_order(const struct vfm_tokens *t, int r, int32_t *order)
+/* Writes the permutation from the concatenated rows of cp ranks [first, first + n) to the order of the samples. */
+static void order_rows(const struct vfm_tokens *t, int first, int n, int32_t *order)
 {
 	int64_t at = 0;
 
 	for (int s = 0; s < t->n; s++) {
 		int64_t base = 0;
 
-		for (int i = 0; i < t->a2a; i++) {
-			const int32_t *c = cu_row(t->cu_cp, t->n, r * t->a2a + i);
+		for (int r = first; r < first + n; r++) {
+			const int32_t *c = cu_row(t->cu_cp, t->n, r);
 
 			for (int32_t x = c[s]; x < c[s + 1]; x++)
 				order[at++] = (int32_t)(base + x);
@@ -116,19 +117,12 @@ void vfm_tokens_ring_order(const struct vfm_tokens *t, int r, int32_t *order)
 	}
 }
 
+void vfm_tokens_ring_order(const struct vfm_tokens *t, int r, int32_t *order)
+{
+	order_rows(t, r * t->a2a, t->a2a, order);
+}
+
 void vfm_tokens_pack_order(const struct vfm_tokens *t, int32_t *order)
 {
-	int64_t at = 0;
-
-	for (int s = 0; s < t->n; s++) {
-		int64_t base = 0;
-
-		for (int r = 0; r < t->cp; r++) {
-			const int32_t *c = cu_row(t->cu_cp, t->n, r);
-
-			for (int32_t x = c[s]; x < c[s + 1]; x++)
-				order[at++] = (int32_t)(base + x);
-			base += c[t->n];
-		}
-	}
+	order_rows(t, 0, t->cp, order);
 }

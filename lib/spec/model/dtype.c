@@ -59,21 +59,7 @@ int vfm_dtype_parse(const char *s, enum vfm_dtype *out, struct vfm_err *err)
 }
 
 /* 8-bit floats: 1 sign, 7 - m exponent, m mantissa bits (Micikevicius et al., "FP8
- * Formats for Deep Learning", 2022). */
-static double f8_decode(uint8_t v, int m, int bias, bool has_inf)
-{
-	int e = (v & 0x7f) >> m, f = v & ((1 << m) - 1), emax = (1 << (7 - m)) - 1;
-	double x;
-
-	if (has_inf && e == emax)
-		x = f ? (double)NAN : (double)INFINITY;
-	else if (!has_inf && (v & 0x7f) == 0x7f)
-		x = (double)NAN;
-	else
-		x = e ? ldexp(f + (1 << m), e - bias - m) : ldexp(f, 1 - bias - m);
-	return v & 0x80 ? -x : x;
-}
-
+ * Formats for Deep Learning", 2022).  Beyond the largest number: infinity, or NaN without it. */
 static uint8_t f8_encode(double x, int m, int bias, bool has_inf)
 {
 	uint8_t s = signbit(x) ? 0x80 : 0, top = has_inf ? 0x7c : 0x7f, code;
@@ -152,7 +138,7 @@ void vfm_dtype_to_f64(double *dst, enum vfm_dtype st, const void *src, size_t n)
 	case VFM_F8E4M3:
 	case VFM_F8E5M2:
 		for (size_t i = 0; i < n; i++)
-			dst[i] = st == VFM_F8E4M3 ? f8_decode(p[i], 3, 7, false) : f8_decode(p[i], 2, 15, true);
+			dst[i] = (double)vfm_f8_to_f32(p[i], st);
 		break;
 	case VFM_DTYPE_N:
 		break;

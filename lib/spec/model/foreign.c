@@ -12,33 +12,22 @@ enum { TIME_FEATURES = 256, BLOCKS_MAX = 1024 };
 
 /* ---- shapes ---- */
 
+#define OFF(f) offsetof(struct vfm_model_spec, f)
+
 /* Returns the value of a letter in *m, or NULL.  Until vfm_foreign_finish, model.cond_channels is that of X. */
 static int64_t *dim_of_letter(struct vfm_model_spec *m, char letter)
 {
-	switch (letter) {
-	case 'D':
-		return &m->hidden;
-	case 'M':
-		return &m->ffn;
-	case 'E':
-		return &m->text_dim;
-	case 'C':
-		return &m->channels;
-	case 'X':
-		return &m->cond_channels;
-	case 'I':
-		return &m->image_dim;
-	case 'L':
-		return &m->image_pos;
-	case 't':
-		return &m->patch[0];
-	case 'h':
-		return &m->patch[1];
-	case 'w':
-		return &m->patch[2];
-	default:
-		return NULL;
-	}
+	static const struct {
+		char letter;
+		size_t off;
+	} dims[] = {{'D', OFF(hidden)}, {'M', OFF(ffn)}, {'E', OFF(text_dim)}, {'C', OFF(channels)},
+		{'X', OFF(cond_channels)}, {'I', OFF(image_dim)}, {'L', OFF(image_pos)}, {'t', OFF(patch[0])},
+		{'h', OFF(patch[1])}, {'w', OFF(patch[2])}};
+
+	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+		if (dims[i].letter == letter)
+			return (int64_t *)(void *)((char *)m + dims[i].off);
+	return NULL;
 }
 
 /* Reads one dimension "3D" of a shape; sets the factor and the letter (0: none).  Returns the rest of the text. */
@@ -85,19 +74,34 @@ static const char *next_in_list(const char *list, size_t *len)
 	return list[*len] ? list + *len + 1 : NULL;
 }
 
+static int count_names(const char *list)
+{
+	int n = 1;
+
+	for (; (list = strchr(list, '|')) != NULL; list++)
+		n++;
+	return n;
+}
+
+/* Appends the name of a pattern [len], with the number of the block for "%d". */
+static void add_pattern_name(struct vfm_buf *b, const char *pattern, size_t len, int64_t block)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (pattern[i] == '%') {
+			vfm_buf_addf(b, "%lld", (long long)block);
+			i++; /* the d */
+		} else {
+			vfm_buf_add(b, pattern + i, 1);
+		}
+	}
+}
+
 static char *expand_name(struct vfm_arena *arena, const char *pattern, size_t len, int block, const char *suffix)
 {
 	struct vfm_buf b = {0};
 	char *name;
 
-	for (size_t i = 0; i < len; i++) {
-		if (pattern[i] == '%') {
-			vfm_buf_addf(&b, "%d", block);
-			i++; /* the d */
-		} else {
-			vfm_buf_add(&b, pattern + i, 1);
-		}
-	}
+	add_pattern_name(&b, pattern, len, block);
 	vfm_buf_adds(&b, suffix);
 	name = vfm_arena_strdup(arena, b.data);
 	vfm_buf_release(&b);
@@ -120,63 +124,30 @@ static int64_t block_of(const char *pattern, const char *name)
 
 /* ---- single layers ---- */
 
-/* Whether name[0, len) is the pattern[0, n), with a number for "%d" in *block. */
-static bool match_name(const char *pattern, size_t n, const char *name, int64_t *block)
-{
-	char text[160];
-
-	*block = -1;
-	if (n >= sizeof(text))
-		return false;
-	memcpy(text, pattern, n);
-	text[n] = 0;
-	if (strcmp(text, name) == 0)
-		return !strchr(text, '%');
-	*block = block_of(text, name);
-	return *block >= 0;
-}
-
-static int count_names(const char *list)
-{
-	int n = 1;
-
-	for (; (list = strchr(list, '|')) != NULL; list++)
-		n++;
-	return n;
-}
-
 bool vfm_foreign_own_layer(const struct vfm_foreign *f, const char *name, struct vfm_foreign_layer *l)
 {
 	*l = (struct vfm_foreign_layer){.row = f->rows};
-	for (; l->row->ours; l->row++)
-		if (l->row->linear && match_name(l->row->ours, strlen(l->row->ours), name, &l->block)) {
+	for (; l->row->ours; l->row++) {
+		l->block = block_of(l->row->ours, name);
+		if (l->row->linear && (l->block >= 0 || !strcmp(l->row->ours, name))) {
 			l->parts = count_names(l->row->theirs[0]);
 			return true;
 		}
-	return false;
-}
-
-static char *layer_name(const char *list, int part, int64_t block)
-{
-	struct vfm_arena arena = {0};
-	const char *p = list, *rest;
-	char *name, *copy;
-	size_t len;
-
-	rest = next_in_list(p, &len);
-	for (int i = 0; i < part; i++) {
-		p = rest;
-		rest = next_in_list(p, &len);
 	}
-	name = expand_name(&arena, p, len, (int)block, "");
-	copy = vfm_strdup(name);
-	vfm_arena_release(&arena);
-	return copy;
+	return false;
 }
 
 char *vfm_foreign_their_name(const struct vfm_foreign_layer *l)
 {
-	return layer_name(l->row->theirs[l->layout], l->part, l->block);
+	const char *p = l->row->theirs[l->layout];
+	struct vfm_buf b = {0};
+	size_t len;
+
+	for (int i = 0; i < l->part; i++)
+		p = next_in_list(p, &len);
+	next_in_list(p, &len);
+	add_pattern_name(&b, p, len, l->block);
+	return b.data;
 }
 
 /* ---- the map ---- */
@@ -255,7 +226,7 @@ static void expand_row(struct expansion *e, const struct vfm_foreign_row *r, int
 	struct vfm_foreign_map *map = e->map;
 	bool bias = !strcmp(suffix, ".bias");
 	int64_t shape[VFM_NDIM_MAX] = {0}, form[VFM_NDIM_MAX], numel = 0;
-	int ndim = read_shape(r->shape, e->m, shape), n_form, ours = map->n_ours, theirs = map->n_theirs, n = 1;
+	int ndim = read_shape(r->shape, e->m, shape), n_form, ours = map->n_ours, theirs = map->n_theirs;
 	const char *rest = r->ours, *list = r->theirs[e->layout];
 	size_t len;
 
@@ -268,14 +239,12 @@ static void expand_row(struct expansion *e, const struct vfm_foreign_row *r, int
 			expand_name(&map->arena, p, len, block, suffix), ndim, shape);
 		numel += map->ours[at].numel;
 	}
-	for (const char *p = list; (p = strchr(p, '|')) != NULL; p++)
-		n++;
 	if (r->form && !bias) {
 		n_form = read_shape(r->form, e->m, form);
 	} else {
 		n_form = ndim;
 		memcpy(form, shape, sizeof(form));
-		form[0] = shape[0] * (map->n_ours - ours) / n;
+		form[0] = shape[0] * (map->n_ours - ours) / count_names(list);
 	}
 	for (const char *p = list; p; p = rest) {
 		rest = next_in_list(p, &len);
@@ -410,13 +379,12 @@ void vfm_foreign_infer(struct vfm_model_spec *m, const struct vfm_foreign_row *r
 	int ndim, const int64_t *shape)
 {
 	const char *rest = NULL;
-	int parts = 1;
+	int parts;
 	size_t len;
 
 	if (!r->theirs[layout])
 		return;
-	for (const char *p = r->theirs[layout]; (p = strchr(p, '|')) != NULL; p++)
-		parts++;
+	parts = count_names(r->theirs[layout]);
 	for (const char *p = r->theirs[layout]; p; p = rest) {
 		char pattern[160];
 		int64_t block;
@@ -662,28 +630,25 @@ static const char *inexpressible_key(const struct vfm_model_spec *m, int layout)
 	struct vfm_model_spec common;
 
 	vfm_foreign_begin(&common, vfm_model_arch(m));
-	if (m->kv_heads && m->kv_heads != m->heads)
-		return "kv_heads";
-	if (m->cross_attention != common.cross_attention)
-		return "cross_attention";
-	if (m->pooled_text != common.pooled_text)
-		return "pooled_text";
-	if (m->qk_norm != common.qk_norm)
-		return "qk_norm";
-	if (m->adaln_lora != common.adaln_lora)
-		return "adaln_lora";
-	if (m->pos != common.pos)
-		return "pos";
-	if (m->rope_theta != common.rope_theta)
-		return "rope_theta";
-	if (f->fixed_patch && memcmp(m->patch, f->patch, sizeof(m->patch)) != 0)
-		return "patch";
-	if (m->norm_eps != common.norm_eps &&
-		!has_foreign_key(l, VFM_FOREIGN_NUM, offsetof(struct vfm_model_spec, norm_eps)))
-		return "norm_eps";
-	if (m->ffn && m->ffn != 4 * m->hidden &&
-		!has_foreign_key(l, VFM_FOREIGN_INT, offsetof(struct vfm_model_spec, ffn)))
-		return "ffn";
+	const struct {
+		const char *key;
+		bool differs;
+	} keys[] = {
+		{"kv_heads", m->kv_heads && m->kv_heads != m->heads},
+		{"cross_attention", m->cross_attention != common.cross_attention},
+		{"pooled_text", m->pooled_text != common.pooled_text},
+		{"qk_norm", m->qk_norm != common.qk_norm},
+		{"adaln_lora", m->adaln_lora != common.adaln_lora},
+		{"pos", m->pos != common.pos},
+		{"rope_theta", m->rope_theta != common.rope_theta},
+		{"patch", f->fixed_patch && memcmp(m->patch, f->patch, sizeof(m->patch)) != 0},
+		{"norm_eps", m->norm_eps != common.norm_eps && !has_foreign_key(l, VFM_FOREIGN_NUM, OFF(norm_eps))},
+		{"ffn", m->ffn && m->ffn != 4 * m->hidden && !has_foreign_key(l, VFM_FOREIGN_INT, OFF(ffn))},
+	};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		if (keys[i].differs)
+			return keys[i].key;
 	return NULL;
 }
 

@@ -1,6 +1,7 @@
 #include "spec/model/linears.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { TIME_FEATURES = 256 };
 
@@ -12,6 +13,13 @@ struct listing {
 	int64_t block;
 };
 
+static bool has_bias(const struct listing *l, const char *name, unsigned layer)
+{
+	if (layer & (VFM_LAYER_ROUTER | VFM_LAYER_EXPERTS_FC1 | VFM_LAYER_EXPERTS_FC2) || !strcmp(name, "ada_a"))
+		return false;
+	return l->block < 0 || layer & (VFM_LAYER_ADA_B | VFM_LAYER_MODULATION) || !vfm_model_arch(l->m)->no_bias;
+}
+
 static void list_linear(const struct listing *l, const char *name, unsigned layer, double rows, bool tokens, int64_t in,
 	int64_t out, int blocks)
 {
@@ -22,6 +30,7 @@ static void list_linear(const struct listing *l, const char *name, unsigned laye
 		.out = out,
 		.blocks = blocks,
 		.rows = rows,
+		.bias = has_bias(l, name, layer),
 		.tokens = tokens};
 
 	l->fn(l->ctx, &s);
@@ -160,32 +169,98 @@ void vfm_model_linears(const struct vfm_model_spec *m, const struct vfm_pack_sum
 	}
 }
 
+/* ---- parameters ---- */
+
+struct weight_sum {
+	const struct vfm_model_spec *m;
+	int64_t n;
+};
+
+static void count_weights(void *ctx, const struct vfm_linear_shape *l)
+{
+	struct weight_sum *s = ctx;
+
+	s->n += l->in * l->out * (l->blocks ? 1 : s->m->experts) + (l->bias ? l->out : 0);
+}
+
+int64_t vfm_model_params(const struct vfm_model_spec *m)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+	int64_t h = m->hidden, dim = vfm_model_head_dim(m), q = a->row_qk_norm ? h : dim, /* norms of q and of k */
+		k = a->row_qk_norm ? m->kv_heads * dim : dim;
+	int64_t once = a->head_table ? 2 * h : 0, block = a->mod == VFM_MOD_TABLE ? a->n_mod * h : 0;
+	struct weight_sum s = {.m = m};
+
+	vfm_model_linears(m, &(struct vfm_pack_sums){.samples = 1, .text_rows = 1}, 0, m->layers, count_weights, &s);
+	if (m->image_dim)
+		once += 2 * m->image_dim + 2 * h + m->image_pos * m->image_dim;
+	if (a->pos == VFM_POS_LEARNED)
+		once += (m->pos_max[0] + m->pos_max[1] + m->pos_max[2]) * h;
+	if (m->qk_norm)
+		block += (a->n_attn + m->cross_attention) * (q + k) + (m->image_dim ? k : 0);
+	if (m->cross_attention && !a->plain_cross)
+		block += (a->rms_norm ? 1 : 2) * h;
+	return s.n + once + m->layers * block;
+}
+
 /* ---- FLOPs ---- */
 
-struct savings {
-	const struct vfm_tuning *t;
-	double saved, added;
+struct flops_sum {
+	const struct vfm_tuning *t; /* NULL: all is trained */
+	double products, saved, added;
 };
 
 static void count_linear(void *ctx, const struct vfm_linear_shape *l)
 {
-	struct savings *s = ctx;
-	double product = 2 * l->rows * (double)l->in * (double)l->out, r = (double)s->t->rank;
+	struct flops_sum *s = ctx;
+	double product = 2 * l->rows * (double)l->in * (double)l->out;
 	char weight[80], name[80];
 
+	s->products += product;
+	if (!s->t)
+		return;
 	vfm_linear_name(l, ".weight", weight, sizeof(weight));
 	vfm_linear_name(l, "", name, sizeof(name));
 	if (vfm_tuning_freezes(s->t, weight))
 		s->saved += l->tokens && l->block >= 0 ? product : 2 * product;
 	if (l->blocks > 0 && vfm_tuning_adapts(s->t, name))
-		s->added += 3 * 2 * l->rows * r * (double)(l->blocks * l->in + l->out);
+		s->added += 3 * 2 * l->rows * (double)s->t->rank * (double)(l->blocks * l->in + l->out);
+}
+
+/* FLOPs of Q K^T and P V of all attentions. */
+static double attention_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+	double pairs = 0;
+
+	for (int i = 0; i < a->n_attn; i++)
+		pairs += a->attn[i] == VFM_ATTN_SPATIAL   ? p->pairs_spatial
+			: a->attn[i] == VFM_ATTN_TEMPORAL ? p->pairs_temporal
+							  : p->pairs_full;
+	if (m->cross_attention)
+		pairs += p->pairs_cross + (m->image_dim ? p->tokens * (double)m->image_len : 0);
+	return 4 * (double)m->layers * (double)m->hidden * pairs;
+}
+
+static struct flops_sum sum_flops(
+	const struct vfm_model_spec *m, const struct vfm_tuning *t, const struct vfm_pack_sums *p)
+{
+	struct flops_sum s = {.t = t};
+
+	vfm_model_linears(m, p, 0, m->layers, count_linear, &s);
+	s.products += attention_flops(m, p);
+	return s;
+}
+
+double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p)
+{
+	return sum_flops(m, NULL, p).products;
 }
 
 double vfm_model_train_flops(const struct vfm_model_spec *m, const struct vfm_tuning *t, const struct vfm_pack_sums *p)
 {
-	struct savings s = {.t = t};
+	bool all = t->rank == 0 && !t->freeze.text[0];
+	struct flops_sum s = sum_flops(m, all ? NULL : t, p);
 
-	if (t->rank > 0 || t->freeze.text[0])
-		vfm_model_linears(m, p, 0, m->layers, count_linear, &s);
-	return 3 * vfm_model_flops(m, p) - s.saved + s.added;
+	return 3 * s.products - s.saved + s.added;
 }

@@ -1,4 +1,4 @@
-/* linears.h - the linear layers of a model, and the FLOPs of a training step that follow from them.  Local; no device.
+/* linears.h - the linear layers of a model, and its parameters and FLOPs, which follow from them.  Local; no device.
  */
 #ifndef VFM_SPEC_MODEL_LINEARS_H
 #define VFM_SPEC_MODEL_LINEARS_H
@@ -34,6 +34,7 @@ struct vfm_linear_shape {
 	int64_t in, out;
 	int blocks;  /* of outputs, as 3 of a fused qkv; 0: of experts, which have no adapters */
 	double rows; /* that it multiplies of a pack; of experts those of all */
+	bool bias;
 	bool tokens; /* the rows are tokens; else text or image rows, or samples */
 };
 
@@ -45,6 +46,11 @@ void vfm_linear_name(const struct vfm_linear_shape *l, const char *suffix, char 
 void vfm_model_linears(const struct vfm_model_spec *m, const struct vfm_pack_sums *p, int64_t first, int64_t end,
 	void (*fn)(void *ctx, const struct vfm_linear_shape *l), void *ctx);
 
+int64_t vfm_model_params(const struct vfm_model_spec *m);
+
+/* Returns the FLOPs of a forward over a pack: 2 rows in out of each linear layer, and 4 pairs hidden of each attention.
+ * With image rows, cross-attention has samples * image_len further keys. */
+double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p);
 /* Returns the FLOPs of forward and backward over a pack.  Without tuning that is 3 times vfm_model_flops: a product in
  * the forward, and two for the gradients of its operands.  A frozen weight saves the product of its own gradient, and,
  * outside of the blocks' tokens, also that of its input, which nothing trained precedes.  Each product of an adapter

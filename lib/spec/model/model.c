@@ -225,28 +225,12 @@ static int check_moe(const struct vfm_model_spec *m, struct vfm_err *err)
 	return 0;
 }
 
-static int check_arch(const struct vfm_model_spec *m, struct vfm_err *err)
-{
-	struct vfm_buf all = {0};
-
-	for (int i = 0; vfm_arch_names[i]; i++) {
-		if (!strcmp(m->arch, vfm_arch_names[i])) {
-			vfm_buf_release(&all);
-			return 0;
-		}
-		vfm_buf_addf(&all, "%s%s", i ? ", " : "", vfm_arch_names[i]);
-	}
-	vfm_fail(err, VFM_EUSAGE, "model.arch: expected one of %s, got '%s'", all.data, m->arch);
-	vfm_buf_release(&all);
-	return VFM_EUSAGE;
-}
-
 int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 {
-	const struct vfm_arch *a;
+	const struct vfm_arch *a = vfm_arch_find(m->arch);
 
-	TRY(check_arch(m, err));
-	a = vfm_model_arch(m);
+	if (!a)
+		return vfm_key_fail_name("model.arch", vfm_arch_names, m->arch, err);
 	for (int i = 0; i < vfm_model_n_keys; i++)
 		if (has_key(a, &vfm_model_keys[i]))
 			TRY(vfm_key_check_value(m, &vfm_model_keys[i], err));
@@ -343,101 +327,12 @@ int64_t vfm_model_head_dim(const struct vfm_model_spec *m)
 	return m->hidden / m->heads;
 }
 
-/* Output width of the projection of k; v has the same. */
-static int64_t kv_dim(const struct vfm_model_spec *m)
-{
-	return m->kv_heads * vfm_model_head_dim(m);
-}
-
-/* ---- parameters ---- */
-
-static int64_t lin(int64_t in, int64_t out, bool bias)
-{
-	return in * out + (bias ? out : 0);
-}
-
-static int64_t attn_params(const struct vfm_model_spec *m, bool bias)
-{
-	int64_t h = m->hidden, norms = vfm_model_arch(m)->row_qk_norm ? h + kv_dim(m) : 2 * vfm_model_head_dim(m);
-
-	return lin(h, h, bias) + lin(h, 2 * kv_dim(m), bias) + lin(h, h, bias) + (m->qk_norm ? norms : 0);
-}
-
-/* Parameters of the projection of image rows in a cross-attention. */
-static int64_t image_attn_params(const struct vfm_model_spec *m)
-{
-	const struct vfm_arch *a = vfm_model_arch(m);
-	int64_t norm = a->row_qk_norm ? kv_dim(m) : vfm_model_head_dim(m);
-
-	return m->image_dim ? lin(m->hidden, 2 * kv_dim(m), !a->no_bias) + (m->qk_norm ? norm : 0) : 0;
-}
-
-/* Parameters of one expert, without biases. */
-static int64_t expert_params(const struct vfm_model_spec *m)
-{
-	return 2 * m->hidden * m->expert_ffn;
-}
-
-static int64_t mlp_params(const struct vfm_model_spec *m)
-{
-	int64_t h = m->hidden, shared = m->shared_experts * m->expert_ffn;
-	bool bias = !vfm_model_arch(m)->no_bias;
-
-	switch (vfm_model_arch(m)->mlp) {
-	case VFM_MLP_SWIGLU:
-		return lin(h, 2 * m->ffn, bias) + lin(m->ffn, h, bias);
-	case VFM_MLP_EXPERTS:
-		return m->experts * h + m->experts * expert_params(m) +
-			(shared ? lin(h, shared, bias) + lin(shared, h, bias) : 0);
-	default:
-		return lin(h, m->ffn, bias) + lin(m->ffn, h, bias);
-	}
-}
-
-/* Parameters of the modulation of one block, without the shared matrix. */
-static int64_t mod_params(const struct vfm_model_spec *m)
-{
-	const struct vfm_arch *a = vfm_model_arch(m);
-	int64_t h = m->hidden, mods = a->n_mod * h, r = m->adaln_lora;
-
-	if (a->mod == VFM_MOD_TABLE)
-		return mods;
-	return r ? h * r + lin(r, mods, true) : lin(h, mods, true);
-}
-
-int64_t vfm_model_params(const struct vfm_model_spec *m)
-{
-	const struct vfm_arch *a = vfm_model_arch(m);
-	int64_t h = m->hidden, n = 0, block = 0;
-
-	n += lin(vfm_model_patch_dim(m) + vfm_model_cond_dim(m), h, true) + lin(256, h, true) + lin(h, h, true);
-	if (m->cross_attention || m->pooled_text)
-		n += lin(m->text_dim, h, true) + (a->text_mlp ? lin(h, h, true) : 0);
-	if (m->image_dim)
-		n += 2 * m->image_dim + lin(m->image_dim, m->image_dim, true) + lin(m->image_dim, h, true) + 2 * h +
-			m->image_pos * m->image_dim;
-	if (vfm_model_has_shared_mod(m))
-		n += lin(h, a->n_mod * h, true);
-	if (a->pos == VFM_POS_LEARNED)
-		n += (m->pos_max[0] + m->pos_max[1] + m->pos_max[2]) * h;
-	n += (a->head_table ? 2 * h : lin(h, 2 * h, true)) + lin(h, vfm_model_patch_dim(m), true);
-
-	block += mod_params(m) + a->n_attn * attn_params(m, !a->no_bias) + mlp_params(m);
-	if (m->cross_attention)
-		block += (a->plain_cross               ? 0
-					 : a->rms_norm ? 1
-						       : 2) *
-				h +
-			attn_params(m, !a->no_bias) + image_attn_params(m);
-	return n + m->layers * block;
-}
-
 int64_t vfm_model_text_rows(const struct vfm_model_spec *m, int64_t rows)
 {
 	return m->text_pad ? m->text_len : rows;
 }
 
-/* ---- FLOPs ---- */
+/* ---- packs ---- */
 
 void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t text_tokens)
 {
@@ -451,57 +346,4 @@ void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t t
 	p->pairs_cross += s * c;
 	p->samples += 1;
 	p->segments += 1;
-}
-
-static double mlp_flops(const struct vfm_model_spec *m, double q)
-{
-	double h = (double)m->hidden, f = (double)m->ffn;
-
-	switch (vfm_model_arch(m)->mlp) {
-	case VFM_MLP_SWIGLU:
-		return 6 * q * h * f;
-	case VFM_MLP_EXPERTS:
-		return 2 * q * h * (double)m->experts +
-			4 * q * h * (double)m->expert_ffn * (m->moe_capacity + (double)m->shared_experts);
-	default:
-		return 4 * q * h * f;
-	}
-}
-
-/* FLOPs of Q K^T and P V of one self-attention. */
-static double attn_flops(enum vfm_attn_span span, const struct vfm_pack_sums *p, double h)
-{
-	return 4 * h *
-		(span == VFM_ATTN_SPATIAL                   ? p->pairs_spatial
-				: span == VFM_ATTN_TEMPORAL ? p->pairs_temporal
-							    : p->pairs_full);
-}
-
-double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p)
-{
-	const struct vfm_arch *a = vfm_model_arch(m);
-	double h = (double)m->hidden, r = (double)m->adaln_lora, td = (double)m->text_dim, kv = (double)kv_dim(m),
-	       mods = a->n_mod * h, layer = mlp_flops(m, p->tokens);
-	double once = 2 * p->tokens * (double)(2 * vfm_model_patch_dim(m) + vfm_model_cond_dim(m)) * h +
-		p->samples * 2 * (256 * h + h * h),
-	       text = 2 * td * h + (a->text_mlp ? 2 * h * h : 0), /* of a row */
-		id = (double)m->image_dim, images = id > 0 ? p->samples * (double)m->image_len : 0;
-
-	for (int i = 0; i < a->n_attn; i++)
-		layer += 4 * p->tokens * h * h + 4 * p->tokens * h * kv + attn_flops(a->attn[i], p, h);
-	if (m->cross_attention) {
-		layer += 4 * p->tokens * h * h + 4 * p->text_rows * h * kv + 4 * p->pairs_cross * h;
-		once += p->text_rows * text;
-		layer += 4 * images * h * kv + (id > 0 ? 4 * p->tokens * (double)m->image_len * h : 0);
-		once += 2 * images * id * (id + h);
-	}
-	if (m->pooled_text)
-		once += p->samples * text;
-	if (!a->head_table)
-		once += p->samples * 4 * h * h;
-	if (vfm_model_has_shared_mod(m))
-		once += p->samples * 2 * h * mods;
-	if (a->mod == VFM_MOD_MATRIX)
-		layer += p->samples * 2 * (r > 0 ? h * r + r * mods : h * mods);
-	return (double)m->layers * layer + once;
 }

@@ -1,5 +1,5 @@
-/* model.h - the specification of a model: dimensions, presets, and the parameters and FLOPs that follow from them.
- * All calls are local; no device.
+/* model.h - the specification of a model: dimensions, presets, and what follows from them.  All calls are local; no
+ * device.
  */
 #ifndef VFM_SPEC_MODEL_MODEL_H
 #define VFM_SPEC_MODEL_MODEL_H
@@ -73,15 +73,8 @@ int64_t vfm_model_head_dim(const struct vfm_model_spec *m);
 /* Whether RoPE is over all heads.  scale [3]: the part of rope_extent (arch.h) that a patch has in t, h, w. */
 bool vfm_model_has_row_rope(const struct vfm_model_spec *m);
 void vfm_model_rope_scale(const struct vfm_model_spec *m, double scale[3]);
-int64_t vfm_model_params(const struct vfm_model_spec *m);
 
-/* Sums over the samples of a pack.  A pair is a query and a key that an attention compares.
- *
- * Model FLOPs of a forward over the pack, with h = hidden and f = ffn: 8 tokens h^2 + 4 pairs_full h per
- * self-attention, 4 tokens h^2 + 4 text_rows h^2 + 4 pairs_cross h for the cross-attention, 4 tokens h f for the MLP
- * (6 tokens h f if gated), and patchify, head, modulation, embedders.  Grouped queries shrink the projections of k and
- * v.  With image rows, cross-attention has samples * image_len further keys.  Training is 3 times the forward;
- * recompute does not count. */
+/* Sums over the samples of a pack.  A pair is a query and a key that an attention compares. */
 struct vfm_pack_sums {
 	double tokens, text_rows, samples;
 	double segments; /* net/diffusion/input.h: samples, and of each sample with a given frame this frame */
@@ -90,6 +83,5 @@ struct vfm_pack_sums {
 };
 /* Adds a sample of grid[0] x grid[1] x grid[2] patches. */
 void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t text_tokens);
-double vfm_model_flops(const struct vfm_model_spec *m, const struct vfm_pack_sums *p);
 
 #endif

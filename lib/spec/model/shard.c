@@ -134,42 +134,35 @@ int vfm_range_boxes(int ndim, const int64_t *shape, int64_t a, int64_t b, struct
 
 /* ---- a rank's part ---- */
 
-struct seg { /* local [loc, loc+len) of one dimension is global [glob, glob+len) */
-	int64_t glob, loc, len;
-};
-struct segs {
-	struct seg *v;
-	size_t n, cap;
-};
-
-static void seg_add(struct segs *s, int64_t glob, int64_t loc, int64_t len)
+/* Appends a run; merges it with the last one if it continues it. */
+static void run_push(struct vfm_runs *r, int64_t glob, int64_t loc, int64_t n)
 {
-	struct seg *last = s->n ? &s->v[s->n - 1] : NULL;
+	struct vfm_run *last = r->n ? &r->v[r->n - 1] : NULL;
 
-	if (!len)
+	if (n <= 0)
 		return;
-	if (last && last->glob + last->len == glob && last->loc + last->len == loc) {
-		last->len += len;
+	if (last && last->glob + last->n == glob && last->loc + last->n == loc) {
+		last->n += n;
 		return;
 	}
-	vfm_grow(&s->v, &s->cap, s->n + 1, sizeof(*s->v));
-	s->v[s->n++] = (struct seg){glob, loc, len};
+	vfm_grow(&r->v, &r->cap, r->n + 1, sizeof(*r->v));
+	r->v[r->n++] = (struct vfm_run){glob, loc, n};
 }
 
 /* Keeps, of each of g groups of the dimension as `s` has it (length len), part r of n. */
-static int64_t seg_cut(struct segs *s, int64_t len, int g, int n, int r)
+static int64_t cut_runs(struct vfm_runs *s, int64_t len, int g, int n, int r)
 {
-	struct segs out = {0};
+	struct vfm_runs out = {0};
 	int64_t share = len / g / n, loc = 0;
 
 	for (int k = 0; k < g; k++) {
 		int64_t lo = len / g * k + share * r, hi = lo + share;
 
 		for (size_t i = 0; i < s->n; i++) {
-			int64_t a = max64(lo, s->v[i].loc), b = min64(hi, s->v[i].loc + s->v[i].len);
+			int64_t a = max64(lo, s->v[i].loc), b = min64(hi, s->v[i].loc + s->v[i].n);
 
 			if (a < b) {
-				seg_add(&out, s->v[i].glob + (a - s->v[i].loc), loc, b - a);
+				run_push(&out, s->v[i].glob + (a - s->v[i].loc), loc, b - a);
 				loc += b - a;
 			}
 		}
@@ -179,7 +172,7 @@ static int64_t seg_cut(struct segs *s, int64_t len, int g, int n, int r)
 	return loc;
 }
 
-static int cut_dims(const struct vfm_pdesc *d, const int *coord, const int *size, struct segs *segs, int64_t *len,
+static int cut_dims(const struct vfm_pdesc *d, const int *coord, const int *size, struct vfm_runs *segs, int64_t *len,
 	struct vfm_err *err)
 {
 	for (int a = 0; a < VFM_AXES; a++) {
@@ -197,12 +190,12 @@ static int cut_dims(const struct vfm_pdesc *d, const int *coord, const int *size
 			return vfm_fail(err, VFM_EUSAGE,
 				"%s: dimension %d (%lld, in %d group%s) cannot be cut over %s = %d", d->name, c->dim,
 				(long long)len[c->dim], c->groups, c->groups == 1 ? "" : "s", axis_names[a], n);
-		len[c->dim] = seg_cut(&segs[c->dim], len[c->dim], c->groups, n, coord[a]);
+		len[c->dim] = cut_runs(&segs[c->dim], len[c->dim], c->groups, n, coord[a]);
 	}
 	return 0;
 }
 
-static void part_boxes(struct vfm_part *p, const struct segs *segs)
+static void part_boxes(struct vfm_part *p, const struct vfm_runs *segs)
 {
 	size_t ix[VFM_NDIM_MAX] = {0};
 
@@ -214,11 +207,11 @@ static void part_boxes(struct vfm_part *p, const struct segs *segs)
 	for (int i = 0; i < p->n; i++) {
 		p->box[i].ndim = p->loc[i].ndim = p->ndim;
 		for (int d = 0; d < p->ndim; d++) {
-			const struct seg *s = &segs[d].v[ix[d]];
+			const struct vfm_run *s = &segs[d].v[ix[d]];
 
 			p->box[i].off[d] = s->glob;
 			p->loc[i].off[d] = s->loc;
-			p->box[i].ext[d] = p->loc[i].ext[d] = s->len;
+			p->box[i].ext[d] = p->loc[i].ext[d] = s->n;
 		}
 		for (int d = p->ndim; d-- > 0;) {
 			if (++ix[d] < segs[d].n)
@@ -231,7 +224,7 @@ static void part_boxes(struct vfm_part *p, const struct segs *segs)
 int vfm_part_of(const struct vfm_pdesc *d, const int coord[VFM_AXES], const int size[VFM_AXES], struct vfm_part *out,
 	struct vfm_err *err)
 {
-	struct segs segs[VFM_NDIM_MAX] = {{0}};
+	struct vfm_runs segs[VFM_NDIM_MAX] = {{0}}; /* of a dimension */
 	int rc;
 
 	*out = (struct vfm_part){.ndim = d->ndim};
@@ -239,7 +232,7 @@ int vfm_part_of(const struct vfm_pdesc *d, const int coord[VFM_AXES], const int 
 		return vfm_fail(err, VFM_EUSAGE, "%s: bad shape", d->name);
 	for (int i = 0; i < d->ndim; i++) {
 		out->shape[i] = out->global[i] = d->shape[i];
-		seg_add(&segs[i], 0, 0, d->shape[i]);
+		run_push(&segs[i], 0, 0, d->shape[i]);
 	}
 	rc = cut_dims(d, coord, size, segs, out->shape, err);
 	if (!rc)
@@ -315,20 +308,6 @@ void vfm_runs_release(struct vfm_runs *r)
 void vfm_runs_clear(struct vfm_runs *r)
 {
 	r->n = 0;
-}
-
-static void run_push(struct vfm_runs *r, int64_t glob, int64_t loc, int64_t n)
-{
-	struct vfm_run *last = r->n ? &r->v[r->n - 1] : NULL;
-
-	if (n <= 0)
-		return;
-	if (last && last->glob + last->n == glob && last->loc + last->n == loc) {
-		last->n += n;
-		return;
-	}
-	vfm_grow(&r->v, &r->cap, r->n + 1, sizeof(*r->v));
-	r->v[r->n++] = (struct vfm_run){glob, loc, n};
 }
 
 static int run_cmp(const void *a, const void *b)

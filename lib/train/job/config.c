@@ -226,20 +226,13 @@ static int read_number(const struct vfm_key *k, const json_t *v, double *out, st
 static int set_enum(const struct vfm_key *k, const json_t *v, int *out, struct vfm_err *err)
 {
 	const char *s = json_string_value(v);
-	struct vfm_buf all = {0};
 
-	for (int i = 0; k->names[i]; i++) {
-		if (s && !strcmp(s, k->names[i])) {
+	for (int i = 0; s && k->names[i]; i++)
+		if (!strcmp(s, k->names[i])) {
 			*out = k->values ? k->values[i] : i;
-			vfm_buf_release(&all);
 			return 0;
 		}
-		vfm_buf_addf(&all, "%s%s", i ? ", " : "", k->names[i]);
-	}
-	vfm_fail(err, VFM_EUSAGE, "%s: expected one of %s, got %s%s%s", k->path, all.data, s ? "'" : "",
-		s ? s : "another type", s ? "'" : "");
-	vfm_buf_release(&all);
-	return VFM_EUSAGE;
+	return vfm_key_fail_name(k->path, k->names, s, err);
 }
 
 static int add_weight(

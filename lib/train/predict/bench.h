@@ -27,7 +27,7 @@ struct vfm_bench_result {
 	struct vfm_spread step_s; /* seconds per step on the slowest rank */
 	/* means over the measured steps, reduced over the ranks (stats.h) */
 	double comm_s, bubble_s, copy_s, host_s, ahead_s;
-	double flops;           /* model FLOPs per step (spec/model/model.h) */
+	double flops;           /* model FLOPs per step (spec/model/linears.h) */
 	int64_t tokens;         /* tokens per global step */
 	int64_t mem_peak_bytes; /* maximum over the ranks */
 	int64_t compactions;    /* of the memory pool of this rank during the measured steps (device/dev/mapped.h) */

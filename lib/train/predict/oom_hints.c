@@ -48,18 +48,20 @@ struct vfm_pack_source vfm_oom_hints_source(struct vfm_oom_hints *h, const struc
 
 /* ---- one setting ---- */
 
+/* The run with another setting.  m.config and m.sample are set when its memory is counted. */
 struct setting_trial {
 	const struct vfm_oom_hints *h;
 	struct vfm_config c;
-	int ranks, n;
-	struct vfm_synthetic *sample; /* [n] */
-	int64_t packs;
+	struct vfm_step_memory m;
+	struct vfm_synthetic *sample; /* [m.n], owned */
 };
 
 static struct setting_trial trial_of(const struct vfm_oom_hints *h)
 {
-	struct setting_trial t = {.h = h, .c = *h->c, .ranks = h->mesh->world_size, .n = h->n, .packs = h->packs};
+	struct setting_trial t = {.h = h, .c = *h->c};
 
+	t.m = (struct vfm_step_memory){
+		.ranks = h->mesh->world_size, .n = h->n, .cp = h->cp, .packs = h->packs, .dev = h->dev};
 	t.c.parallel.dp = 0; /* follows from the ranks */
 	t.sample = vfm_calloc((size_t)h->n + 1, sizeof(*t.sample));
 	if (h->n)
@@ -70,11 +72,11 @@ static struct setting_trial trial_of(const struct vfm_oom_hints *h)
 /* Halves the samples, or the frames, rows or columns of a single one. */
 static bool halve_pack(struct setting_trial *t)
 {
-	if (t->n > 1) {
-		t->n /= 2;
+	if (t->m.n > 1) {
+		t->m.n /= 2;
 		return true;
 	}
-	for (int i = 0; t->n == 1 && i < 3; i++)
+	for (int i = 0; t->m.n == 1 && i < 3; i++)
 		if (t->sample[0].grid[i] > 1) {
 			t->sample[0].grid[i] /= 2;
 			return true;
@@ -86,18 +88,13 @@ static bool halve_pack(struct setting_trial *t)
 static int64_t bytes_of_trial(struct setting_trial *t)
 {
 	const struct vfm_oom_hints *h = t->h;
-	int64_t *peak = vfm_calloc((size_t)t->c.parallel.pp, sizeof(*peak)), bytes;
-	struct vfm_step_memory m = {.config = &t->c,
-		.ranks = t->ranks,
-		.sample = t->sample,
-		.n = t->packs > 0 ? t->n : 0,
-		.cp = h->cp,
-		.packs = t->packs,
-		.dev = h->dev};
+	int64_t *peak = vfm_calloc((size_t)t->c.parallel.pp, sizeof(*peak)), bytes = -1;
 
-	bytes = vfm_config_check(&t->c, NULL) < 0 || vfm_step_memory(&m, peak, NULL) < 0
-		? -1
-		: peak[h->mesh->coord[VFM_AX_PP]];
+	t->m.config = &t->c;
+	t->m.sample = t->sample;
+	t->m.n = t->m.packs > 0 ? t->m.n : 0;
+	if (vfm_config_check(&t->c, NULL) == 0 && vfm_step_memory(&t->m, peak, NULL) == 0)
+		bytes = peak[h->mesh->coord[VFM_AX_PP]];
 	free(peak);
 	return bytes;
 }
@@ -120,15 +117,17 @@ static void add_trial(struct saving_list *l, struct setting_trial *t, const char
 		struct vfm_dev_saving *s = &l->v[l->n++];
 
 		*s = (struct vfm_dev_saving){
-			.bytes = l->bytes - bytes, .more_ranks = t->ranks > l->h->mesh->world_size};
+			.bytes = l->bytes - bytes, .more_ranks = t->m.ranks > l->h->mesh->world_size};
 		snprintf(s->how, sizeof(s->how), "%s", how);
 	}
 }
 
-static void add_setting(struct saving_list *l, const char *how)
+/* With `times` the ranks. */
+static void add_setting(struct saving_list *l, int times, const char *how)
 {
 	struct setting_trial t = trial_of(l->h);
 
+	t.m.ranks *= times;
 	if (vfm_config_set(&t.c, how, NULL) == 0) {
 		if (t.c.train.dtype != l->h->c->train.dtype) /* which the residual follows, as by default */
 			t.c.train.residual = VFM_RESIDUAL_AUTO;
@@ -141,23 +140,18 @@ static void add_offload(struct saving_list *l, unsigned more)
 {
 	unsigned both = VFM_OFFLOAD_ACTIVATIONS | VFM_OFFLOAD_OPTIMIZER, is = (unsigned)l->h->c->train.offload | more;
 
-	add_setting(l,
+	add_setting(l, 1,
 		is == both                              ? "train.offload=both"
 			: more == VFM_OFFLOAD_OPTIMIZER ? "train.offload=optimizer"
 							: "train.offload=activations");
 }
 
-/* With twice the ranks. */
-static void add_ranks(struct saving_list *l, const char *key, int64_t value)
+static void add_degree(struct saving_list *l, const char *key, int64_t degree)
 {
-	struct setting_trial t = trial_of(l->h);
 	char how[64];
 
-	snprintf(how, sizeof(how), value ? "%s=%lld" : "%s=true", key, (long long)value);
-	t.ranks *= 2;
-	if (vfm_config_set(&t.c, how, NULL) == 0)
-		add_trial(l, &t, how);
-	free(t.sample);
+	snprintf(how, sizeof(how), "%s=%lld", key, (long long)degree);
+	add_setting(l, 2, how);
 }
 
 /* Writes at most n savings; returns their number. */
@@ -175,15 +169,15 @@ static int list_savings(void *ctx, struct vfm_dev_saving *v, int n)
 	l.bytes = bytes_of_trial(&now);
 	free(now.sample);
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
-		add_setting(&l, settings[i]);
+		add_setting(&l, 1, settings[i]);
 	add_offload(&l, VFM_OFFLOAD_ACTIVATIONS);
 	add_offload(&l, VFM_OFFLOAD_OPTIMIZER);
 	if (halve_pack(&half))
 		add_trial(&l, &half, "packs of half as many tokens");
 	free(half.sample);
-	add_ranks(&l, p->distopt ? "parallel.distopt" : "parallel.fsdp", 0);
-	add_ranks(&l, "parallel.cp", 2 * p->cp);
-	add_ranks(&l, "parallel.tp", 2 * p->tp);
+	add_setting(&l, 2, p->distopt ? "parallel.distopt=true" : "parallel.fsdp=true");
+	add_degree(&l, "parallel.cp", 2 * p->cp);
+	add_degree(&l, "parallel.tp", 2 * p->tp);
 	return l.n;
 }
 

@@ -195,11 +195,6 @@ static int write_step(
 	return rc;
 }
 
-static json_t *int3_json(const int64_t v[3])
-{
-	return json_pack("[III]", (json_int_t)v[0], (json_int_t)v[1], (json_int_t)v[2]);
-}
-
 static json_t *frozen_json(const struct vfm_params *ps)
 {
 	json_t *names = json_array();
@@ -210,46 +205,26 @@ static json_t *frozen_json(const struct vfm_params *ps)
 	return names;
 }
 
+/* The section "model" of the configuration, with the names of tests/ref for what follows from it. */
+static json_t *model_info(const struct vfm_config *c)
+{
+	json_t *all = vfm_config_to_json(c), *k = json_incref(json_object_get(all, "model"));
+
+	json_object_set_new(k, "features", json_integer(vfm_model_patch_dim(&c->model)));
+	json_object_set_new(k, "cond_features", json_integer(vfm_model_cond_dim(&c->model)));
+	json_object_set_new(k, "adaln_lora_rank", json_integer(c->model.adaln_lora));
+	json_decref(all);
+	return k;
+}
+
 static int write_info(
 	const struct vfm_config *c, const struct vfm_params *ps, double loss, const char *dir, struct vfm_err *err)
 {
-	static const char *const pos[] = {"rope", "sincos", "both", "learned"},
-				 *const router[] = {"expert_choice", "token_choice"};
-	const struct vfm_model_spec *m = &c->model;
-	const struct {
-		const char *key;
-		int64_t v;
-	} ints[] = {
-		{"hidden", m->hidden},
-		{"layers", m->layers},
-		{"heads", m->heads},
-		{"kv_heads", m->kv_heads},
-		{"ffn", m->ffn},
-		{"features", vfm_model_patch_dim(m)},
-		{"text_dim", m->text_dim},
-		{"cond_features", vfm_model_cond_dim(m)},
-		{"image_dim", m->image_dim},
-		{"image_len", m->image_len},
-		{"image_pos", m->image_pos},
-		{"adaln_lora_rank", m->adaln_lora},
-		{"experts", m->experts},
-		{"expert_ffn", m->expert_ffn},
-		{"shared_experts", m->shared_experts},
-	};
-	json_t *k = json_pack("{s:s, s:b, s:b, s:b, s:s, s:[III], s:s, s:f, s:f}", "arch", m->arch, "cross_attention",
-		m->cross_attention, "pooled_text", m->pooled_text, "qk_norm", m->qk_norm, "pos", pos[m->pos], "pos_max",
-		(json_int_t)m->pos_max[0], (json_int_t)m->pos_max[1], (json_int_t)m->pos_max[2], "moe_router",
-		router[m->moe_router], "moe_capacity", m->moe_capacity, "moe_aux", m->moe_aux);
-	json_t *o = json_pack("{s:o, s:I, s:i, s:f, s:f, s:o}", "config", k, "seed", (json_int_t)c->train.seed, "step",
-		STEP, "loss", loss, "lora_scale", vfm_tuning_scale(&c->tuning), "frozen", frozen_json(ps));
-	int rc;
+	json_t *o = json_pack("{s:o, s:I, s:i, s:f, s:f, s:o}", "config", model_info(c), "seed",
+		(json_int_t)c->train.seed, "step", STEP, "loss", loss, "lora_scale", vfm_tuning_scale(&c->tuning),
+		"frozen", frozen_json(ps));
+	int rc = vfm_json_save(dir, "dump.json", o, 2, err);
 
-	for (size_t i = 0; i < sizeof(ints) / sizeof(ints[0]); i++)
-		json_object_set_new(k, ints[i].key, json_integer(ints[i].v));
-	json_object_set_new(k, "patch", int3_json(m->patch));
-	json_object_set_new(k, "rope_fps", json_real(m->rope_fps));
-	json_object_set_new(k, "rope_stride", int3_json(m->rope_stride));
-	rc = vfm_json_save(dir, "dump.json", o, 2, err);
 	json_decref(o);
 	return rc;
 }

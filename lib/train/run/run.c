@@ -15,6 +15,7 @@
 #include "device/ops/tensor.h"
 #include "io/file.h"
 #include "spec/cost/hw.h"
+#include "spec/model/linears.h"
 #include "spec/model/model.h"
 #include "train/job/plan_check.h"
 #include "train/predict/oom_hints.h"

@@ -7,6 +7,7 @@
 
 #include "media/draw/chart.h"
 #include "media/draw/html.h"
+#include "spec/model/linears.h"
 #include "spec/model/model.h"
 #include "train/job/config.h"
 #include "train/run/run_log.h"

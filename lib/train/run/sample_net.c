@@ -11,6 +11,7 @@
 #include "comm/coll/comm.h"
 #include "data/record/maker.h"
 #include "io/json.h"
+#include "spec/model/linears.h"
 #include "spec/model/model.h"
 #include "train/run/identity.h"
 #include "train/step/state.h"
@@ -86,7 +87,7 @@ static void split_scale(const char *text, char **path, double *scale)
 /* Adds the adapters PATH[:SCALE] to the weights of c. */
 static int attach_adapters(struct vfm_ckpt *c, const struct vfm_strlist *lora, const char *part, struct vfm_err *err)
 {
-	for (int i = 0; lora && i < lora->n; i++) {
+	for (int i = 0; i < lora->n; i++) {
 		char *path;
 		double scale;
 		int rc;
@@ -101,18 +102,21 @@ static int attach_adapters(struct vfm_ckpt *c, const struct vfm_strlist *lora, c
 	return 0;
 }
 
-/* Prepares the weights of a network: the base model, if c holds adapters, and the adapters.  *part: that of c, which
- * becomes that of the base model. */
-static int prepare_weights(struct vfm_ckpt *c, struct vfm_ckpt **base, const char **part,
-	const struct vfm_strlist *lora, const struct vfm_comm *world, struct vfm_err *err)
+/* Opens network i and the base model, if its checkpoint holds adapters; adds the adapters.  *c: its configuration. */
+static int open_network(struct vfm_sample_net *n, int i, const char *path, struct vfm_config *c,
+	const struct vfm_comm *world, struct vfm_err *err)
 {
-	const char *own = *part;
+	struct vfm_sample_weights *w = &n->of[i];
+	const char *own;
 
-	if (vfm_ckpt_is_adapters(c)) {
-		TRY(open_base(base, c, part, world, err));
-		TRY(vfm_ckpt_attach(*base, c->path, own, 1, err));
+	TRY(vfm_ckpt_open(&w->ckpt, path, err));
+	TRY(read_sample_config(c, w->ckpt, n->o->dtype, err));
+	w->part = own = available_part(n->o->part, c);
+	if (vfm_ckpt_is_adapters(w->ckpt)) {
+		TRY(open_base(&w->base, w->ckpt, &w->part, world, err));
+		TRY(vfm_ckpt_attach(w->base, w->ckpt->path, own, 1, err));
 	}
-	return attach_adapters(*base ? *base : c, lora, own, err);
+	return attach_adapters(w->base ? w->base : w->ckpt, &n->o->lora[i], own, err);
 }
 
 /* Compares the keys of a section of two configurations; `only` NULL: all keys. */
@@ -132,7 +136,7 @@ static int compare_section(const json_t *a, const json_t *b, const char *section
 		vfm_json_text(&x, v, 0);
 		vfm_json_text(&y, w, 0);
 		vfm_fail(err, VFM_EUSAGE, "the two networks differ: %s.%s is %s in %s and %s in %s", section, key,
-			x.data, n->ckpt->path, y.data, n->low_ckpt->path);
+			x.data, n->of[0].ckpt->path, y.data, n->of[1].ckpt->path);
 		vfm_buf_release(&x);
 		vfm_buf_release(&y);
 		return VFM_EUSAGE;
@@ -144,22 +148,19 @@ static int compare_network_makers(const struct vfm_sample_net *n, struct vfm_err
 {
 	struct vfm_makers a, b;
 
-	TRY(vfm_identity_encoders(&a, n->ckpt, err));
-	TRY(vfm_identity_encoders(&b, n->low_ckpt, err));
-	return vfm_makers_check(&a, n->ckpt->path, &b, n->low_ckpt->path, err);
+	TRY(vfm_identity_encoders(&a, n->of[0].ckpt, err));
+	TRY(vfm_identity_encoders(&b, n->of[1].ckpt, err));
+	return vfm_makers_check(&a, n->of[0].ckpt->path, &b, n->of[1].ckpt->path, err);
 }
 
-/* Opens the checkpoint of the second network, which must have the model of the first. */
+/* Opens the second network, which must have the model of the first. */
 static int open_low_noise(struct vfm_sample_net *n, const struct vfm_comm *world, struct vfm_err *err)
 {
 	struct vfm_config low;
 	json_t *a, *b;
 	int rc;
 
-	TRY(vfm_ckpt_open(&n->low_ckpt, n->o->low_noise, err));
-	TRY(read_sample_config(&low, n->low_ckpt, n->o->dtype, err));
-	n->low_part = available_part(n->o->part, &low);
-	TRY(prepare_weights(n->low_ckpt, &n->low_base, &n->low_part, n->o->low_lora, world, err));
+	TRY(open_network(n, 1, n->o->low_noise, &low, world, err));
 	a = vfm_config_to_json(&n->c);
 	b = vfm_config_to_json(&low);
 	rc = compare_section(a, b, "model", NULL, n, err);
@@ -203,15 +204,14 @@ static void add_trained_range(struct trained_range *r, const struct vfm_ckpt *c)
 }
 
 /* The caller releases the text. */
-static struct trained_range read_trained_range(
-	const struct vfm_ckpt *c, const struct vfm_ckpt *base, const struct vfm_strlist *lora)
+static struct trained_range read_trained_range(const struct vfm_sample_weights *w, const struct vfm_strlist *lora)
 {
 	const struct vfm_ckpt_how raw = {.raw = true};
 	struct trained_range r = {.t = {0, 1}};
 
-	add_trained_range(&r, c);
-	add_trained_range(&r, base);
-	for (int i = 0; lora && i < lora->n; i++) {
+	add_trained_range(&r, w->ckpt);
+	add_trained_range(&r, w->base);
+	for (int i = 0; i < lora->n; i++) {
 		struct vfm_ckpt *adapters = NULL;
 		char *path;
 		double scale;
@@ -223,7 +223,7 @@ static struct trained_range read_trained_range(
 		free(path);
 	}
 	if (!r.known)
-		vfm_buf_addf(&r.text, "%s does not record its range of t", c->path);
+		vfm_buf_addf(&r.text, "%s does not record its range of t", w->ckpt->path);
 	return r;
 }
 
@@ -262,9 +262,9 @@ static int check_time_ranges(struct vfm_sample_net *n, const struct vfm_sampler 
 
 	if (n->c.diffusion.kind != VFM_FLOW)
 		return 0;
-	high = read_trained_range(n->ckpt, n->base, n->o->lora);
-	if (n->low_ckpt) {
-		low = read_trained_range(n->low_ckpt, n->low_base, n->o->low_lora);
+	high = read_trained_range(&n->of[0], &n->o->lora[0]);
+	if (n->of[1].ckpt) {
+		low = read_trained_range(&n->of[1], &n->o->lora[1]);
 		rc = check_two_ranges(n, &high, &low, s->boundary, root, err);
 		vfm_buf_release(&low.text);
 	} else if (!range_covers(&high, 0, 1) && root) {
@@ -284,8 +284,8 @@ static int configure_groups(struct vfm_sample_net *n, const struct vfm_comm *wor
 
 	vfm_parallel_defaults(p);
 	p->cp = p->dp = 0;
-	for (int i = 0; i < n->o->set->n; i++) {
-		const char *assignment = n->o->set->v[i];
+	for (int i = 0; i < n->o->set.n; i++) {
+		const char *assignment = n->o->set.v[i];
 
 		if (strncmp(assignment, "parallel.", 9) != 0)
 			return vfm_fail(err, VFM_EUSAGE, "--set %s: only keys of the section parallel can be set here",
@@ -314,14 +314,15 @@ static int configure_groups(struct vfm_sample_net *n, const struct vfm_comm *wor
 	return 0;
 }
 
-static void log_network(const struct vfm_sample_net *n, const struct vfm_ckpt *c, const char *part)
+static void log_network(const struct vfm_sample_net *n, const struct vfm_sample_weights *w)
 {
 	long long params = (long long)vfm_model_params(&n->c.model);
+	const struct vfm_ckpt *c = w->ckpt;
 
 	if (c->step < 0) /* weights of another program */
 		vfm_info("weights of %s, %lld parameters", c->path, params);
 	else
-		vfm_info("%s of %s, step %lld, %lld parameters", part, c->path, (long long)c->step, params);
+		vfm_info("%s of %s, step %lld, %lld parameters", w->part, c->path, (long long)c->step, params);
 }
 
 int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_opts *o, const struct vfm_sampler *s,
@@ -331,32 +332,31 @@ int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_op
 	TRY(check_boundary(o, s, err));
 	if (o->split_cfg && !vfm_sampler_is_guided(s))
 		return vfm_fail(err, VFM_EUSAGE, "two groups of ranks need guidance, but its scale is 1");
-	TRY(vfm_ckpt_open(&n->ckpt, o->ckpt, err));
-	TRY(read_sample_config(&n->c, n->ckpt, o->dtype, err));
-	n->part = available_part(o->part, &n->c);
-	TRY(prepare_weights(n->ckpt, &n->base, &n->part, o->lora, world, err));
+	TRY(open_network(n, 0, o->ckpt, &n->c, world, err));
 	TRY(vfm_sampler_check(s, &n->c.diffusion, err));
 	if (o->low_noise)
 		TRY(open_low_noise(n, world, err));
 	TRY(check_time_ranges(n, s, world->rank == 0, err));
 	TRY(configure_groups(n, world, err));
-	log_network(n, n->ckpt, n->part);
-	if (n->low_ckpt)
-		log_network(n, n->low_ckpt, n->low_part);
+	for (int i = 0; i < 2 && n->of[i].ckpt; i++)
+		log_network(n, &n->of[i]);
 	return 0;
 }
 
 /* ---- weights ---- */
 
 /* Collective. */
-static int load_network(struct vfm_sample_net *n, struct vfm_context *x, struct vfm_params *ps, struct vfm_model **net,
-	struct vfm_ckpt *c, const char *part, struct vfm_err *err)
+static int load_network(
+	const struct vfm_sample_net *n, struct vfm_context *x, struct vfm_sample_weights *w, struct vfm_err *err)
 {
+	struct vfm_params *ps = &w->ps;
+	struct vfm_ckpt *c = w->base ? w->base : w->ckpt;
+
 	vfm_params_init(ps, x->device.stream, &x->mesh);
-	*net = vfm_model_new(&n->c.model, ps);
-	vfm_model_set_residual(*net, (enum vfm_dtype)n->c.train.residual);
+	w->model = vfm_model_new(&n->c.model, ps);
+	vfm_model_set_residual(w->model, (enum vfm_dtype)n->c.train.residual);
 	TRY(vfm_job_agree(&x->job, vfm_params_alloc(ps, (enum vfm_dtype)n->c.train.dtype, false, err), err));
-	TRY(vfm_job_agree(&x->job, vfm_state_load_weights(ps, c, part, err), err));
+	TRY(vfm_job_agree(&x->job, vfm_state_load_weights(ps, c, w->part, err), err));
 	vfm_params_hold(ps);
 	return 0;
 }
@@ -374,11 +374,11 @@ static int split_guidance(struct vfm_sample_net *n, struct vfm_context *x, struc
 
 static void close_checkpoints(struct vfm_sample_net *n)
 {
-	vfm_ckpt_close(n->ckpt);
-	vfm_ckpt_close(n->base);
-	vfm_ckpt_close(n->low_ckpt);
-	vfm_ckpt_close(n->low_base);
-	n->ckpt = n->base = n->low_ckpt = n->low_base = NULL;
+	for (int i = 0; i < 2; i++) {
+		vfm_ckpt_close(n->of[i].ckpt);
+		vfm_ckpt_close(n->of[i].base);
+		n->of[i].ckpt = n->of[i].base = NULL;
+	}
 }
 
 int vfm_sample_net_load(struct vfm_sample_net *n, struct vfm_context *x, struct vfm_err *err)
@@ -387,10 +387,8 @@ int vfm_sample_net_load(struct vfm_sample_net *n, struct vfm_context *x, struct 
 	n->together = vfm_comm_host(x->mesh.seq);
 	if (n->o->split_cfg)
 		TRY(split_guidance(n, x, err));
-	TRY(load_network(n, x, &n->ps, &n->net, n->base ? n->base : n->ckpt, n->part, err));
-	if (n->low_ckpt)
-		TRY(load_network(
-			n, x, &n->low_ps, &n->low_net, n->low_base ? n->low_base : n->low_ckpt, n->low_part, err));
+	for (int i = 0; i < 2 && n->of[i].ckpt; i++)
+		TRY(load_network(n, x, &n->of[i], err));
 	close_checkpoints(n);
 	return 0;
 }
@@ -399,20 +397,20 @@ struct vfm_sample_job vfm_sample_net_job(const struct vfm_sample_net *n, const s
 {
 	return (struct vfm_sample_job){.model = &n->c.model,
 		.diffusion = &n->c.diffusion,
-		.net = n->net,
+		.net = n->of[0].model,
 		.mesh = &x->mesh,
 		.stream = x->device.stream,
-		.dtype = n->ps.dtype,
-		.low_noise = n->low_net,
+		.dtype = n->of[0].ps.dtype,
+		.low_noise = n->of[1].model,
 		.cfg_pair = n->cfg_pair};
 }
 
 void vfm_sample_net_release(struct vfm_sample_net *n)
 {
-	vfm_model_free(n->net);
-	vfm_model_free(n->low_net);
-	vfm_params_release(&n->ps);
-	vfm_params_release(&n->low_ps);
+	for (int i = 0; i < 2; i++) {
+		vfm_model_free(n->of[i].model);
+		vfm_params_release(&n->of[i].ps);
+	}
 	vfm_comm_free(n->cfg_pair);
 	vfm_comm_free(n->own_together);
 	close_checkpoints(n);

@@ -16,25 +16,29 @@
 #include "train/job/context.h"
 
 struct vfm_sample_net_opts {
-	const char *ckpt;              /* a checkpoint, or a run: its newest */
-	const char *low_noise;         /* the checkpoint for noise levels below sampler.boundary; NULL: none */
-	const char *part;              /* "ema" or "model"; a checkpoint without averages has only the latter */
-	const char *dtype;             /* "fp32" or "bf16" */
-	const struct vfm_strlist *set; /* parallel.KEY=VALUE */
+	const char *ckpt;       /* a checkpoint, or a run: its newest */
+	const char *low_noise;  /* the checkpoint for noise levels below sampler.boundary; NULL: none */
+	const char *part;       /* "ema" or "model"; a checkpoint without averages has only the latter */
+	const char *dtype;      /* "fp32" or "bf16" */
+	struct vfm_strlist set; /* parallel.KEY=VALUE */
 	/* PATH or PATH:SCALE: adapters added to the weights of each network (ckpt/adapters.h) */
-	const struct vfm_strlist *lora, *low_lora;
+	struct vfm_strlist lora[2];
 	bool split_cfg;
 	bool force; /* accepts, with a warning, two networks that do not divide t at the boundary */
 };
 
+struct vfm_sample_weights {
+	struct vfm_ckpt *ckpt; /* open until the weights are loaded */
+	struct vfm_ckpt *base; /* the base model, if the checkpoint holds adapters; else NULL */
+	const char *part;
+	struct vfm_params ps;
+	struct vfm_model *model;
+};
+
 struct vfm_sample_net {
 	const struct vfm_sample_net_opts *o;
-	struct vfm_config c;              /* of the checkpoint; parallel: of this run */
-	struct vfm_ckpt *ckpt, *low_ckpt; /* open until the weights are loaded */
-	struct vfm_ckpt *base, *low_base; /* the base model, if the checkpoint holds adapters; else NULL */
-	const char *part, *low_part;
-	struct vfm_params ps, low_ps;
-	struct vfm_model *net, *low_net; /* low_net NULL: none */
+	struct vfm_config c;             /* of the checkpoint; parallel: of this run */
+	struct vfm_sample_weights of[2]; /* the network; that of low_noise, or zeros */
 	int64_t groups, group;           /* number of groups, and the group of this rank */
 	bool leader;                     /* the first rank of its group */
 	struct vfm_comm *together;       /* the ranks of the group, host memory */

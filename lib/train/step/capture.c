@@ -94,9 +94,9 @@ static bool find_shape(struct vfm_capture *c, const struct vfm_capture_shape *s)
 	return false;
 }
 
-bool vfm_capture_wanted(struct vfm_capture *c, const struct vfm_capture_shape *shape)
+static bool wants_capture(struct vfm_capture *c, const struct vfm_capture_shape *shape)
 {
-	if (!c || c->off)
+	if (c->off)
 		return false;
 	if (c->recurring && !find_shape(c, shape))
 		return false;
@@ -115,26 +115,28 @@ static void count_failed_capture(struct vfm_capture *c, const struct vfm_err *wh
 	vfm_info("train.graphs: later packs run eagerly: %s", why->msg);
 }
 
-bool vfm_capture_run(struct vfm_capture *c, const struct vfm_capture_work *w)
+bool vfm_capture_begin(struct vfm_capture *c, const struct vfm_capture_shape *shape)
 {
-	const struct vfm_dev_table *t = c->stream->dev->t;
-	struct vfm_err why = {0}, end = {0};
-	int rc;
+	struct vfm_err why;
 
+	if (!c || !wants_capture(c, shape))
+		return false;
 	c->stream->dev->graph_first = false;
 	vfm_params_save_grad_flags(c->ps, c->has_grad);
-	rc = t->graph_begin(c->stream, &why);
-	if (rc == 0) {
-		rc = w->enqueue(w->ctx, &why);
-		if (t->graph_end(c->stream, rc == 0, &end) < 0 && rc == 0) {
-			rc = VFM_EENV;
-			why = end;
-		}
-	}
-	if (rc < 0) {
-		w->reset(w->ctx);
+	if (c->stream->dev->t->graph_begin(c->stream, &why) == 0)
+		return true;
+	count_failed_capture(c, &why);
+	return false;
+}
+
+bool vfm_capture_end(struct vfm_capture *c, int rc, const struct vfm_err *why)
+{
+	struct vfm_err end = {0};
+	int ended = c->stream->dev->t->graph_end(c->stream, rc == 0, &end);
+
+	if (rc < 0 || ended < 0) {
 		vfm_params_restore_grad_flags(c->ps, c->has_grad);
-		count_failed_capture(c, &why);
+		count_failed_capture(c, rc < 0 ? why : &end);
 		return false;
 	}
 	c->failed = 0;

@@ -1,7 +1,12 @@
 /* capture.h - captures the forward and backward of a pack and launches them as one device graph (train.graphs;
  * graph_begin in device/dev/dev.h).
  *
- * The caller enqueues a pack's work in a callback, after uploading the pack's input.  Every pack is captured anew, with
+ *	if (vfm_capture_begin(c, &shape)) {
+ *		rc = enqueue_pack(&why);                        // after the upload of its input
+ *		launched = vfm_capture_end(c, rc, &why);
+ *	}
+ *
+ * Every pack is captured anew, with
  * its addresses, sizes and scalars; only the executable graph is reused, and updated first (device/cuda/cuda_graph.c).
  * A failed capture runs nothing on the device and leaves the parameters' gradients as they were; the caller then runs
  * the pack eagerly.
@@ -33,16 +38,12 @@ struct vfm_capture_shape {
 	int64_t tokens, segments, text, longest, longest_text;
 };
 
-/* Returns whether the caller should capture the next pack.  Must be called once per pack: it counts the eager packs. */
-bool vfm_capture_wanted(struct vfm_capture *c, const struct vfm_capture_shape *shape);
-
-struct vfm_capture_work {
-	int (*enqueue)(void *ctx, struct vfm_err *err);
-	void (*reset)(void *ctx); /* after a failed capture: undoes changes of enqueue to host structures */
-	void *ctx;
-};
-/* Returns true if the captured work was launched, false if the capture failed. */
-bool vfm_capture_run(struct vfm_capture *c, const struct vfm_capture_work *w);
+/* Begins the capture of the next pack.  Returns false if the pack is to run eagerly.  Must be called once per pack: it
+ * counts the eager packs. */
+bool vfm_capture_begin(struct vfm_capture *c, const struct vfm_capture_shape *shape);
+/* rc, why: the result of enqueueing.  Returns true if the captured work was launched, false if the capture failed; the
+ * caller then undoes what enqueueing changed in structures of the host. */
+bool vfm_capture_end(struct vfm_capture *c, int rc, const struct vfm_err *why);
 
 /* Returns the number of packs launched as a graph. */
 int64_t vfm_capture_launched(const struct vfm_capture *c);

@@ -544,54 +544,38 @@ static int run_action(struct vfm_pipeline *p, const struct vfm_action *a, struct
 
 /* ---- captured packs ---- */
 
-struct captured {
-	struct vfm_pipeline *p;
-	const struct vfm_action *f, *b;
-	struct pack_slot *slot; /* out: the caller must finish it */
-};
-
-static int enqueue_both(void *ctx, struct vfm_err *err)
-{
-	struct captured *x = ctx;
-
-	TRY(run_forward(x->p, x->f, err));
-	return run_backward(x->p, x->b, &x->slot, err);
-}
-
-static void reset_both(void *ctx)
-{
-	struct captured *x = ctx;
-	struct pack_slot *s;
-
-	if (slot_find(x->p, x->f, &s, NULL) < 0)
-		return;
-	vfm_tape_reset(s->tape);
-	s->in = s->out = NULL;
-	s->state = FREE;
-}
-
 /* Captures f and b if they are forward and backward of the same pack.  Sets *done to false if the caller must run
  * them. */
 static int capture_both(
 	struct vfm_pipeline *p, const struct vfm_action *f, const struct vfm_action *b, bool *done, struct vfm_err *err)
 {
-	struct captured x = {.p = p, .f = f, .b = b};
 	struct vfm_capture_shape shape;
 	const struct vfm_model_in *in;
+	struct vfm_err why = {0};
+	struct pack_slot *s = NULL;
+	int rc;
 
 	*done = false;
-	if (f->kind != VFM_DO_F || b->kind != VFM_DO_B || f->mb != b->mb || f->chunk != b->chunk)
-		return 0;
-	if (!p->capture)
+	if (!p->capture || f->kind != VFM_DO_F || b->kind != VFM_DO_B || f->mb != b->mb || f->chunk != b->chunk)
 		return 0;
 	TRY(micro_get(p, f->mb, err));
 	in = &p->micro[f->mb]->in;
 	shape = (struct vfm_capture_shape){
 		in->tok.rows, in->segs.n, in->text_seqs.total, in->segs.max_len, in->text_seqs.max_len};
-	if (!vfm_capture_wanted(p->capture, &shape))
+	if (!vfm_capture_begin(p->capture, &shape))
 		return 0;
-	*done = vfm_capture_run(p->capture, &(struct vfm_capture_work){enqueue_both, reset_both, &x});
-	return *done ? slot_finish(p, x.slot, err) : 0;
+	rc = run_forward(p, f, &why);
+	if (rc == 0)
+		rc = run_backward(p, b, &s, &why);
+	*done = vfm_capture_end(p->capture, rc, &why);
+	if (*done)
+		return slot_finish(p, s, err);
+	if (slot_find(p, f, &s, NULL) == 0) {
+		vfm_tape_reset(s->tape);
+		s->in = s->out = NULL;
+		s->state = FREE;
+	}
+	return 0;
 }
 
 int64_t vfm_pipeline_graphs(const struct vfm_pipeline *p)

@@ -51,15 +51,15 @@ static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 	const struct vfm_arch *a = vfm_model_arch(m);
 	double h = (double)m->hidden, f = (double)vfm_model_patch_dim(m);
 	double rope = vfm_model_has_row_rope(m) ? h : (double)vfm_model_head_dim(m) * (a->n_attn > 1 ? 3 : 1);
-	double token = (double)vfm_dtype_size(in->dtype) * f + 4 * rope + 32 + 4 * (double)vfm_model_cond_dim(m);
+	double token = (double)vfm_dtype_size(in->how.dtype) * f + 4 * rope + 32 + 4 * (double)vfm_model_cond_dim(m);
 
 	if (ends)
 		token += 2 * 4 * f;
 	if (m->pos == VFM_POS_SINCOS || m->pos == VFM_POS_BOTH)
 		token += 4 * h;
-	return in->pack.tokens * token + in->pack.text_rows * 4 * (double)m->text_dim +
-		in->pack.segments * 4 * (double)m->text_dim +
-		in->pack.samples * (double)m->image_len * 4 * (double)m->image_dim;
+	return in->how.pack.tokens * token + in->how.pack.text_rows * 4 * (double)m->text_dim +
+		in->how.pack.segments * 4 * (double)m->text_dim +
+		in->how.pack.samples * (double)m->image_len * 4 * (double)m->image_dim;
 }
 
 /* Conditioning, text and positions of a pack in a chunk; of image rows, four arrays of the embedder in f32, or five
@@ -67,13 +67,13 @@ static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 static double slot_bytes(const struct vfm_config *c, const struct vfm_keep_plan_in *in)
 {
 	const struct vfm_model_spec *m = &c->model;
-	double h = (double)m->hidden, size = (double)vfm_dtype_size(in->dtype);
+	double h = (double)m->hidden, size = (double)vfm_dtype_size(in->how.dtype);
 	double image = 4 * (double)m->image_dim * (m->image_pos ? 5 : 4) + 3 * size * h;
 	double token = 4 * (double)vfm_model_cond_dim(m) + (m->pos == VFM_POS_LEARNED ? 4 * h : 0);
 
-	return in->pack.tokens * token + in->pack.text_rows * 3 * size * h +
-		in->pack.segments * 4 * (8 * h + 2 * vfm_model_arch(m)->n_mod * h) +
-		(m->image_dim ? in->pack.samples * (double)m->image_len * image : 0);
+	return in->how.pack.tokens * token + in->how.pack.text_rows * 3 * size * h +
+		in->how.pack.segments * 4 * (8 * h + 2 * vfm_model_arch(m)->n_mod * h) +
+		(m->image_dim ? in->how.pack.samples * (double)m->image_len * image : 0);
 }
 
 /* Prediction, target and a gradient; the head is smaller than a running block.  Positions that are added to tokens, or
@@ -82,7 +82,7 @@ static double ends_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 {
 	const struct vfm_model_spec *m = &c->model;
 
-	return in->pack.tokens *
+	return in->how.pack.tokens *
 		(3 * 4 * (double)vfm_model_patch_dim(m) + (m->pos != VFM_POS_ROPE ? 4 * (double)m->hidden : 0));
 }
 
@@ -91,7 +91,7 @@ static double ends_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
  * with simulated steps. */
 static double gathered_bytes(const struct vfm_mesh *m, const struct vfm_keep_plan_in *in)
 {
-	double share = in->pack.tokens * (double)in->model->hidden * (double)vfm_dtype_size(in->dtype);
+	double share = in->how.pack.tokens * (double)in->model->hidden * (double)vfm_dtype_size(in->how.dtype);
 
 	return 4 * (m->size[VFM_AX_TP] - 1) * share;
 }
@@ -101,17 +101,17 @@ static double gathered_bytes(const struct vfm_mesh *m, const struct vfm_keep_pla
 static double sent_bytes(const struct vfm_mesh *m, const struct vfm_keep_plan_in *in)
 {
 	const struct vfm_model_spec *s = in->model;
-	double rows = vfm_model_has_experts(s) ? in->pack.tokens * s->moe_capacity : 0;
+	double rows = vfm_model_has_experts(s) ? in->how.pack.tokens * s->moe_capacity : 0;
 	int arrays = m->size[VFM_AX_EP] > 1 ? 2 : m->size[VFM_AX_TP] > 1 || m->size[VFM_AX_CP] > 1;
 
-	return arrays * rows * (double)s->hidden * (double)vfm_dtype_size(in->dtype);
+	return arrays * rows * (double)s->hidden * (double)vfm_dtype_size(in->how.dtype);
 }
 
 /* The scratch memory of a GPU's stream, of which it takes an eighth more than it needs: cuBLASLt's workspace of 32 MiB,
  * or more for dq, which a running block counts (spec/cost/keep_plan.c). */
 static double scratch_bytes(const struct vfm_dev *d, const struct vfm_keep_plan_in *in)
 {
-	double dq = in->dtype != VFM_F32 ? 4 * in->pack.tokens * (double)in->model->hidden : 0;
+	double dq = in->how.dtype != VFM_F32 ? 4 * in->how.pack.tokens * (double)in->model->hidden : 0;
 
 	return d->async ? fmax(0, 36 * 0x1p20 - dq) : 0;
 }
@@ -131,20 +131,18 @@ static int stage_make(struct pp_stage *s, const struct vfm_config *c, const stru
 	const struct vfm_mesh *m = ps->mesh;
 	int pp = m->size[VFM_AX_PP], at = m->coord[VFM_AX_PP], tp = m->size[VFM_AX_TP];
 	int schedule = m->p.schedule == VFM_PP_ZB && pp > 1 ? VFM_PP_ZB : VFM_PP_1F1B;
-	struct vfm_saved_how how = {
-		.dtype = in->dtype, .residual = in->residual, .pack = in->pack, .tuning = in->tuning};
 
 	*s = (struct pp_stage){.in = in,
 		.vpp = (int)m->p.vpp,
 		.first = at == 0,
 		.last = at == pp - 1,
 		.slot = slot_bytes(c, in),
-		.message = in->pack.tokens * (double)c->model.hidden * (double)vfm_dtype_size(in->residual),
-		.deferred = schedule == VFM_PP_ZB ? vfm_block_deferred_bytes(&c->model, &how, tp) : 0,
+		.message = in->how.pack.tokens * (double)c->model.hidden * (double)vfm_dtype_size(in->how.residual),
+		.deferred = schedule == VFM_PP_ZB ? vfm_block_deferred_bytes(&c->model, &in->how, tp) : 0,
 		.unit_grad = schedule == VFM_PP_ZB && vfm_model_arch(&c->model)->mod == VFM_MOD_TABLE
 			? vfm_params_unit_grad_bytes(ps)
 			: 0,
-		.tp_gathered = (tp - 1) * vfm_block_gathered_bytes(&c->model, &how)};
+		.tp_gathered = (tp - 1) * vfm_block_gathered_bytes(&c->model, &in->how)};
 	s->pack = pack_bytes(c, in, s->first || s->last);
 	s->blocks = vfm_calloc((size_t)s->vpp, sizeof(*s->blocks));
 	in->blocks = 0;
@@ -193,20 +191,20 @@ static void make_plan_input(const struct vfm_config *c, const struct vfm_params 
 	p->capacity =
 		c->train.memory_gib > 0 ? c->train.memory_gib * 0x1p30 : (double)d->mem_total - bytes_of_others(m, d);
 	*in = (struct vfm_keep_plan_in){.model = &c->model,
-		.dtype = (enum vfm_dtype)c->train.dtype,
-		.residual = (enum vfm_dtype)c->train.residual,
-		.pack = {.tokens = all->tokens * rows,
-			.text_rows = all->text_rows * text,
-			.samples = all->samples,
-			.segments = c->diffusion.image_cond > 0 ? 2 * all->segments : all->segments,
-			.pairs_full = all->pairs_full * rows,
-			.pairs_spatial = all->pairs_spatial * rows,
-			.pairs_temporal = all->pairs_temporal * rows,
-			.pairs_cross = all->pairs_cross * rows},
-		.tuning = vfm_saved_tuning(&c->model, &c->tuning),
-		.exchanges_heads = m->p.cp_a2a > 1,
-		.exchanges_units = m->size[VFM_AX_CP] > 1,
-		.tp = m->size[VFM_AX_TP],
+		.how = {.dtype = (enum vfm_dtype)c->train.dtype,
+			.residual = (enum vfm_dtype)c->train.residual,
+			.pack = {.tokens = all->tokens * rows,
+				.text_rows = all->text_rows * text,
+				.samples = all->samples,
+				.segments = c->diffusion.image_cond > 0 ? 2 * all->segments : all->segments,
+				.pairs_full = all->pairs_full * rows,
+				.pairs_spatial = all->pairs_spatial * rows,
+				.pairs_temporal = all->pairs_temporal * rows,
+				.pairs_cross = all->pairs_cross * rows},
+			.tuning = vfm_saved_tuning(&c->model, &c->tuning),
+			.exchanges_heads = m->p.cp_a2a > 1,
+			.exchanges_units = m->size[VFM_AX_CP] > 1,
+			.tp = m->size[VFM_AX_TP]},
 		.rates = load->rates ? *load->rates : vfm_keep_plan_h200};
 	if (!load->rates && d->host_rate > 0 && !c->train.deterministic)
 		in->rates.host = d->host_rate;
@@ -246,13 +244,7 @@ static double fixed_at(const struct pp_stage *s, const struct vfm_in_flight *f)
 /* Counts the bytes of each block of s->keeps. */
 static void count_blocks(struct pp_stage *s)
 {
-	struct vfm_saved_how how = {.dtype = s->in->dtype,
-		.residual = s->in->residual,
-		.pack = s->in->pack,
-		.tuning = s->in->tuning,
-		.exchanges_heads = s->in->exchanges_heads,
-		.exchanges_units = s->in->exchanges_units,
-		.tp = s->in->tp};
+	struct vfm_saved_how how = s->in->how;
 	int64_t begin = 0;
 
 	for (int64_t i = 0; i < s->in->blocks; i++) {
