@@ -13,6 +13,7 @@
 #include "io/npy.h"
 #include "sample.h"
 #include "spec/layout/patch.h"
+#include "spec/model/dtype.h"
 
 #define MAX_FILE ((size_t)1 << 32)
 
@@ -218,8 +219,7 @@ static int read_array(
 	a->bytes = vfm_npy_count(&n) * sizeof(float);
 	a->x = vfm_big_alloc(a->bytes, path, err);
 	TRY_OUT(a->x ? 0 : VFM_EENV);
-	memmove(b.data, b.data + n.header_bytes, n.data_bytes); /* aligned */
-	vfm_npy_to_f32(&n, b.data, a->x);
+	vfm_dtype_convert(VFM_F32, a->x, vfm_dtype_of_npy(n.type), b.data + n.header_bytes, vfm_npy_count(&n));
 out:
 	vfm_buf_release(&b);
 	return rc;

@@ -68,12 +68,4 @@ size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t
 int vfm_npy_save(
 	const char *path, const struct vfm_npy *n, const void *data, char sha256[VFM_SHA256_HEX], struct vfm_err *err);
 
-/* IEEE 754 binary16, round to nearest even; overflow becomes infinity, NaN stays NaN. */
-void vfm_f16s_from_f32(uint16_t *dst, const float *src, size_t n);
-void vfm_f16s_to_f32(float *dst, const uint16_t *src, size_t n);
-/* bfloat16, exact. */
-void vfm_bf16s_to_f32(float *dst, const uint16_t *src, size_t n);
-/* Converts the elements of n, float16, bfloat16 or float32, to out. */
-void vfm_npy_to_f32(const struct vfm_npy *n, const void *data, float *out);
-
 #endif

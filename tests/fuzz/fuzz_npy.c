@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "io/npy.h"
+#include "spec/model/dtype.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -19,10 +20,10 @@ static bool is_finite(const struct vfm_npy *n, const uint8_t *data)
 
 		if (n->type == VFM_NPY_F16) {
 			memcpy(&half, data + 2 * i, 2);
-			vfm_f16s_to_f32(&f, &half, 1);
+			f = vfm_f16_to_f32(half);
 		} else if (n->type == VFM_NPY_BF16) {
 			memcpy(&half, data + 2 * i, 2);
-			vfm_bf16s_to_f32(&f, &half, 1);
+			f = vfm_bf16_to_f32(half);
 		} else if (n->type == VFM_NPY_F32) {
 			memcpy(&f, data + 4 * i, 4);
 		} else if (n->type == VFM_NPY_F64) {

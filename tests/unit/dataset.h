@@ -66,12 +66,8 @@ static inline uint32_t dataset_array(struct vfm_buf *b, enum vfm_npy_type type, 
 	vfm_buf_add(b, head, *header);
 	for (int64_t k = 0; k < count; k++) {
 		float f = dataset_value(n, k);
-		uint16_t h;
+		uint16_t h = type == VFM_NPY_BF16 ? vfm_f32_to_bf16(f) : vfm_f32_to_f16(f);
 
-		if (type == VFM_NPY_BF16)
-			h = vfm_f32_to_bf16(f);
-		else
-			vfm_f16s_from_f32(&h, &f, 1);
 		vfm_buf_add(b, &h, 2);
 	}
 	return (uint32_t)(b->len - start);

@@ -236,6 +236,47 @@ static void test_count_nonfinite(void **st)
 	assert_int_equal(vfm_dtype_count_nonfinite(VFM_U8, data, N), 0);
 }
 
+/* Eight elements go through the vector path, the ninth through the scalar one. */
+static void test_f16_vectors(void **state)
+{
+	static const struct {
+		float f;
+		uint16_t h;
+	} known[] = {{0, 0}, {-0.0f, 0x8000}, {1, 0x3c00}, {-2, 0xc000}, {65504, 0x7bff}, {65519.996f, 0x7bff},
+		{65520, 0x7c00}, {1e9f, 0x7c00}, {INFINITY, 0x7c00}, {-INFINITY, 0xfc00}, {0x1p-14f, 0x0400},
+		{0x1p-24f, 1}, {0x1p-25f, 0}, {0x1.000002p-25f, 1}, {0x1.8p-24f, 2}, {1 + 0x1p-11f, 0x3c00},
+		{1 + 0x3p-11f, 0x3c02}, {0x1.ff8p-15f, 0x3ff}, {0x1.ffbp-15f, 0x3ff}, {0x1.ffcp-15f, 0x400}};
+	uint16_t all[9], back[9];
+	float f[9];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		float in[9];
+		uint16_t out[9];
+
+		for (int k = 0; k < 9; k++)
+			in[k] = known[i].f;
+		vfm_dtype_convert(VFM_F16, out, VFM_F32, in, 9);
+		assert_int_equal(out[0], known[i].h);
+		assert_int_equal(out[8], known[i].h);
+	}
+	for (uint32_t h = 0; h < 65536; h++) {
+		int nan = (h & 0x7c00) == 0x7c00 && (h & 0x3ff);
+
+		for (int k = 0; k < 9; k++)
+			all[k] = (uint16_t)h;
+		vfm_dtype_convert(VFM_F32, f, VFM_F16, all, 9);
+		if (nan) {
+			assert_true(isnan(f[0]) && isnan(f[8]));
+			continue;
+		}
+		assert_memory_equal(&f[0], &f[8], 4);
+		vfm_dtype_convert(VFM_F16, back, VFM_F32, f, 9);
+		assert_int_equal(back[0], h);
+		assert_int_equal(back[8], h);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -244,6 +285,7 @@ int main(void)
 		cmocka_unit_test(test_rounding),
 		cmocka_unit_test(test_f8),
 		cmocka_unit_test(test_convert),
+		cmocka_unit_test(test_f16_vectors),
 		cmocka_unit_test(test_master),
 		cmocka_unit_test(test_count_nonfinite),
 		cmocka_unit_test(test_f8_saturating),

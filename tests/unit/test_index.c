@@ -52,10 +52,8 @@ static uint32_t array(char *p, enum vfm_npy_type t, int ndim, const int64_t *sha
 	*head = (uint16_t)vfm_npy_header(p, t, ndim, shape);
 	for (int k = 0; k < n; k++)
 		f[k] = value(s, i, k);
-	if (t == VFM_NPY_F16)
-		vfm_f16s_from_f32(half, f, (size_t)n);
-	for (int k = 0; k < n && t == VFM_NPY_BF16; k++)
-		half[k] = vfm_f32_to_bf16(f[k]);
+	if (t != VFM_NPY_F32)
+		vfm_dtype_convert(vfm_dtype_of_npy(t), half, VFM_F32, f, (size_t)n);
 	/* at any address */
 	memcpy(p + *head, t == VFM_NPY_F32 ? (void *)f : half, (size_t)n * vfm_npy_type_size(t));
 	return *head + (uint32_t)n * (uint32_t)vfm_npy_type_size(t);

@@ -90,10 +90,7 @@ static void patchify(void **state)
 		const enum vfm_npy_type type = k ? VFM_NPY_BF16 : VFM_NPY_F16;
 		float wide[3 * 4 * 6 * 8], want[3 * 4 * 6 * 8];
 
-		if (type == VFM_NPY_F16)
-			vfm_f16s_to_f32(x, half, 3 * 4 * 6 * 8);
-		else
-			vfm_bf16s_to_f32(x, half, 3 * 4 * 6 * 8);
+		vfm_dtype_convert(VFM_F32, x, vfm_dtype_of_npy(type), half, 3 * 4 * 6 * 8);
 		vfm_patchify(x, VFM_NPY_F32, 3, d, p, want, VFM_F32);
 		vfm_patchify(half, type, 3, d, p, wide, VFM_F32);
 		assert_memory_equal(wide, want, sizeof(want));

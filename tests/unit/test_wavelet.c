@@ -10,8 +10,8 @@
 
 #include "base/philox.h"
 #include "encoder/vae/wavelet.h"
-#include "io/npy.h"
 #include "media/draw/synth.h"
+#include "spec/model/dtype.h"
 
 static void noise(uint8_t *p, size_t n)
 {
@@ -150,8 +150,8 @@ static void all_channels_give_the_pixels_back(void **state)
 	assert_int_equal(vfm_wavelet_decode(&t, z, 2, 2, 5, F, back, NULL), 0);
 	assert_memory_equal(rgb, back, sizeof(rgb));
 	/* as it is stored */
-	vfm_f16s_from_f32(half, z, sizeof(half) / 2);
-	vfm_f16s_to_f32(z, half, sizeof(half) / 2);
+	vfm_dtype_convert(VFM_F16, half, VFM_F32, z, sizeof(half) / 2);
+	vfm_dtype_convert(VFM_F32, z, VFM_F16, half, sizeof(half) / 2);
 	assert_int_equal(vfm_wavelet_decode(&t, z, 2, 2, 5, F, back, NULL), 0);
 	assert_true(psnr(rgb, back, sizeof(rgb)) > 55);
 }

@@ -115,7 +115,6 @@ int vfm_search_of_array(const struct vfm_search *s, const struct vfm_npy *npy, c
 	const struct vfm_maker *maker, float *query, struct vfm_err *err)
 {
 	char x[VFM_MAKER_LABEL], y[VFM_MAKER_LABEL];
-	double wide;
 
 	if (npy->ndim != 1 || npy->shape[0] != s->vectors.dim)
 		return vfm_fail(err, VFM_EUSAGE, "the query has %lld elements, the vectors of the records %lld",
@@ -124,20 +123,13 @@ int vfm_search_of_array(const struct vfm_search *s, const struct vfm_npy *npy, c
 		vfm_maker_label_pair(&s->maker, maker, x, y);
 		return vfm_fail(err, VFM_EUSAGE, "the vectors were made by '%s', the query by '%s'", x, y);
 	}
-	if (npy->type != VFM_NPY_F64) {
-		vfm_npy_to_f32(npy, data, query);
-		return 0;
-	}
-	for (int64_t i = 0; i < npy->shape[0]; i++) {
-		memcpy(&wide, (const uint8_t *)data + 8 * i, 8);
-		query[i] = (float)wide;
-	}
+	vfm_features_read_f32(&(struct vfm_features){.type = npy->type, .dim = npy->shape[0], .data = data}, 0, query);
 	return 0;
 }
 
 int vfm_search_of_file(const struct vfm_search *s, const char *path, float *query, struct vfm_err *err)
 {
-	char *bytes = NULL, *aligned = NULL;
+	char *bytes = NULL;
 	struct vfm_npy n = {0};
 	size_t len;
 	int rc;
@@ -148,14 +140,11 @@ int vfm_search_of_file(const struct vfm_search *s, const char *path, float *quer
 		TRY_OUT(vfm_fail(err, VFM_EINPUT, "%s: expected floating-point numbers, got %s", path,
 			vfm_npy_type_name(n.type)));
 	TRY_OUT(vfm_npy_check_finite(&n, bytes + n.header_bytes, path, err));
-	aligned = vfm_malloc(n.data_bytes + 1);
-	memcpy(aligned, bytes + n.header_bytes, n.data_bytes);
-	rc = vfm_search_of_array(s, &n, aligned, NULL, query, err);
+	rc = vfm_search_of_array(s, &n, bytes + n.header_bytes, NULL, query, err);
 	if (rc < 0)
 		vfm_err_context(err, "'%s'", path);
 out:
 	free(bytes);
-	free(aligned);
 	return rc;
 }
 

@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "io/hash.h"
 #include "io/json.h"
+#include "spec/model/dtype.h"
 
 struct payload {
 	uint32_t shard;
@@ -139,16 +140,11 @@ static void widen_halves(float *dst, uint64_t n, enum vfm_npy_type type)
 {
 	const char *src = (const char *)dst + 2 * n;
 	uint16_t half[64];
-	float full[64];
 
 	for (uint64_t i = 0, k; i < n; i += k) {
 		k = n - i < 64 ? n - i : 64;
 		memcpy(half, src + 2 * i, 2 * k);
-		if (type == VFM_NPY_BF16)
-			vfm_bf16s_to_f32(full, half, k);
-		else
-			vfm_f16s_to_f32(full, half, k);
-		memcpy(dst + i, full, 4 * k);
+		vfm_dtype_convert(VFM_F32, dst + i, vfm_dtype_of_npy(type), half, k);
 	}
 }
 

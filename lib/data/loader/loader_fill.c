@@ -247,7 +247,7 @@ static enum vfm_dtype dtype_of(const struct vfm_loader *l, const struct vfm_load
 
 	if (l->o.cond)
 		return type == VFM_NPY_BF16 && s->extra[VFM_EXTRA_COND].dtype == type ? VFM_BF16 : VFM_F32;
-	return type == VFM_NPY_BF16 ? VFM_BF16 : type == VFM_NPY_F16 ? VFM_F16 : VFM_F32;
+	return vfm_dtype_of_npy(type);
 }
 
 /* Looks the samples up, and sets the sizes of the pack. */

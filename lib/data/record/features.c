@@ -14,6 +14,7 @@
 #include "io/hash.h"
 #include "io/input.h"
 #include "io/json.h"
+#include "spec/model/dtype.h"
 
 #define DIM_MAX 16384 /* a covariance matrix of 2 GiB */
 
@@ -212,43 +213,22 @@ void vfm_features_close(struct vfm_features *f)
 
 /* ---- reading ---- */
 
+/* A header of npy may have any length: the row may have any alignment. */
+static const uint8_t *features_row(const struct vfm_features *f, int64_t row)
+{
+	return f->data + (size_t)row * (size_t)f->dim * vfm_npy_type_size(f->type);
+}
+
 void vfm_features_read_f32(const struct vfm_features *f, int64_t row, float *out)
 {
-	struct vfm_npy n = {.type = f->type, .ndim = 1, .shape = {f->dim}};
-	const uint8_t *in = f->data + (size_t)row * (size_t)f->dim * vfm_npy_type_size(f->type);
-	uint16_t half[64];
-	double wide;
-
-	if (f->type == VFM_NPY_F32) {
-		memcpy(out, in, (size_t)f->dim * sizeof(float));
-	} else if (f->type == VFM_NPY_F64) {
-		for (int64_t i = 0; i < f->dim; i++) {
-			memcpy(&wide, in + 8 * i, 8);
-			out[i] = (float)wide;
-		}
-	} else {
-		for (int64_t i = 0; i < f->dim; i += 64) { /* a header may have any length: rows are not aligned */
-			n.shape[0] = f->dim - i < 64 ? f->dim - i : 64;
-			memcpy(half, in + 2 * i, 2 * (size_t)n.shape[0]);
-			vfm_npy_to_f32(&n, half, out + i);
-		}
-	}
+	vfm_dtype_convert(VFM_F32, out, vfm_dtype_of_npy(f->type), features_row(f, row), (size_t)f->dim);
 }
 
 void vfm_features_read(const struct vfm_features *f, int64_t first, int64_t n, int64_t stride, double *out)
 {
-	float *row = vfm_malloc((size_t)f->dim * sizeof(*row));
-
-	for (int64_t r = first; r < first + n; r++, out += stride) {
-		if (f->type == VFM_NPY_F64) {
-			memcpy(out, f->data + (size_t)r * (size_t)f->dim * 8, (size_t)f->dim * 8);
-			continue;
-		}
-		vfm_features_read_f32(f, r, row);
-		for (int64_t i = 0; i < f->dim; i++)
-			out[i] = (double)row[i];
-	}
-	free(row);
+	for (int64_t r = 0; r < n; r++)
+		vfm_dtype_to_f64(
+			out + r * stride, vfm_dtype_of_npy(f->type), features_row(f, first + r), (size_t)f->dim);
 }
 
 int vfm_features_check(struct vfm_features *f, struct vfm_err *err)

@@ -14,6 +14,7 @@
 #include "io/json.h"
 #include "io/npy.h"
 #include "media/av/video_out.h"
+#include "spec/model/dtype.h"
 
 #define MAX_FILE     ((size_t)4 << 30)  /* bytes of a file of latents */
 #define MAX_PICTURES ((size_t)16 << 30) /* bytes of the pictures of a record */
@@ -76,7 +77,8 @@ static int read_latent(struct dec *c, const char *path, struct vfm_err *err)
 	c->x_bytes = vfm_npy_count(&c->npy) * sizeof(float);
 	c->x = vfm_big_alloc(c->x_bytes, "the latents", err);
 	TRY_OUT(c->x ? 0 : VFM_EENV);
-	vfm_npy_to_f32(&c->npy, file + c->npy.header_bytes, c->x);
+	vfm_dtype_convert(
+		VFM_F32, c->x, vfm_dtype_of_npy(c->npy.type), file + c->npy.header_bytes, vfm_npy_count(&c->npy));
 out:
 	free(file);
 	return rc;

@@ -164,7 +164,8 @@ int vfm_encoded_set_latents(struct vfm_encoded *out, const float *latent, const 
 	}
 	for (size_t k = 0; k < ch; k++)
 		for (size_t i = 0; i < t; i++)
-			vfm_f16s_from_f32((uint16_t *)out->memory + (k * t + i) * n, latent + (i * ch + k) * n, n);
+			vfm_dtype_convert(VFM_F16, (uint16_t *)out->memory + (k * t + i) * n, VFM_F32,
+				latent + (i * ch + k) * n, n);
 	return 0;
 }
 
@@ -178,14 +179,9 @@ int vfm_encoded_set_clip(struct vfm_encoded *out, struct vfm_encode_clip *c, con
 int vfm_encoded_set_rows(
 	struct vfm_encoded *out, const float *rows, int64_t n, int64_t dim, enum vfm_npy_type type, struct vfm_err *err)
 {
-	const size_t count = (size_t)n * (size_t)dim;
-
 	TRY(alloc_encoded(
 		out, (struct vfm_npy){.type = type, .ndim = 2, .shape = {n, dim}}, "the rows of a text", err));
-	if (type == VFM_NPY_F16)
-		vfm_f16s_from_f32(out->memory, rows, count);
-	else
-		vfm_dtype_convert(type == VFM_NPY_BF16 ? VFM_BF16 : VFM_F32, out->memory, VFM_F32, rows, count);
+	vfm_dtype_convert(vfm_dtype_of_npy(type), out->memory, VFM_F32, rows, (size_t)n * (size_t)dim);
 	return 0;
 }
 
@@ -196,6 +192,7 @@ int vfm_encoded_widen(struct vfm_encoded *x, struct vfm_err *err)
 
 	npy.type = VFM_NPY_F32;
 	TRY(alloc_encoded(x, npy, "an array of a child", err));
-	vfm_npy_to_f32(&narrow.npy, narrow.data, x->memory);
+	vfm_dtype_convert(
+		VFM_F32, x->memory, vfm_dtype_of_npy(narrow.npy.type), narrow.data, vfm_npy_count(&narrow.npy));
 	return 0;
 }

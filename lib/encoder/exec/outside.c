@@ -8,6 +8,7 @@
 #include "data/record/record.h"
 #include "encoder/exec/payload.h"
 #include "io/input.h"
+#include "spec/model/dtype.h"
 
 #define MAX_INPUT ((size_t)16 << 30) /* bytes of the frames of a record */
 
@@ -121,9 +122,8 @@ static int check_latent_range(
 
 	for (size_t at = 0; at < n && h->min < h->max; at += 1024) {
 		const size_t here = n - at < 1024 ? n - at : 1024;
-		const struct vfm_npy part = {.type = npy->type, .ndim = 1, .shape = {(int64_t)here}};
 
-		vfm_npy_to_f32(&part, (const char *)data + at * size, x);
+		vfm_dtype_convert(VFM_F32, x, vfm_dtype_of_npy(npy->type), (const char *)data + at * size, here);
 		for (size_t i = 0; i < here; i++)
 			if (!(x[i] >= h->min && x[i] <= h->max))
 				return vfm_fail(err, VFM_EINPUT, "latent: element %zu is %g, outside of %g to %g",
@@ -257,7 +257,7 @@ int vfm_outside_shots(struct vfm_exec_slot *s, const struct vfm_hello *h, const 
 
 	TRY(describe_frames(s, &f, &frames, err));
 	TRY(vfm_outside_ask(s, VFM_EXEC_SHOTS, request_of(frames, id), &w->frames, &npy, &data, err));
-	vfm_npy_to_f32(&npy, data, p);
+	vfm_dtype_convert(VFM_F32, p, vfm_dtype_of_npy(npy.type), data, (size_t)w->frames);
 	for (int64_t i = 0; i < w->frames; i++)
 		if (!(p[i] >= 0 && p[i] <= 1))
 			return vfm_fail(

@@ -147,15 +147,6 @@ static int64_t row_of(const struct patches *p, int32_t c, int32_t t, int32_t h, 
 	return (((int64_t)c * p->t + t + j / p->ph) * p->h + h + j % p->ph) * p->w;
 }
 
-/* Widens n elements to f32. */
-static void widen(float *to, const char *from, enum vfm_npy_type type, int64_t n)
-{
-	if (type == VFM_NPY_BF16)
-		vfm_bf16s_to_f32(to, (const uint16_t *)(const void *)from, (size_t)n);
-	else
-		vfm_f16s_to_f32(to, (const uint16_t *)(const void *)from, (size_t)n);
-}
-
 /* The same of rows of 16-bit elements that are widened to f32: a piece of GROUP_ROWS rows at a time. */
 static void transpose_wide(const struct patch_rows *m, enum vfm_npy_type type, int32_t pw, char *out)
 {
@@ -168,7 +159,8 @@ static void transpose_wide(const struct patch_rows *m, enum vfm_npy_type type, i
 		for (int64_t i = 0, n; i < m->n; i += n) {
 			n = m->n - i < piece ? m->n - i : piece;
 			for (int64_t k = 0; k < rows; k++) {
-				widen(wide[k], m->in[r + k] + i * size / 2, type, n * pw);
+				vfm_dtype_convert(VFM_F32, wide[k], vfm_dtype_of_npy(type), m->in[r + k] + i * size / 2,
+					(size_t)(n * pw));
 				in[k] = (const char *)wide[k];
 			}
 			transpose_patches(&(struct patch_rows){in, rows, n, m->stride, (size_t)size},

@@ -3,6 +3,11 @@
 #include <math.h>
 #include <stdbool.h>
 #include <strings.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#include "io/npy.h"
 
 static const struct {
 	const char *name, *st, *alias;
@@ -202,6 +207,84 @@ static void from_f64(enum vfm_dtype dt, void *dst, const double *src, size_t n)
 }
 // NOLINTEND(clang-analyzer-core.uninitialized.Assign)
 
+enum vfm_dtype vfm_dtype_of_npy(int npy_type)
+{
+	static const enum vfm_dtype of[] = {[VFM_NPY_F16] = VFM_F16,
+		[VFM_NPY_F32] = VFM_F32,
+		[VFM_NPY_F64] = VFM_F64,
+		[VFM_NPY_U8] = VFM_U8,
+		[VFM_NPY_I32] = VFM_I32,
+		[VFM_NPY_I64] = VFM_I64,
+		[VFM_NPY_BF16] = VFM_BF16};
+
+	return of[npy_type];
+}
+
+/* ---- vectors of eight elements; each function returns how many it converted ---- */
+
+/* Converts all, and keeps the bits of NaN. */
+static size_t widen_bf16(uint8_t *dst, const uint8_t *src, size_t n)
+{
+	typedef uint16_t halves __attribute__((vector_size(16)));
+	typedef uint32_t words __attribute__((vector_size(32)));
+	size_t i = 0;
+
+	for (; i + 8 <= n; i += 8) {
+		halves h;
+		words w;
+
+		memcpy(&h, src + 2 * i, sizeof(h));
+		w = __builtin_convertvector(h, words) << 16;
+		memcpy(dst + 4 * i, &w, sizeof(w));
+	}
+	for (; i < n; i++) {
+		uint16_t h;
+		float f;
+
+		memcpy(&h, src + 2 * i, sizeof(h));
+		f = vfm_bf16_to_f32(h);
+		memcpy(dst + 4 * i, &f, sizeof(f));
+	}
+	return n;
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx,f16c"))) static size_t widen_f16(uint8_t *dst, const uint8_t *src, size_t n)
+{
+	size_t i = 0;
+
+	for (; i + 8 <= n; i += 8)
+		_mm256_storeu_ps((float *)(void *)(dst + 4 * i),
+			_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(src + 2 * i))));
+	return i;
+}
+
+__attribute__((target("avx,f16c"))) static size_t narrow_f16(uint8_t *dst, const uint8_t *src, size_t n)
+{
+	size_t i = 0;
+
+	for (; i + 8 <= n; i += 8)
+		_mm_storeu_si128((__m128i *)(void *)(dst + 2 * i),
+			_mm256_cvtps_ph(_mm256_loadu_ps((const float *)(const void *)(src + 4 * i)), 0));
+	return i;
+}
+#endif
+
+static size_t convert_vectors(enum vfm_dtype dt, uint8_t *dst, enum vfm_dtype st, const uint8_t *src, size_t n)
+{
+	if (dt == VFM_F32 && st == VFM_BF16)
+		return widen_bf16(dst, src, n);
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("avx2")) { /* has F16C too, which clang 14 cannot be asked about */
+		if (dt == VFM_F32 && st == VFM_F16)
+			return widen_f16(dst, src, n);
+		if (dt == VFM_F16 && st == VFM_F32)
+			return narrow_f16(dst, src, n);
+	}
+#endif
+	return 0;
+}
+
 void vfm_dtype_convert(enum vfm_dtype dt, void *dst, enum vfm_dtype st, const void *src, size_t n)
 {
 	double tmp[512];
@@ -223,18 +306,7 @@ void vfm_dtype_convert(enum vfm_dtype dt, void *dst, enum vfm_dtype st, const vo
 		}
 		return;
 	}
-	if (dt == VFM_F32 && st == VFM_BF16) {
-		for (size_t i = 0; i < n; i++) {
-			float f;
-			uint16_t h;
-
-			memcpy(&h, s + i * 2, 2);
-			f = vfm_bf16_to_f32(h);
-			memcpy(d + i * 4, &f, 4);
-		}
-		return;
-	}
-	for (size_t i = 0; i < n; i += 512) {
+	for (size_t i = convert_vectors(dt, d, st, s, n); i < n; i += 512) {
 		size_t k = n - i < 512 ? n - i : 512;
 
 		vfm_dtype_to_f64(tmp, st, s + i * types[st].size, k);

@@ -39,6 +39,8 @@ int vfm_dtype_is_float(enum vfm_dtype t);
 /* n elements; src and dst do not overlap and need no alignment.  Between two float types of at most 32 bits the way is
  * through float, else through double; between equal types it is a copy of the bits.  Integers saturate. */
 void vfm_dtype_convert(enum vfm_dtype dt, void *dst, enum vfm_dtype st, const void *src, size_t n);
+/* Returns the type of an array of NumPy: an enum vfm_npy_type (io/npy.h) other than VFM_NPY_NONE. */
+enum vfm_dtype vfm_dtype_of_npy(int npy_type);
 void vfm_dtype_to_f64(double *dst, enum vfm_dtype st, const void *src, size_t n);
 /* Returns how many of n elements are NaN or infinite; 0 for integers.  x needs no alignment. */
 int64_t vfm_dtype_count_nonfinite(enum vfm_dtype t, const void *x, size_t n);

@@ -45,12 +45,7 @@ static float *copy_first_frame(const struct vfm_pack *pack, int i)
 	       at = (size_t)pack->cu_seqlens[i] * (size_t)pack->patch_dim;
 	float *x = vfm_calloc(n + 1, sizeof(*x));
 
-	if (pack->x0_dtype == VFM_BF16)
-		vfm_bf16s_to_f32(x, (const uint16_t *)pack->x0 + at, n);
-	else if (pack->x0_dtype == VFM_F16)
-		vfm_f16s_to_f32(x, (const uint16_t *)pack->x0 + at, n);
-	else
-		memcpy(x, (const float *)pack->x0 + at, n * sizeof(*x));
+	vfm_dtype_convert(VFM_F32, x, pack->x0_dtype, (const char *)pack->x0 + at * vfm_dtype_size(pack->x0_dtype), n);
 	return x;
 }
 
