@@ -1,9 +1,7 @@
-/* Sums of several arrays, in a fixed order.  Compiled for AVX2 and AVX-512 too, chosen at run time. */
+/* Sums of several arrays, in a fixed order. */
 #include "comm/coll/comm_sum.h"
 
-#include <string.h>
-
-#include "spec/model/dtype.h"
+#include "base/clones.h"
 
 enum { BLOCK = 1024 };
 
@@ -41,16 +39,6 @@ enum { BLOCK = 1024 };
 
 #define SAME(x) (x)
 
-static inline __attribute__((always_inline)) float widen_bf16(uint16_t h)
-{
-	union {
-		uint32_t u;
-		float f;
-	} x = {.u = (uint32_t)h << 16};
-
-	return x.f;
-}
-
 /* As vfm_f32_to_bf16, without a branch. */
 static inline __attribute__((always_inline)) uint16_t round_to_bf16(float f)
 {
@@ -65,7 +53,8 @@ static inline __attribute__((always_inline)) uint16_t round_to_bf16(float f)
 
 /* out may be in[k]: hence no restrict, although no element depends on another one.  Two and four ranks have their own
  * loops; other numbers use blocks of accumulators. */
-static inline __attribute__((always_inline)) void sum_any(
+VFM_CLONES("arch=x86-64-v4", "avx2", "default")
+__attribute__((optimize("O3"))) void vfm_comm_sum(
 	enum vfm_dtype dt, void *out, const void *const *in, int n_in, size_t n)
 {
 	switch (dt) {
@@ -73,7 +62,7 @@ static inline __attribute__((always_inline)) void sum_any(
 		SUM_BODY(float, float, SAME, SAME);
 		break;
 	case VFM_BF16:
-		SUM_BODY(uint16_t, float, widen_bf16, round_to_bf16);
+		SUM_BODY(uint16_t, float, vfm_bf16_to_f32, round_to_bf16);
 		break;
 	case VFM_F64:
 		SUM_BODY(double, double, SAME, SAME);
@@ -84,41 +73,4 @@ static inline __attribute__((always_inline)) void sum_any(
 	default:
 		break;
 	}
-}
-
-#define FAST __attribute__((optimize("O3")))
-
-FAST static void sum_base(enum vfm_dtype dt, void *out, const void *const *in, int n_in, size_t n)
-{
-	sum_any(dt, out, in, n_in, n);
-}
-
-#ifdef __x86_64__
-__attribute__((target("avx2"))) FAST static void sum_avx2(
-	enum vfm_dtype dt, void *out, const void *const *in, int n_in, size_t n)
-{
-	sum_any(dt, out, in, n_in, n);
-}
-
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) FAST static void sum_avx512(
-	enum vfm_dtype dt, void *out, const void *const *in, int n_in, size_t n)
-{
-	sum_any(dt, out, in, n_in, n);
-}
-#endif
-
-void vfm_comm_sum(enum vfm_dtype dt, void *out, const void *const *in, int n_in, size_t n)
-{
-#ifdef __x86_64__
-	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-		__builtin_cpu_supports("avx512vl")) {
-		sum_avx512(dt, out, in, n_in, n);
-		return;
-	}
-	if (__builtin_cpu_supports("avx2")) {
-		sum_avx2(dt, out, in, n_in, n);
-		return;
-	}
-#endif
-	sum_base(dt, out, in, n_in, n);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "comm/coll/comm_sum.h"
 #include "comm/device/comm_sim_impl.h"
 #include "io/hash.h"
 
@@ -110,42 +111,6 @@ static int gather_here(struct sim_comm *g, const char *what, const struct contri
 	return 0;
 }
 
-static double read_summand(const void *p, enum vfm_dtype t, int64_t i)
-{
-	return t == VFM_F64    ? ((const double *)p)[i]
-		: t == VFM_F32 ? (double)((const float *)p)[i]
-			       : (double)vfm_bf16_to_f32(((const uint16_t *)p)[i]);
-}
-
-static void write_sum(void *p, enum vfm_dtype t, int64_t i, double sum)
-{
-	if (t == VFM_F64)
-		((double *)p)[i] = sum;
-	else if (t == VFM_F32)
-		((float *)p)[i] = (float)sum;
-	else
-		((uint16_t *)p)[i] = vfm_f32_to_bf16((float)sum);
-}
-
-/* of [n]: what each member of the group brings. */
-static void sum_contributions(const struct vfm_coll *c, const struct contribution *const *of, int n)
-{
-	for (int64_t k = 0; k < c->n_out; k++) {
-		int64_t whole = 0;
-		double sum = 0;
-
-		for (int i = 0; i < n; i++)
-			if (c->dtype == VFM_I64)
-				whole += ((const int64_t *)(const void *)of[i]->data)[k];
-			else
-				sum += read_summand(of[i]->data, c->dtype, k);
-		if (c->dtype == VFM_I64)
-			((int64_t *)(void *)c->out)[k] = whole;
-		else
-			write_sum(c->out, c->dtype, k, sum);
-	}
-}
-
 static void concatenate(const struct vfm_coll *c, const struct contribution *const *of, int n)
 {
 	char *to = c->out;
@@ -166,15 +131,19 @@ static void concatenate(const struct vfm_coll *c, const struct contribution *con
 static void finish_here(const struct sim_comm *g, const struct vfm_coll *c, const struct vfm_sim_comer *comer)
 {
 	const struct contribution **of = vfm_calloc((size_t)g->of.n, sizeof(struct contribution *));
+	const void **data = vfm_calloc((size_t)g->of.n, sizeof(*data));
 
-	for (int i = 0; i < g->of.n; i++)
+	for (int i = 0; i < g->of.n; i++) {
 		of[i] = comer[place_of_member(g, i)].brought;
+		data[i] = of[i]->data;
+	}
 	if (c->kind == VFM_C_ALL_REDUCE)
-		sum_contributions(c, of, g->of.n);
+		vfm_comm_sum(c->dtype, c->out, data, g->of.n, (size_t)c->n_out);
 	else if (c->kind == VFM_C_ALL_GATHER)
 		concatenate(c, of, g->of.n);
 	else if (c->kind == VFM_C_BROADCAST && c->n_out)
 		memcpy(c->out, of[c->from]->data, of[c->from]->bytes);
+	free(data);
 	free(of);
 }
 
