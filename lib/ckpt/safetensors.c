@@ -3,17 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/le.h"
 #include "io/file.h"
 #include "io/json.h"
-
-static uint64_t get_u64(const uint8_t *p)
-{
-	uint64_t v = 0;
-
-	for (int i = 8; i-- > 0;)
-		v = v << 8 | p[i];
-	return v;
-}
 
 static int parse_st_tensor(
 	struct vfm_st_tensor *t, const json_t *v, uint64_t bytes, const char *file, struct vfm_err *err)
@@ -147,7 +139,7 @@ int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_
 		*need = 8;
 		return VFM_EUSAGE;
 	}
-	n = get_u64(head);
+	n = vfm_read_le(head, 8);
 	if (n < 2 || n > VFM_ST_MAX_HEADER || n > file_bytes - 8)
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s: not a safetensors file, or truncated: a header of %llu bytes in a file of %llu", name,
@@ -227,7 +219,7 @@ static void add_str(struct vfm_buf *b, const char *s)
 
 void vfm_st_layout(struct vfm_st_tensor *t, size_t n, const char *const (*meta)[2], size_t n_meta, struct vfm_buf *out)
 {
-	size_t start = out->len, len;
+	size_t start = out->len;
 	uint64_t at = 0;
 
 	if (n)
@@ -258,9 +250,7 @@ void vfm_st_layout(struct vfm_st_tensor *t, size_t n, const char *const (*meta)[
 	vfm_buf_adds(out, "}");
 	while ((out->len - start) % 64)
 		vfm_buf_adds(out, " ");
-	len = out->len - start - 8;
-	for (int i = 0; i < 8; i++)
-		out->data[start + (size_t)i] = (char)(len >> (8 * i));
+	vfm_write_le(out->data + start, out->len - start - 8, 8);
 }
 
 int vfm_st_put_bytes(const char *path, const void *data, size_t len, FILE *f, struct vfm_err *err)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/le.h"
 #include "io/file.h"
 
 enum {
@@ -17,15 +18,6 @@ enum {
 	ENTRIES_MAX = 1 << 18,
 	DIRECTORY_MAX = 64 << 20,
 };
-
-static uint64_t get_le(const uint8_t *p, int n)
-{
-	uint64_t v = 0;
-
-	while (n-- > 0)
-		v = v << 8 | p[n];
-	return v;
-}
 
 static bool has_mark(const uint8_t *p, int a, int b)
 {
@@ -41,15 +33,16 @@ struct zip_end {
 static int read_end64(
 	struct zip_end *end, int fd, uint64_t bytes, const uint8_t *locator, const char *name, struct vfm_err *err)
 {
-	uint64_t at = get_le(locator + 8, 8);
+	uint64_t at = vfm_read_le(locator + 8, 8);
 	uint8_t b[END64_RECORD];
 
 	if (bytes < END64_RECORD || at > bytes - END64_RECORD)
 		return vfm_fail(err, VFM_EUSAGE, "%s: the zip64 end record is beyond the file", name);
 	TRY(vfm_full_pread(fd, b, sizeof(b), at, name, err));
-	if (!has_mark(b, 6, 6) || get_le(b + 16, 4) || get_le(b + 20, 4) || get_le(b + 24, 8) != get_le(b + 32, 8))
+	if (!has_mark(b, 6, 6) || vfm_read_le(b + 16, 4) || vfm_read_le(b + 20, 4) ||
+		vfm_read_le(b + 24, 8) != vfm_read_le(b + 32, 8))
 		return vfm_fail(err, VFM_EUSAGE, "%s: damaged zip64 end record", name);
-	*end = (struct zip_end){get_le(b + 48, 8), get_le(b + 40, 8), get_le(b + 32, 8)};
+	*end = (struct zip_end){vfm_read_le(b + 48, 8), vfm_read_le(b + 40, 8), vfm_read_le(b + 32, 8)};
 	return 0;
 }
 
@@ -61,13 +54,14 @@ static int read_end(struct zip_end *end, int fd, uint64_t bytes, const char *nam
 	int64_t i = (int64_t)len - END_RECORD;
 	int rc = vfm_full_pread(fd, b, len, bytes - len, name, err);
 
-	while (!rc && i >= 0 && !(has_mark(b + i, 5, 6) && get_le(b + i + 20, 2) == len - (size_t)i - END_RECORD))
+	while (!rc && i >= 0 && !(has_mark(b + i, 5, 6) && vfm_read_le(b + i + 20, 2) == len - (size_t)i - END_RECORD))
 		i--;
 	if (!rc && i < 0)
 		rc = vfm_fail(err, VFM_EUSAGE, "%s: a zip archive without an end: truncated, or not an archive", name);
 	if (!rc) {
-		*end = (struct zip_end){get_le(b + i + 16, 4), get_le(b + i + 12, 4), get_le(b + i + 10, 2)};
-		if (get_le(b + i + 4, 2) || get_le(b + i + 6, 2) || get_le(b + i + 8, 2) != end->n)
+		*end = (struct zip_end){
+			vfm_read_le(b + i + 16, 4), vfm_read_le(b + i + 12, 4), vfm_read_le(b + i + 10, 2)};
+		if (vfm_read_le(b + i + 4, 2) || vfm_read_le(b + i + 6, 2) || vfm_read_le(b + i + 8, 2) != end->n)
 			rc = vfm_fail(err, VFM_EUSAGE, "%s: a zip archive of several disks", name);
 		else if (i >= END64_LOCATOR && has_mark(b + i - END64_LOCATOR, 6, 7))
 			rc = read_end64(end, fd, bytes, b + i - END64_LOCATOR, name, err);
@@ -89,12 +83,12 @@ static bool read_extra64(const uint8_t *p, size_t len, uint64_t *size, uint64_t 
 	for (int i = 0; i < 3; i++)
 		need = need || *v[i] == UINT32_MAX;
 	while (need && len >= 4) {
-		size_t n = (size_t)get_le(p + 2, 2);
+		size_t n = (size_t)vfm_read_le(p + 2, 2);
 		const uint8_t *q = p + 4;
 
 		if (n > len - 4)
 			return false;
-		if (get_le(p, 2) != 1) {
+		if (vfm_read_le(p, 2) != 1) {
 			p += 4 + n;
 			len -= 4 + n;
 			continue;
@@ -104,7 +98,7 @@ static bool read_extra64(const uint8_t *p, size_t len, uint64_t *size, uint64_t 
 				continue;
 			if (n < 8)
 				return false;
-			*v[i] = get_le(q, 8);
+			*v[i] = vfm_read_le(q, 8);
 			q += 8;
 			n -= 8;
 		}
@@ -123,21 +117,21 @@ static int read_entry(
 
 	if (len < CENTRAL_HEAD || !has_mark(p, 1, 2))
 		return vfm_fail(err, VFM_EUSAGE, "%s: damaged directory of the zip archive, entry %zu", file, z->n);
-	n = (size_t)get_le(p + 28, 2);
-	extra = (size_t)get_le(p + 30, 2);
-	*used = CENTRAL_HEAD + n + extra + (size_t)get_le(p + 32, 2);
+	n = (size_t)vfm_read_le(p + 28, 2);
+	extra = (size_t)vfm_read_le(p + 30, 2);
+	*used = CENTRAL_HEAD + n + extra + (size_t)vfm_read_le(p + 32, 2);
 	if (*used > len || !n || n > NAME_MAX_LEN || memchr(p + CENTRAL_HEAD, 0, n))
 		return vfm_fail(err, VFM_EUSAGE, "%s: damaged directory of the zip archive, entry %zu", file, z->n);
 	name = vfm_arena_alloc(&z->arena, n + 1);
 	memcpy(name, p + CENTRAL_HEAD, n);
 	name[n] = 0;
-	stored = get_le(p + 20, 4);
-	*e = (struct vfm_zip_entry){.name = name, .head = get_le(p + 42, 4), .size = get_le(p + 24, 4)};
+	stored = vfm_read_le(p + 20, 4);
+	*e = (struct vfm_zip_entry){.name = name, .head = vfm_read_le(p + 42, 4), .size = vfm_read_le(p + 24, 4)};
 	if (!read_extra64(p + CENTRAL_HEAD + n, extra, &e->size, &stored, &e->head))
 		return vfm_fail(err, VFM_EUSAGE, "%s: entry '%.200s': damaged zip64 field", file, name);
-	if (get_le(p + 8, 2) & 1)
+	if (vfm_read_le(p + 8, 2) & 1)
 		return vfm_fail(err, VFM_EUSAGE, "%s: entry '%.200s' is encrypted", file, name);
-	if (get_le(p + 10, 2) != 0 || stored != e->size)
+	if (vfm_read_le(p + 10, 2) != 0 || stored != e->size)
 		return vfm_fail(
 			err, VFM_EUSAGE, "%s: entry '%.200s' is compressed; torch.save compresses none", file, name);
 	if (e->head > z->directory || e->size > z->directory - e->head)
@@ -200,8 +194,8 @@ int vfm_zip_data(const struct vfm_zip *z, int fd, const struct vfm_zip_entry *e,
 	if (z->directory < LOCAL_HEAD || e->head > z->directory - LOCAL_HEAD)
 		return vfm_fail(err, VFM_EUSAGE, "%s: entry '%.200s' is beyond the data", name, e->name);
 	TRY(vfm_full_pread(fd, b, sizeof(b), e->head, name, err));
-	*off = e->head + LOCAL_HEAD + get_le(b + 26, 2) + get_le(b + 28, 2);
-	if (!has_mark(b, 3, 4) || get_le(b + 8, 2) != 0 || *off > z->directory || e->size > z->directory - *off)
+	*off = e->head + LOCAL_HEAD + vfm_read_le(b + 26, 2) + vfm_read_le(b + 28, 2);
+	if (!has_mark(b, 3, 4) || vfm_read_le(b + 8, 2) != 0 || *off > z->directory || e->size > z->directory - *off)
 		return vfm_fail(err, VFM_EUSAGE, "%s: entry '%.200s': damaged local header", name, e->name);
 	return 0;
 }

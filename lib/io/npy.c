@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/le.h"
 #include "base/mem.h"
 #include "io/file.h"
 
@@ -217,9 +218,7 @@ static const char *parse_npy_header(struct vfm_npy *n, const uint8_t *b, size_t 
 	at = b[6] == 1 ? 10 : 12;
 	if (len < at)
 		return "truncated header";
-	text = b[8] | (size_t)b[9] << 8;
-	if (b[6] > 1)
-		text |= (size_t)b[10] << 16 | (size_t)b[11] << 24;
+	text = (size_t)vfm_read_le(b + 8, at - 8);
 	if (text > VFM_NPY_HEADER_MAX - at)
 		return "the header is too long";
 	if (len - at < text)
@@ -343,8 +342,7 @@ size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t
 		buf[n++] = ' ';
 	buf[n++] = '\n';
 	memcpy(buf, "\x93NUMPY\x01\x00", 8);
-	buf[8] = (char)((n - 10) & 0xff);
-	buf[9] = (char)((n - 10) >> 8);
+	vfm_write_le(buf + 8, n - 10, 2);
 	return n;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/le.h"
 #include "base/mem.h"
 #include "io/file.h"
 #include "io/hash.h"
@@ -83,23 +84,6 @@ int vfm_clip_set_read(const struct vfm_clip_set *s, int64_t i, struct vfm_clip_h
 	return vfm_clip_hash_unpack(h, bytes, len, err);
 }
 
-/* ---- little endian ---- */
-
-static void write_le(uint8_t *p, uint64_t x, int bytes)
-{
-	for (int i = 0; i < bytes; i++)
-		p[i] = (uint8_t)(x >> 8 * i);
-}
-
-static uint64_t read_le(const uint8_t *p, int bytes)
-{
-	uint64_t x = 0;
-
-	for (int i = 0; i < bytes; i++)
-		x |= (uint64_t)p[i] << 8 * i;
-	return x;
-}
-
 /* ---- reading ---- */
 
 struct body { /* the body of an index while it is read */
@@ -130,9 +114,9 @@ static int load_clip(struct vfm_clip_set *s, struct body *b, struct vfm_err *err
 	int rc;
 
 	TRY(take_body(b, head, HEAD, err));
-	name_len = read_le(head, 4);
-	len = read_le(head + 4, 4);
-	bits = read_le(head + 8, 8);
+	name_len = vfm_read_le(head, 4);
+	len = vfm_read_le(head + 4, 4);
+	bits = vfm_read_le(head + 8, 8);
 	memcpy(&quality, &bits, sizeof(quality));
 	if (name_len < 1 || name_len > VFM_CLIP_NAME_MAX || len > sizeof(bytes))
 		return vfm_fail(err, VFM_EUSAGE, "'%s': damaged: a name of %llu bytes, a hash of %llu", b->path,
@@ -155,18 +139,18 @@ static int load_clip(struct vfm_clip_set *s, struct body *b, struct vfm_err *err
 /* Checks the header, and the size of the file against it. */
 static int check_set_header(const uint8_t *h, uint64_t bytes, const char *path, struct vfm_err *err)
 {
-	uint64_t body = read_le(h + 24, 8);
+	uint64_t body = vfm_read_le(h + 24, 8);
 
 	if (memcmp(h, MAGIC, 8) != 0)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is not an index of vfm-curate dedup", path);
-	if (read_le(h + 60, 4) != vfm_crc32c(0, h, 60))
+	if (vfm_read_le(h + 60, 4) != vfm_crc32c(0, h, 60))
 		return vfm_fail(err, VFM_EUSAGE, "'%s': the header is damaged (checksum)", path);
-	if (read_le(h + 8, 4) != VERSION)
+	if (vfm_read_le(h + 8, 4) != VERSION)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': an index of version %llu, this program reads version %d", path,
-			(unsigned long long)read_le(h + 8, 4), VERSION);
-	if (read_le(h + 12, 4) != VFM_CLIP_HASH_COEFS)
+			(unsigned long long)vfm_read_le(h + 8, 4), VERSION);
+	if (vfm_read_le(h + 12, 4) != VFM_CLIP_HASH_COEFS)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': hashes of %llu coefficients, expected %d", path,
-			(unsigned long long)read_le(h + 12, 4), VFM_CLIP_HASH_COEFS);
+			(unsigned long long)vfm_read_le(h + 12, 4), VFM_CLIP_HASH_COEFS);
 	if (bytes - HEADER < body)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': truncated: %llu bytes, expected %llu", path,
 			(unsigned long long)bytes, (unsigned long long)(body + HEADER));
@@ -184,11 +168,11 @@ int vfm_clip_set_load_file(struct vfm_clip_set *s, FILE *f, uint64_t bytes, cons
 	if (bytes < HEADER || fread(h, 1, HEADER, f) != HEADER)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is not an index of vfm-curate dedup", path);
 	TRY(check_set_header(h, bytes, path, err));
-	n = read_le(h + 16, 8);
-	b.left = read_le(h + 24, 8);
+	n = vfm_read_le(h + 16, 8);
+	b.left = vfm_read_le(h + 24, 8);
 	for (uint64_t i = 0; i < n; i++)
 		TRY(load_clip(s, &b, err));
-	if (b.left || b.crc != read_le(h + 32, 4))
+	if (b.left || b.crc != vfm_read_le(h + 32, 4))
 		return vfm_fail(err, VFM_EUSAGE, "'%s': damaged (checksum)", path);
 	s->loaded_crc = b.crc;
 	return 0;
@@ -237,9 +221,9 @@ static int save_clips(
 			continue;
 		TRY(read_bytes(s, i, bytes, &len, err));
 		memcpy(&bits, &s->entries[i].quality, sizeof(bits));
-		write_le(head, strlen(name), 4);
-		write_le(head + 4, len, 4);
-		write_le(head + 8, bits, 8);
+		vfm_write_le(head, strlen(name), 4);
+		vfm_write_le(head + 4, len, 4);
+		vfm_write_le(head + 8, bits, 8);
 		if (put_body(a->f, &crc, &body, head, HEAD) < 0 ||
 			put_body(a->f, &crc, &body, name, strlen(name)) < 0 ||
 			put_body(a->f, &crc, &body, bytes, len) < 0)
@@ -247,12 +231,12 @@ static int save_clips(
 		n++;
 	}
 	memcpy(h, MAGIC, 8);
-	write_le(h + 8, VERSION, 4);
-	write_le(h + 12, VFM_CLIP_HASH_COEFS, 4);
-	write_le(h + 16, n, 8);
-	write_le(h + 24, body, 8);
-	write_le(h + 32, crc, 4);
-	write_le(h + 60, vfm_crc32c(0, h, 60), 4);
+	vfm_write_le(h + 8, VERSION, 4);
+	vfm_write_le(h + 12, VFM_CLIP_HASH_COEFS, 4);
+	vfm_write_le(h + 16, n, 8);
+	vfm_write_le(h + 24, body, 8);
+	vfm_write_le(h + 32, crc, 4);
+	vfm_write_le(h + 60, vfm_crc32c(0, h, 60), 4);
 	return 0;
 }
 

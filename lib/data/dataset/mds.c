@@ -1,4 +1,3 @@
-#include <endian.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +6,7 @@
 #include <unistd.h>
 
 #include "data/dataset/index.h"
+#include "base/le.h"
 #include "data/dataset/mds_impl.h"
 #include "io/hash.h"
 #include "io/json.h"
@@ -170,14 +170,6 @@ void vfm_mds_release(struct vfm_mds *m)
 
 /* ---- a shard ---- */
 
-static uint32_t mds_number(const uint8_t *p)
-{
-	uint32_t x;
-
-	memcpy(&x, p, sizeof(x));
-	return le32toh(x);
-}
-
 static uint64_t table_bytes(const struct vfm_mds_shard *s)
 {
 	return 4 * ((uint64_t)s->samples + 2);
@@ -187,7 +179,7 @@ int vfm_mds_check(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t s
 {
 	if (size != s->bytes)
 		return vfm_fail(err, VFM_EINPUT, "%" PRIu64 " bytes where index.json says %" PRIu64, size, s->bytes);
-	if (size < table_bytes(s) || mds_number(data) != s->samples)
+	if (size < table_bytes(s) || vfm_read_le32(data) != s->samples)
 		return vfm_fail(err, VFM_EINPUT, "not a shard of %u samples, as index.json says", s->samples);
 	return 0;
 }
@@ -212,7 +204,7 @@ int vfm_mds_check_hashes(
 int vfm_mds_sample(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t size, uint32_t i, uint64_t *at,
 	uint64_t *bytes, uint64_t whole[2], struct vfm_err *err)
 {
-	uint64_t begin = mds_number(data + 4 + 4 * (uint64_t)i), end = mds_number(data + 8 + 4 * (uint64_t)i),
+	uint64_t begin = vfm_read_le32(data + 4 + 4 * (uint64_t)i), end = vfm_read_le32(data + 8 + 4 * (uint64_t)i),
 		 p = begin;
 
 	if (begin < table_bytes(s) || end < begin || end > size)
@@ -224,7 +216,7 @@ int vfm_mds_sample(const struct vfm_mds_shard *s, const uint8_t *data, uint64_t 
 			continue;
 		if (end - p < 4)
 			return vfm_fail(err, VFM_EINPUT, "sample %u ends in the sizes of its columns", i);
-		bytes[k] = mds_number(data + p);
+		bytes[k] = vfm_read_le32(data + p);
 		p += 4;
 	}
 	for (int k = 0; k < s->n_columns; k++) {
@@ -290,10 +282,8 @@ static int read_mds_shape(struct vfm_npy *n, const struct vfm_mds_column *c, con
 	if (n->ndim < 1 || n->ndim > VFM_NPY_DIMS || bytes - at < size * (size_t)n->ndim)
 		return vfm_fail(err, VFM_EINPUT, "%s: %d dimensions, or truncated in its header", what, n->ndim);
 	for (int i = 0; i < n->ndim; i++, at += size) {
-		uint64_t d = 0;
+		uint64_t d = vfm_read_le(value + at, size);
 
-		memcpy(&d, value + at, size);
-		d = le64toh(d);
 		if (d < 1 || d > INT32_MAX)
 			return vfm_fail(err, VFM_EINPUT, "%s: dimension %d is %" PRIu64, what, i, d);
 		n->shape[i] = (int64_t)d;

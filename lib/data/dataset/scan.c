@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/le.h"
 #include "base/map.h"
 #include "data/record/binding.h"
 #include "data/record/caption.h"
@@ -462,10 +463,8 @@ enum { MDS_KEY = 1001 };
 /* Writes a whole number in decimal. */
 static size_t mds_number_key(char *key, const struct vfm_mds_column *c, const uint8_t *value)
 {
-	uint64_t number = 0;
+	uint64_t number = vfm_read_le(value, c->bytes);
 
-	for (uint32_t i = 0; i < c->bytes; i++)
-		number |= (uint64_t)value[i] << 8 * i;
 	if (!c->is_signed)
 		return (size_t)snprintf(key, MDS_KEY, "%" PRIu64, number);
 	number <<= 64 - 8 * c->bytes; /* its sign is that of 64 bits */

@@ -1,24 +1,9 @@
 /* plan_bin.c - the reader of the binary encoding, with O(1) access to a step. */
-#include <endian.h>
 #include <string.h>
 
 #include "data/plan/plan_impl.h"
 
-static uint32_t rd32(const uint8_t *p)
-{
-	uint32_t x;
-
-	memcpy(&x, p, 4);
-	return le32toh(x);
-}
-
-static uint64_t rd64(const uint8_t *p)
-{
-	uint64_t x;
-
-	memcpy(&x, p, 8);
-	return le64toh(x);
-}
+#include "base/le.h"
 
 int vfm_plan_bin_open(struct vfm_plan *m, struct vfm_err *err)
 {
@@ -28,19 +13,19 @@ int vfm_plan_bin_open(struct vfm_plan *m, struct vfm_err *err)
 
 	if (size < BIN_FIXED)
 		return vfm_fail(err, VFM_EUSAGE, "truncated in the header");
-	if (vfm_crc32c(0, d, BIN_FIXED - 4) != rd32(d + BIN_FIXED - 4))
+	if (vfm_crc32c(0, d, BIN_FIXED - 4) != vfm_read_le32(d + BIN_FIXED - 4))
 		return vfm_fail(err, VFM_EUSAGE, "damaged: wrong checksum of the first %d bytes", BIN_FIXED);
-	len = rd32(d + 8);
-	m->n_packs = rd64(d + 16);
-	m->n_samples = rd64(d + 24);
-	samples_off = rd64(d + 32);
-	packs_off = rd64(d + 40);
-	if (rd64(d + 48) != size)
+	len = vfm_read_le32(d + 8);
+	m->n_packs = vfm_read_le(d + 16, 8);
+	m->n_samples = vfm_read_le(d + 24, 8);
+	samples_off = vfm_read_le(d + 32, 8);
+	packs_off = vfm_read_le(d + 40, 8);
+	if (vfm_read_le(d + 48, 8) != size)
 		return vfm_fail(err, VFM_EUSAGE, "truncated: %llu bytes, expected %llu", (unsigned long long)size,
-			(unsigned long long)rd64(d + 48));
+			(unsigned long long)vfm_read_le(d + 48, 8));
 	if (len > PLAN_MAX_HEADER || len > size - BIN_FIXED)
 		return vfm_fail(err, VFM_EUSAGE, "damaged: a header of %u bytes", len);
-	if (vfm_crc32c(0, d + BIN_FIXED, len) != rd32(d + 12))
+	if (vfm_crc32c(0, d + BIN_FIXED, len) != vfm_read_le32(d + 12))
 		return vfm_fail(err, VFM_EUSAGE, "damaged: wrong checksum of the header");
 	/* Divisions, so that hostile counts cannot overflow. */
 	if (samples_off > size || m->n_samples > (size - samples_off) / BIN_SAMPLE || packs_off > size ||
@@ -57,11 +42,11 @@ int vfm_plan_bin_open(struct vfm_plan *m, struct vfm_err *err)
 
 static void decode_sample(const uint8_t *r, struct vfm_plan_sample *s)
 {
-	uint32_t head = rd32(r), shard = rd32(r + 4), tokens = rd32(r + 12);
+	uint32_t head = vfm_read_le32(r), shard = vfm_read_le32(r + 4), tokens = vfm_read_le32(r + 12);
 
 	s->set = head > INT32_MAX ? -1 : (int32_t)head; /* the upper half must be 0: a larger number is no set */
 	s->shard = shard > INT32_MAX ? -1 : (int32_t)shard;
-	s->index = rd32(r + 8);
+	s->index = vfm_read_le32(r + 8);
 	s->tokens = tokens > INT32_MAX ? -1 : (int32_t)tokens;
 }
 
@@ -70,7 +55,7 @@ static int read_pack(const struct vfm_plan *m, uint64_t k, bool is_covered, stru
 	struct vfm_plan_pack *p, struct vfm_err *err)
 {
 	const uint8_t *r = m->packs + k * BIN_PACK, *s;
-	uint64_t first = rd64(r), n = rd32(r + 8), bits = rd64(r + 24);
+	uint64_t first = vfm_read_le(r, 8), n = vfm_read_le32(r + 8), bits = vfm_read_le(r + 24, 8);
 	uint8_t head[BIN_PACK];
 
 	if (first > m->n_samples || n > m->n_samples - first || n > VFM_PLAN_MAX_CONTEXT)
@@ -79,20 +64,20 @@ static int read_pack(const struct vfm_plan *m, uint64_t k, bool is_covered, stru
 	s = m->samples + first * BIN_SAMPLE;
 	memcpy(head, r, BIN_PACK);
 	memset(head + 12, 0, 4);
-	if (vfm_crc32c(vfm_crc32c(0, head, BIN_PACK), s, n * BIN_SAMPLE) != rd32(r + 12))
+	if (vfm_crc32c(vfm_crc32c(0, head, BIN_PACK), s, n * BIN_SAMPLE) != vfm_read_le32(r + 12))
 		return vfm_fail(err, VFM_EUSAGE, "damaged: wrong checksum");
 	vfm_grow(&out->samples, &out->cap_samples, *used + n, sizeof(*out->samples));
 	for (uint64_t i = 0; i < n; i++)
 		decode_sample(s + i * BIN_SAMPLE, &out->samples[*used + i]);
 	p->n_samples = (int32_t)n;
-	p->tokens = rd32(r + 16);
+	p->tokens = vfm_read_le32(r + 16);
 	memcpy(&p->cost, &bits, 8);
 	if (is_covered)
-		return n || p->tokens || rd32(r + 20) || bits
+		return n || p->tokens || vfm_read_le32(r + 20) || bits
 			? vfm_fail(err, VFM_EUSAGE, "a part of the pack before is not empty")
 			: 0;
-	TRY(vfm_plan_check_cp(m, p->pack, m->h.cp ? rd32(r + 20) : rd32(r + 20) + 1, err));
-	p->cp = m->h.cp ? (int32_t)rd32(r + 20) : 1;
+	TRY(vfm_plan_check_cp(m, p->pack, m->h.cp ? vfm_read_le32(r + 20) : vfm_read_le32(r + 20) + 1, err));
+	p->cp = m->h.cp ? (int32_t)vfm_read_le32(r + 20) : 1;
 	TRY(vfm_plan_check_pack(m, p, out->samples + *used, err));
 	*used += n;
 	return 0;

@@ -1,5 +1,4 @@
 /* plan_write.c - both encodings, as a stream: the header, which has the number of steps, is written last. */
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "data/plan/plan_impl.h"
+#include "base/le.h"
 #include "io/file.h"
 #include "io/json.h"
 
@@ -28,18 +28,6 @@ struct vfm_plan_writer {
 	char *line;          /* jsonl: a pack */
 	size_t len_line, cap_line;
 };
-
-static void put32(uint8_t *p, uint32_t x)
-{
-	x = htole32(x);
-	memcpy(p, &x, 4);
-}
-
-static void put64(uint8_t *p, uint64_t x)
-{
-	x = htole64(x);
-	memcpy(p, &x, 8);
-}
 
 static int fail_writing(struct vfm_err *err)
 {
@@ -289,24 +277,24 @@ static int pack_bin(struct vfm_plan_writer *w, const struct vfm_plan_pack *p, st
 		if (s->index > UINT32_MAX)
 			return vfm_fail(
 				err, VFM_EUSAGE, "sample index %" PRId64 " does not fit a binary plan", s->index);
-		put32(rec, (uint32_t)s->set);
-		put32(rec + 4, (uint32_t)s->shard);
-		put32(rec + 8, (uint32_t)s->index);
-		put32(rec + 12, (uint32_t)s->tokens);
+		vfm_write_le(rec, (uint32_t)s->set, 4);
+		vfm_write_le(rec + 4, (uint32_t)s->shard, 4);
+		vfm_write_le(rec + 8, (uint32_t)s->index, 4);
+		vfm_write_le(rec + 12, (uint32_t)s->tokens, 4);
 		vfm_buf_add(&w->text, rec, BIN_SAMPLE);
 	}
 	memcpy(&bits, &p->cost, 8);
-	put64(r, (uint64_t)w->samples_done);
-	put32(r + 8, (uint32_t)p->n_samples);
-	put32(r + 16, (uint32_t)p->tokens);
-	put32(r + 20, w->cp ? (uint32_t)p->cp : 0);
-	put64(r + 24, bits);
-	put32(r + 12, vfm_crc32c(vfm_crc32c(0, r, BIN_PACK), w->text.data, w->text.len));
+	vfm_write_le(r, (uint64_t)w->samples_done, 8);
+	vfm_write_le(r + 8, (uint32_t)p->n_samples, 4);
+	vfm_write_le(r + 16, (uint32_t)p->tokens, 4);
+	vfm_write_le(r + 20, w->cp ? (uint32_t)p->cp : 0, 4);
+	vfm_write_le(r + 24, bits, 8);
+	vfm_write_le(r + 12, vfm_crc32c(vfm_crc32c(0, r, BIN_PACK), w->text.data, w->text.len), 4);
 	TRY(out(w->table, r, BIN_PACK, err));
 	for (int32_t i = 1; i < p->cp; i++) { /* the other parts */
 		memset(r, 0, sizeof(r));
-		put64(r, (uint64_t)(w->samples_done + p->n_samples));
-		put32(r + 12, vfm_crc32c(0, r, BIN_PACK));
+		vfm_write_le(r, (uint64_t)(w->samples_done + p->n_samples), 8);
+		vfm_write_le(r + 12, vfm_crc32c(0, r, BIN_PACK), 4);
 		TRY(out(w->table, r, BIN_PACK, err));
 	}
 	return 0;
@@ -337,14 +325,14 @@ static int write_bin_front(struct vfm_plan_writer *w, int64_t steps, struct vfm_
 
 	header_text(w, steps);
 	memcpy(fixed, BIN_MAGIC, 8);
-	put32(fixed + 8, (uint32_t)w->text.len);
-	put32(fixed + 12, vfm_crc32c(0, w->text.data, w->text.len));
-	put64(fixed + 16, n_packs);
-	put64(fixed + 24, (uint64_t)w->samples_done);
-	put64(fixed + 32, w->front);
-	put64(fixed + 40, packs_off);
-	put64(fixed + 48, packs_off + n_packs * BIN_PACK);
-	put32(fixed + 60, vfm_crc32c(0, fixed, BIN_FIXED - 4));
+	vfm_write_le(fixed + 8, (uint32_t)w->text.len, 4);
+	vfm_write_le(fixed + 12, vfm_crc32c(0, w->text.data, w->text.len), 4);
+	vfm_write_le(fixed + 16, n_packs, 8);
+	vfm_write_le(fixed + 24, (uint64_t)w->samples_done, 8);
+	vfm_write_le(fixed + 32, w->front, 8);
+	vfm_write_le(fixed + 40, packs_off, 8);
+	vfm_write_le(fixed + 48, packs_off + n_packs * BIN_PACK, 8);
+	vfm_write_le(fixed + 60, vfm_crc32c(0, fixed, BIN_FIXED - 4), 4);
 	TRY(out(w->body, fixed, BIN_FIXED, err));
 	return out(w->body, w->text.data, w->text.len, err);
 }

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/le.h"
+
 /* A cluster of at least this many bytes is normalized by characters. */
 enum { LONG_CLUSTER = 6 };
 
@@ -16,17 +18,14 @@ int vfm_charsmap_init(struct vfm_charsmap *m, const void *blob, size_t len, cons
 	*m = (struct vfm_charsmap){0};
 	if (len < 4)
 		return vfm_fail(err, VFM_EUSAGE, "%s: precompiled_charsmap: %zu bytes, expected 4 or more", what, len);
-	bytes = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+	bytes = vfm_read_le32(p);
 	if (bytes > len - 4 || bytes % 4 || !bytes)
 		return vfm_fail(err, VFM_EUSAGE, "%s: precompiled_charsmap: a trie of %u bytes in a map of %zu", what,
 			bytes, len);
 	m->n_units = bytes / 4;
 	m->unit = vfm_malloc(bytes);
-	for (size_t i = 0; i < m->n_units; i++) {
-		const uint8_t *u = p + 4 + 4 * i;
-
-		m->unit[i] = (uint32_t)u[0] | (uint32_t)u[1] << 8 | (uint32_t)u[2] << 16 | (uint32_t)u[3] << 24;
-	}
+	for (size_t i = 0; i < m->n_units; i++)
+		m->unit[i] = vfm_read_le32(p + 4 + 4 * i);
 	m->text_len = len - 4 - bytes;
 	m->text = vfm_malloc(m->text_len + 1);
 	memcpy(m->text, p + 4 + bytes, m->text_len);

@@ -5,6 +5,8 @@
 
 #include "encoder/text/text_tokenizer_impl.h"
 
+#include "base/le.h"
+
 enum { /* field numbers */
 	MODEL_PIECES = 1,
 	MODEL_TRAINER = 2,
@@ -53,8 +55,8 @@ static int read_fixed(struct proto *m, unsigned bytes, uint64_t *v, struct vfm_e
 	*v = 0;
 	if ((size_t)(m->end - m->p) < bytes)
 		return fail_proto(m, err);
-	for (unsigned i = 0; i < bytes; i++)
-		*v |= (uint64_t)*m->p++ << 8 * i;
+	*v = vfm_read_le(m->p, bytes);
+	m->p += bytes;
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/le.h"
 #include "base/mem.h"
 #include "media/match/picture_dct.h"
 
@@ -279,17 +280,6 @@ out:
 
 /* ---- bytes ---- */
 
-static void put16(uint8_t *p, uint16_t x)
-{
-	p[0] = (uint8_t)x;
-	p[1] = (uint8_t)(x >> 8);
-}
-
-static uint16_t get16(const uint8_t *p)
-{
-	return (uint16_t)(p[0] | p[1] << 8);
-}
-
 static void pack_detail(uint8_t *out, const struct vfm_image_detail *d)
 {
 	memcpy(out, d->box, sizeof(d->box));
@@ -313,12 +303,11 @@ size_t vfm_clip_hash_pack(const struct vfm_clip_hash *h, uint8_t *out)
 	size_t len;
 
 	memcpy(&scale, &h->scale, 4);
-	put16(out, h->changes.n ? CHANGING : h->has_detail ? DETAILED : VERSION);
-	put16(out + 2, (uint16_t)h->slots);
-	put16(out + 4, (uint16_t)scale);
-	put16(out + 6, (uint16_t)(scale >> 16));
+	vfm_write_le(out, h->changes.n ? CHANGING : h->has_detail ? DETAILED : VERSION, 2);
+	vfm_write_le(out + 2, (uint64_t)h->slots, 2);
+	vfm_write_le(out + 4, scale, 4);
 	for (int i = 0; i < COEFS; i++)
-		put16(out + 8 + 2 * i, (uint16_t)h->mean[i]);
+		vfm_write_le(out + 8 + 2 * i, (uint64_t)h->mean[i], 2);
 	memcpy(out + VFM_CLIP_HASH_HEAD, h->diff, (size_t)h->slots * COEFS);
 	len = VFM_CLIP_HASH_HEAD + (size_t)h->slots * COEFS;
 	if (h->changes.n)
@@ -350,22 +339,22 @@ int vfm_clip_hash_unpack(struct vfm_clip_hash *h, const uint8_t *in, size_t len,
 
 	if (len < VFM_CLIP_HASH_HEAD)
 		return vfm_fail(err, VFM_EINPUT, "the hash is truncated");
-	version = get16(in);
+	version = vfm_read_le(in, 2);
 	if (version < VERSION || version > CHANGING)
 		return vfm_fail(err, VFM_EINPUT, "a hash of version %d, expected %d to %d", version, VERSION, CHANGING);
 	memset(h, 0, offsetof(struct vfm_clip_hash, changes));
 	h->changes.n = 0;
-	h->slots = get16(in + 2);
+	h->slots = vfm_read_le(in + 2, 2);
 	slots_end = VFM_CLIP_HASH_HEAD + (size_t)h->slots * COEFS;
 	if (h->slots < 1 || h->slots > (version == DETAILED ? 1 : SLOTS) || len < slots_end)
 		return vfm_fail(err, VFM_EINPUT, "a hash of version %d and %d slots has %zu bytes", version,
 			(int)h->slots, len);
-	scale = get16(in + 4) | (uint32_t)get16(in + 6) << 16;
+	scale = vfm_read_le32(in + 4);
 	memcpy(&h->scale, &scale, 4);
 	if (!(h->scale > 0 && h->scale < 1e4F))
 		return vfm_fail(err, VFM_EINPUT, "the scale of the hash is out of range");
 	for (int i = 0; i < COEFS; i++)
-		h->mean[i] = (int16_t)get16(in + 8 + 2 * i);
+		h->mean[i] = (int16_t)vfm_read_le(in + 8 + 2 * i, 2);
 	memcpy(h->diff, in + VFM_CLIP_HASH_HEAD, (size_t)h->slots * COEFS);
 	return unpack_extra(h, version, in + slots_end, len - slots_end, err);
 }
