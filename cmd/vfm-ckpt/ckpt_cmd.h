@@ -51,7 +51,6 @@ int verb_check(int argc, char **argv, struct vfm_err *err);
 int verb_diff(int argc, char **argv, struct vfm_err *err);
 int verb_hash(int argc, char **argv, struct vfm_err *err);
 int verb_prune(int argc, char **argv, struct vfm_err *err);
-int verb_consolidate(int argc, char **argv, struct vfm_err *err);
 int verb_import(int argc, char **argv, struct vfm_err *err);
 int verb_export(int argc, char **argv, struct vfm_err *err);
 int verb_merge(int argc, char **argv, struct vfm_err *err);

@@ -16,7 +16,6 @@ static const struct vfm_verb verbs[] = {
 	{"diff", "compare the tensors of two checkpoints", verb_diff},
 	{"hash", "a hash of the values, whatever their layout", verb_hash},
 	{"prune", "remove old checkpoints", verb_prune},
-	{"consolidate", "write a part as one safetensors file", verb_consolidate},
 	{"import", "make a checkpoint of the files of other programs", verb_import},
 	{"export", "write safetensors files for other programs", verb_export},
 	{"merge", "add low-rank adapters to the weights of their base model", verb_merge},

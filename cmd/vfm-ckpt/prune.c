@@ -1,10 +1,9 @@
-/* vfm-ckpt prune, consolidate - remove old checkpoints; write a part as one file. */
+/* vfm-ckpt prune - removes old checkpoints. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 #include "base/mem.h"
-#include "ckpt/export.h"
 #include "ckpt/find.h"
 #include "ckpt/prune.h"
 #include "ckpt_cmd.h"
@@ -54,30 +53,5 @@ int verb_prune(int argc, char **argv, struct vfm_err *err)
 	else
 		rc = vfm_ckpt_prune(dir, &p, err);
 	free(dir);
-	return rc;
-}
-
-int verb_consolidate(int argc, char **argv, struct vfm_err *err)
-{
-	struct vfm_ckpt_export x = {.part = "model", .dtype = -1};
-	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'o', "output", "FILE", "the .safetensors file to write", &x.out},
-		{VFM_OPT_STR, 'p', "part", "PART", "which part: model (default), ema, optim", &x.part},
-		{0},
-	};
-	struct vfm_cmd cmd = {.name = "vfm-ckpt consolidate",
-		.synopsis = "-o FILE [-p PART] CKPT",
-		.summary = "write a part as one safetensors file",
-		.opts = opts};
-	struct vfm_ckpt *c;
-	int n, rc = verb_parse(&cmd, argc, argv, 1, 1, &n, err);
-
-	if (rc)
-		return rc;
-	if (!x.out)
-		return vfm_fail(err, VFM_EUSAGE, "-o FILE is missing");
-	TRY(vfm_ckpt_open(&c, argv[1], err));
-	rc = vfm_ckpt_export(c, &x, err);
-	vfm_ckpt_close(c);
 	return rc;
 }

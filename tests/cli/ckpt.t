@@ -35,17 +35,18 @@ is "$(jq -r .state <<<"$out" | sort | uniq -c | tr -s ' \n' ' ')" " 3 only in A 
 run vfm-ckpt hash -p model cut whole
 is "$(awk 'NR > 1 { print $1 }' <<<"$out" | uniq | wc -l)" 1 "hash: equal for equal values in other cuts"
 h=$(awk 'NR == 2 { print $1 }' <<<"$out")
-run vfm-ckpt consolidate -o m.safetensors cut
-rc_is 0 "consolidate"
+run vfm-ckpt export cut m.safetensors
+rc_is 0 "export to one file"
 run vfm-ckpt hash m.safetensors
-like "$out" "$h" "hash: of the consolidated file too"
+like "$out" "$h" "hash: of the exported file too"
 run vfm-ckpt diff cut m.safetensors
 rc_is 0 "diff: with a plain file"
-run vfm-ckpt consolidate -p nope -o n.safetensors cut
-rc_is 2 "consolidate: no such part"
+run vfm-ckpt export -p nope cut n.safetensors
+rc_is 2 "export: no such part"
 not_ok "and no file" test -e n.safetensors
-run vfm-ckpt consolidate -o /dev/full cut
-rc_is 3 "consolidate: disk full"
+ln -s /dev/full full.safetensors
+run vfm-ckpt export cut full.safetensors
+rc_is 3 "export: disk full"
 
 # ---- reshard: other cuts, the same values
 run vfm-ckpt reshard -n 3 run r3

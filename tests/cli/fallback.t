@@ -63,7 +63,7 @@ is "$rc $(ls -d r/ckpt/$newest.*)" "0 r/ckpt/$newest.damaged"$'\n'"r/ckpt/$newes
 # A folder of weights that has the name of a checkpoint.
 fresh
 mkdir r/ckpt/step-00000010
-vfm-ckpt consolidate -o r/ckpt/step-00000010/model.safetensors r/ckpt/$newest
+vfm-ckpt export r/ckpt/$newest r/ckpt/step-00000010/model.safetensors
 jq -nc --argjson names "$(vfm-ckpt ls -o jsonl r/ckpt/step-00000010/model.safetensors | jq -s 'map(.name)')" \
 	'{weight_map: ($names | map({key: ., value: "model.safetensors"}) | from_entries)}' >r/ckpt/step-00000010/model.safetensors.index.json
 ok "a folder of weights" vfm-ckpt ls r/ckpt/step-00000010
