@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -63,6 +64,18 @@ void vfm_par_set_threads(int n)
 	pthread_mutex_lock(&n_lock);
 	set_locked(n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n);
 	pthread_mutex_unlock(&n_lock);
+}
+
+int vfm_thread_start(pthread_t *thread, void *(*fn)(void *arg), void *arg)
+{
+	sigset_t all, old;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(thread, NULL, fn, arg);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return rc;
 }
 
 /* ---- the team ------------------------------------------------------------------ */

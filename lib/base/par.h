@@ -7,6 +7,7 @@
 #ifndef VFM_BASE_PAR_H
 #define VFM_BASE_PAR_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,6 +39,9 @@ struct vfm_ordered {
 };
 /* Returns 0 or the code of read or take.  One thread at a time calls read, and one take. */
 int vfm_par_ordered(const struct vfm_ordered *o, struct vfm_err *err);
+
+/* Starts a thread that no signal interrupts; the threads of the caller handle them.  Returns 0 or an errno value. */
+int vfm_thread_start(pthread_t *thread, void *(*fn)(void *arg), void *arg);
 
 /* Makes the loops of the calling thread run serially from now on. */
 void vfm_par_serial(void);

@@ -133,9 +133,6 @@ int ckpt_out_add(struct ckpt_out *o, const void *data, size_t len, struct vfm_er
 int ckpt_out_close(struct ckpt_out *o, struct ckpt_out_sums *sums, struct vfm_err *err);
 void ckpt_out_abandon(struct ckpt_out *o); /* closes the file, and frees o; accepts NULL */
 
-/* Writes all of data.  Syncs and closes fd; closes it in any case.  VFM_EENV. */
-int ckpt_write_all(const char *what, int fd, const void *data, size_t len, struct vfm_err *err);
-int ckpt_close_synced(const char *what, int fd, struct vfm_err *err);
 int ckpt_save_fail(const char *what, struct vfm_err *err); /* with errno */
 
 /* ---- files for other programs (export.c) ---- */

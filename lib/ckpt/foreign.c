@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "ckpt/ckpt_impl.h"
 #include "io/json.h"
+#include "io/names.h"
 
 struct translation {
 	struct vfm_ckpt *c;
@@ -267,42 +268,29 @@ bool ckpt_shape_fits(
 	return false;
 }
 
-struct expected {
-	const char *name;
-	int i; /* index into map->theirs */
-};
-
-static int expected_cmp(const void *a, const void *b)
-{
-	return strcmp(((const struct expected *)a)->name, ((const struct expected *)b)->name);
-}
-
 /* Finds the place of each tensor of the layout in c->t; lists the unknown ones and those of another shape. */
 static void place_tensors(struct translation *x, struct ckpt_faults *unknown, struct ckpt_faults *shapes)
 {
-	struct expected *v = vfm_calloc((size_t)x->map->n_theirs, sizeof(*v)), key = {0};
+	struct vfm_names theirs = {0};
 
 	for (int i = 0; i < x->map->n_theirs; i++)
-		v[i] = (struct expected){x->map->theirs[i].name, i};
-	qsort(v, (size_t)x->map->n_theirs, sizeof(*v), expected_cmp);
+		vfm_names_add(&theirs, x->map->theirs[i].name);
 	for (int i = 0; i < x->c->n; i++) {
 		const struct vfm_ckpt_tensor *t = &x->c->t[i];
+		const char *name = bare_name(x, t->name);
+		const int64_t hit = name ? vfm_names_find(&theirs, name) : -1;
 		const struct vfm_foreign_tensor *want;
-		const struct expected *hit = NULL;
 
-		key.name = bare_name(x, t->name);
-		if (key.name)
-			hit = bsearch(&key, v, (size_t)x->map->n_theirs, sizeof(*v), expected_cmp);
-		if (!hit) {
+		if (hit < 0) {
 			if (!is_ignored(x, t->name))
 				ckpt_fault_add(unknown, t->name, "");
 			continue;
 		}
-		want = &x->map->theirs[hit->i];
-		x->place[hit->i] = i;
+		want = &x->map->theirs[hit];
+		x->place[hit] = i;
 		ckpt_shape_fits(shapes, t->name, t, want->ndim, want->shape);
 	}
-	free(v);
+	vfm_names_release(&theirs);
 }
 
 /* The tensors that one of ours consists of must have one type. */

@@ -36,7 +36,7 @@ int ckpt_save_fail(const char *what, struct vfm_err *err)
 	return vfm_fail_errno(err, VFM_EENV, "cannot save checkpoint '%s'", what);
 }
 
-int ckpt_write_all(const char *what, int fd, const void *data, size_t len, struct vfm_err *err)
+static int write_all_bytes(const char *what, int fd, const void *data, size_t len, struct vfm_err *err)
 {
 	const char *p = data;
 
@@ -53,7 +53,7 @@ int ckpt_write_all(const char *what, int fd, const void *data, size_t len, struc
 	return 0;
 }
 
-int ckpt_close_synced(const char *what, int fd, struct vfm_err *err)
+static int close_synced(const char *what, int fd, struct vfm_err *err)
 {
 	int bad = fsync(fd) != 0 ? errno : 0;
 
@@ -94,7 +94,7 @@ static void write_chunk(void *arg)
 	if (atomic_load(&o->failed))
 		return;
 	vfm_sha256_add(o->all, k->data, k->len);
-	if (ckpt_write_all(o->what, o->fd, k->data, k->len, &o->err) < 0) {
+	if (write_all_bytes(o->what, o->fd, k->data, k->len, &o->err) < 0) {
 		atomic_store(&o->failed, true);
 		return;
 	}
@@ -163,7 +163,7 @@ int ckpt_out_close(struct ckpt_out *o, struct ckpt_out_sums *sums, struct vfm_er
 		rc = thread_failed(o, err);
 		close(o->fd);
 	} else {
-		rc = ckpt_close_synced(o->what, o->fd, err);
+		rc = close_synced(o->what, o->fd, err);
 	}
 	*sums = o->sums;
 	if (rc < 0) {

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/par.h"
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/find.h"
 #include "ckpt/prune.h"
@@ -437,17 +437,16 @@ static int write_files(struct vfm_ckpt_writer *w, json_t **mine, struct vfm_err 
 static int write_small(const struct vfm_ckpt_writer *w, const char *name, const struct vfm_buf *b, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/%s", w->tmp, name);
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), rc;
+	struct ckpt_out *o = ckpt_out_open(path, w->final, err);
+	struct ckpt_out_sums sums;
 
 	free(path);
-	if (fd < 0)
-		return save_fail(w, err);
-	rc = ckpt_write_all(w->final, fd, b->data, b->len, err);
-	if (rc < 0) {
-		close(fd);
-		return rc;
-	}
-	return ckpt_close_synced(w->final, fd, err);
+	if (!o)
+		return VFM_EENV;
+	ckpt_out_add(o, b->data, b->len, err); /* a failure stays until the file is closed */
+	TRY(ckpt_out_close(o, &sums, err));
+	json_decref(sums.chunks);
+	return 0;
 }
 
 static int write_manifest(struct vfm_ckpt_writer *w, json_t **ranks, struct vfm_err *err)
@@ -643,14 +642,10 @@ static void *job_main(void *arg)
 int vfm_ckpt_save_async(struct vfm_ckpt_writer *w, struct vfm_ckpt_job **job, struct vfm_err *err)
 {
 	struct vfm_ckpt_job *j = vfm_calloc(1, sizeof(*j));
-	sigset_t all, old;
 	int rc;
 
 	j->w = w;
-	sigfillset(&all); /* the training thread handles signals */
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&j->thread, NULL, job_main, j);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	rc = vfm_thread_start(&j->thread, job_main, j);
 	if (rc) {
 		vfm_fail(err, VFM_EENV, "cannot save checkpoint '%s': cannot start a thread: %s", w->final,
 			strerror(rc));

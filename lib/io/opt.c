@@ -61,26 +61,36 @@ static const struct vfm_opt *find_option(const struct vfm_cmd *cmd, char letter,
 	return NULL;
 }
 
+/* what: "option" or the word for a verb; dashes: in front of the names.  Takes the names. */
+static int fail_unknown(const char *what, const char *dashes, const char *word, struct vfm_strlist *names,
+	const char *command, struct vfm_err *err)
+{
+	const char *near;
+
+	vfm_strlist_add(names, NULL);
+	near = vfm_near(word, names->v);
+	if (near)
+		vfm_fail(err, VFM_EUSAGE, "unknown %s '%s%s' (did you mean '%s%s'?)", what, dashes, word, dashes, near);
+	else
+		vfm_fail(err, VFM_EUSAGE, "unknown %s '%s%s' (%s -h lists them)", what, dashes, word, command);
+	vfm_strlist_release(names);
+	return VFM_EUSAGE;
+}
+
 static int unknown_long(const struct vfm_cmd *cmd, const char *name, size_t len, struct vfm_err *err)
 {
 	const struct vfm_opt *tables[2] = {cmd->opts, common};
 	struct vfm_strlist names = {0};
 	char *word = vfm_strfmt("%.*s", (int)(len > 200 ? 200 : len), name);
-	const char *near;
+	int rc;
 
 	for (int t = 0; t < 2; t++)
 		for (const struct vfm_opt *o = tables[t]; o && o->type != VFM_OPT_END; o++)
 			if (o->type != VFM_OPT_GROUP && o->name)
 				vfm_strlist_add(&names, o->name);
-	vfm_strlist_add(&names, NULL);
-	near = vfm_near(word, names.v);
-	if (near)
-		vfm_fail(err, VFM_EUSAGE, "unknown option '--%s' (did you mean '--%s'?)", word, near);
-	else
-		vfm_fail(err, VFM_EUSAGE, "unknown option '--%s' (%s -h lists them)", word, cmd->name);
-	vfm_strlist_release(&names);
+	rc = fail_unknown("option", "--", word, &names, cmd->name, err);
 	free(word);
-	return VFM_EUSAGE;
+	return rc;
 }
 
 static void spell_option(const struct vfm_opt *o, bool as_letter, char *s, size_t size)
@@ -366,18 +376,10 @@ void vfm_verb_describe(const struct vfm_verb *v, void (*see)(const struct vfm_cm
 static int unknown_verb(const struct vfm_verbs *v, const char *word, struct vfm_err *err)
 {
 	struct vfm_strlist names = {0};
-	const char *near;
 
 	for (const struct vfm_verb *o = v->list; o->name; o++)
 		vfm_strlist_add(&names, o->name);
-	vfm_strlist_add(&names, NULL);
-	near = vfm_near(word, names.v);
-	if (near)
-		vfm_fail(err, VFM_EUSAGE, "unknown %s '%s' (did you mean '%s'?)", v->word, word, near);
-	else
-		vfm_fail(err, VFM_EUSAGE, "unknown %s '%s' (%s -h lists them)", v->word, word, v->name);
-	vfm_strlist_release(&names);
-	return VFM_EUSAGE;
+	return fail_unknown(v->word, "", word, &names, v->name, err);
 }
 
 int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_err *err)

@@ -11,7 +11,6 @@
  * device disables sums in the switch (NVLS), whose order NCCL does not specify. */
 #include <nccl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +20,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/par.h"
 #include "comm/device/comm_nccl.h"
 #include "device/cuda/cuda_dev.h"
 #include "device/cuda/cuda_mem.h"
@@ -214,23 +214,17 @@ static void *run_nccl_wait(void *arg)
 static int start_nccl_wait(const struct nccl_wait *k, struct vfm_err *err)
 {
 	struct nccl_wait *copy = vfm_malloc(sizeof(*copy));
-	pthread_attr_t detached;
-	sigset_t all, old;
 	pthread_t thread;
 	int rc;
 
 	*copy = *k;
 	begin_nccl_wait(k->from);
 	begin_nccl_wait(k->made);
-	sigfillset(&all);
-	pthread_attr_init(&detached);
-	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-	pthread_sigmask(SIG_SETMASK, &all, &old); /* the compute threads handle signals */
-	rc = pthread_create(&thread, &detached, run_nccl_wait, copy);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&detached);
-	if (!rc)
+	rc = vfm_thread_start(&thread, run_nccl_wait, copy);
+	if (!rc) {
+		pthread_detach(thread);
 		return VFM_TRANSPORT_BUSY;
+	}
 	end_nccl_wait(k->made, ncclSystemError);
 	end_nccl_wait(k->from, ncclSystemError);
 	free(copy);

@@ -1,7 +1,6 @@
 /* The watch thread of device communicators: reports what each waits for, and aborts them all if the library or the job
  * has failed. */
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/par.h"
 #include "comm/device/transport_impl.h"
 
 enum { GRACE_S = 2 }; /* for the monitor to find the cause of an error of the library */
@@ -82,13 +82,7 @@ static void update_activity(struct vfm_transport_group *g)
 	k = g->ring[g->done % g->cap];
 	if (!k->shown) {
 		k->shown = true;
-		atomic_store(&g->act.waits, false);
-		atomic_store(&g->act.kind, (int)k->kind);
-		atomic_store(&g->act.number, k->number);
-		atomic_store(&g->act.bytes, k->bytes);
-		atomic_store(&g->act.peer, k->peer);
-		atomic_store(&g->act.since, k->start);
-		atomic_store(&g->act.busy, true);
+		vfm_activity_begin(&g->act, k->kind, k->number, k->bytes, k->peer, k->start);
 	}
 	if (!atomic_load(&g->act.waits) && event_has_passed(g, k->begin)) {
 		atomic_store(&g->act.wait_since, vfm_now());
@@ -186,13 +180,8 @@ static void *run_watch(void *arg)
 
 int vfm_transport_watch_start(struct vfm_transport_job *j, struct vfm_err *err)
 {
-	sigset_t all, old;
-	int rc;
+	int rc = vfm_thread_start(&j->watch, run_watch, j);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old); /* the compute threads handle signals */
-	rc = pthread_create(&j->watch, NULL, run_watch, j);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return rc ? vfm_fail(err, VFM_EENV, "cannot start the watch thread: %s", strerror(rc)) : 0;
 }
 

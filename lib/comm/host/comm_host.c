@@ -58,15 +58,6 @@ struct vfm_call_sig vfm_coll_sig(const struct vfm_hcomm *g, const struct vfm_col
 	}
 	if (c->send && (c->kind == VFM_C_ALL_GATHER || c->kind == VFM_C_REDUCE_SCATTER))
 		s.hash = vfm_fnv64(c->send, (size_t)g->c.size * sizeof(*c->send));
-	else if (c->kind == VFM_C_ALL_GATHER || c->kind == VFM_C_REDUCE_SCATTER) {
-		int64_t n = c->kind == VFM_C_ALL_GATHER ? c->n_in : c->n_out,
-			*even = vfm_malloc((size_t)g->c.size * sizeof(n));
-
-		for (int i = 0; i < g->c.size; i++)
-			even[i] = n;
-		s.hash = vfm_fnv64(even, (size_t)g->c.size * sizeof(n));
-		free(even);
-	}
 	return s;
 }
 
@@ -116,31 +107,17 @@ static void copy_counts(struct host_call *c)
 	c->counts = k;
 }
 
-/* Shows the call to the monitor. */
-static void begin_activity(struct vfm_hcomm *g, const struct vfm_coll *k, uint64_t number)
-{
-	int64_t most = k->n_in > k->n_out ? k->n_in : k->n_out;
-
-	atomic_store(&g->act.kind, k->kind);
-	atomic_store(&g->act.number, number);
-	atomic_store(&g->act.bytes, (uint64_t)most * vfm_dtype_size(k->dtype));
-	atomic_store(&g->act.peer, -1);
-	atomic_store(&g->act.since, vfm_now());
-	atomic_store(&g->act.busy, true);
-}
-
 static int run_recorded(struct vfm_hcomm *g, const struct vfm_coll *k, struct vfm_err *err)
 {
 	int peer = k->kind != VFM_C_EXCHANGE ? -1 : k->to >= 0 ? k->to : k->from >= 0 ? k->from : g->c.rank, rc;
-	uint64_t number, which;
+	uint64_t number, which, bytes = (uint64_t)(k->n_in > k->n_out ? k->n_in : k->n_out) * vfm_dtype_size(k->dtype);
 
 	if (k->kind != VFM_C_EXCHANGE)
 		number = ++g->number;
 	else
 		number = 1 + (k->to >= 0 ? g->sent[k->to] : k->from >= 0 ? g->got[k->from] : 0);
-	begin_activity(g, k, number);
-	which = vfm_record_begin(
-		g->job, g->c.name, k->kind, number, atomic_load(&g->act.bytes), peer < 0 ? -1 : g->world[peer]);
+	vfm_activity_begin(&g->act, k->kind, number, bytes, -1, vfm_now());
+	which = vfm_record_begin(g->job, g->c.name, k->kind, number, bytes, peer < 0 ? -1 : g->world[peer]);
 	rc = g->shm.head && k->kind != VFM_C_EXCHANGE ? vfm_shm_coll(g, k, err) : vfm_net_coll(g, k, err);
 	if (rc >= 0)
 		vfm_record_end(g->job, which);

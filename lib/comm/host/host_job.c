@@ -227,6 +227,18 @@ void vfm_activity_add(struct vfm_hjob *j, struct vfm_activity *a, const char *na
 	pthread_mutex_unlock(&j->lock);
 }
 
+void vfm_activity_begin(
+	struct vfm_activity *a, enum vfm_coll_kind kind, uint64_t number, uint64_t bytes, int peer, double since)
+{
+	atomic_store(&a->waits, false);
+	atomic_store(&a->kind, (int)kind);
+	atomic_store(&a->number, number);
+	atomic_store(&a->bytes, bytes);
+	atomic_store(&a->peer, peer);
+	atomic_store(&a->since, since);
+	atomic_store(&a->busy, true);
+}
+
 void vfm_activity_remove(struct vfm_hjob *j, struct vfm_activity *a)
 {
 	pthread_mutex_lock(&j->lock);

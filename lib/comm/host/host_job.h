@@ -160,6 +160,9 @@ int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err);
 
 /* The monitor reports the activity from add until remove. */
 void vfm_activity_add(struct vfm_hjob *j, struct vfm_activity *a, const char *name, uint64_t id);
+/* Shows the monitor a call.  peer: world rank, or -1; since: vfm_now at its start. */
+void vfm_activity_begin(
+	struct vfm_activity *a, enum vfm_coll_kind kind, uint64_t number, uint64_t bytes, int peer, double since);
 void vfm_activity_remove(struct vfm_hjob *j, struct vfm_activity *a);
 
 /* Fails because a rank no longer listens: with the cause that the monitor finds within 2 s, or else that it ended. */

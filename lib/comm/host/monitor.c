@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/par.h"
 
 static const double VERDICT_S = 2.5; /* how long a rank that reports a failure waits for rank 0 to announce it */
 
@@ -216,7 +216,6 @@ static void wake_monitor(struct vfm_hjob *j)
 int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err)
 {
 	struct vfm_mon *m = vfm_calloc(1, sizeof(*m));
-	sigset_t all, old;
 	int rc;
 
 	j->mon = m;
@@ -235,10 +234,7 @@ int vfm_monitor_start(struct vfm_hjob *j, struct vfm_err *err)
 	j->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (j->wake < 0)
 		return vfm_fail_errno(err, VFM_EENV, "cannot make an event descriptor");
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old); /* the compute threads handle signals */
-	rc = pthread_create(&j->monitor, NULL, run_monitor, j);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	rc = vfm_thread_start(&j->monitor, run_monitor, j);
 	if (rc)
 		return vfm_fail(err, VFM_EENV, "cannot start the monitor thread: %s", strerror(rc));
 	j->monitor_runs = true;

@@ -166,15 +166,22 @@ static int shm_all_gather_direct(struct vfm_hcomm *g, const struct vfm_coll *c, 
 	return vfm_shm_barrier(g, err);
 }
 
+static size_t largest_block(const struct vfm_hcomm *g, const struct vfm_coll *c)
+{
+	size_t most = 0;
+
+	for (int i = 0; i < g->c.size; i++)
+		if (vfm_coll_bytes_of(g, c, c->send, i) > most)
+			most = vfm_coll_bytes_of(g, c, c->send, i);
+	return most;
+}
+
 static int shm_all_gather(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
 	struct vfm_shm *s = &g->shm;
-	size_t mine = vfm_coll_bytes_of(g, c, c->send, s->me), most = 0, at = 0;
+	size_t mine = vfm_coll_bytes_of(g, c, c->send, s->me), most = largest_block(g, c), at = 0;
 	char *own = c->out + vfm_coll_offset_of(g, c, c->send, s->me);
 
-	for (int i = 0; i < s->n; i++)
-		if (vfm_coll_bytes_of(g, c, c->send, i) > most)
-			most = vfm_coll_bytes_of(g, c, c->send, i);
 	if (uses_direct_reads(g, most))
 		return shm_all_gather_direct(g, c, err);
 	do {
@@ -201,12 +208,9 @@ static int shm_reduce_scatter(struct vfm_hcomm *g, const struct vfm_coll *c, str
 {
 	struct vfm_shm *s = &g->shm;
 	size_t sub = s->slot / (size_t)s->n / 64 * 64, es = vfm_dtype_size(c->dtype),
-	       mine = vfm_coll_bytes_of(g, c, c->send, s->me), most = 0, at = 0;
+	       mine = vfm_coll_bytes_of(g, c, c->send, s->me), most = largest_block(g, c), at = 0;
 	const char *own = c->in + vfm_coll_offset_of(g, c, c->send, s->me);
 
-	for (int i = 0; i < s->n; i++)
-		if (vfm_coll_bytes_of(g, c, c->send, i) > most)
-			most = vfm_coll_bytes_of(g, c, c->send, i);
 	do {
 		char *slot = next_slot(g, c, at == 0);
 
