@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 
 struct vfm_report_opts {
 	const char *title; /* NULL: "Dataset" */
@@ -38,5 +39,8 @@ void vfm_report_set_chain(struct vfm_report *r, const json_t *chain);
  * decodes the pictures and writes the page atomically.  An original that is not found is shown by its id; a picture
  * that cannot be decoded is replaced by the reason. */
 int vfm_report_write(struct vfm_report *r, int n_files, char **files, const char *path, struct vfm_err *err);
+
+/* Appends what a page tells of every record: its id, size and duration. */
+void vfm_record_facts_html(struct vfm_buf *b, const json_t *rec);
 
 #endif

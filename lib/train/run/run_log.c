@@ -27,6 +27,8 @@ const struct vfm_run_curve vfm_run_curves[VFM_RUN_CURVES] = {
 	{"loss", NULL, LOG, "Loss", "mean over the tokens of a step"},
 	{"mse", NULL, LOG, "Squared error", "without weights"},
 	{"held_out_loss", NULL, VFM_CURVE_LOG, "Held-out loss", NULL},
+	{"held_out_levels", NULL, VFM_CURVE_LOG | VFM_CURVE_LEVELS, "Held-out loss by noise level",
+		"last evaluation, from little noise to much"},
 	{"grad_norm", NULL, LOG, "Gradient norm", "before clipping"},
 	{"lr", NULL, VFM_CURVE_ZERO, "Learning rate", NULL},
 	{"tok_s", NULL, SPEED, "Tokens per second", "all ranks"},
@@ -61,6 +63,19 @@ static double record_number(const json_t *o, const char *key)
 	return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
+static void set_levels(struct vfm_run_log *l, struct vfm_trace *t, const json_t *levels)
+{
+	size_t i;
+	json_t *v;
+
+	vfm_trace_release(t);
+	l->levels = (int64_t)json_array_size(levels);
+	json_array_foreach(levels, i, v)
+	{
+		vfm_trace_add(t, (int64_t)i + 1, json_is_number(v) ? json_number_value(v) : NAN);
+	}
+}
+
 static void add_curves(struct vfm_run_log *l, const json_t *o, int64_t step)
 {
 	for (int i = 0; i < VFM_RUN_CURVES; i++) {
@@ -69,6 +84,10 @@ static void add_curves(struct vfm_run_log *l, const json_t *o, int64_t step)
 
 		if (!json_object_get(o, c->key))
 			continue;
+		if (c->flags & VFM_CURVE_LEVELS) {
+			set_levels(l, &l->trace[i], json_object_get(o, c->key));
+			continue;
+		}
 		if (c->of) {
 			double whole = record_number(o, c->of);
 
@@ -76,21 +95,6 @@ static void add_curves(struct vfm_run_log *l, const json_t *o, int64_t step)
 		}
 		vfm_trace_add(&l->trace[i], step, y);
 		l->sum[i] += isnan(y) ? 0 : x;
-	}
-}
-
-/* Keeps the losses of the newest evaluation. */
-static void set_levels(struct vfm_run_log *l, const json_t *levels)
-{
-	size_t i;
-	json_t *v;
-
-	if (!json_array_size(levels))
-		return;
-	vfm_trace_release(&l->levels);
-	json_array_foreach(levels, i, v)
-	{
-		vfm_trace_add(&l->levels, (int64_t)i + 1, json_is_number(v) ? json_number_value(v) : NAN);
 	}
 }
 
@@ -117,7 +121,6 @@ static int add_step_record(
 	l->last = l->steps && l->last > step ? l->last : step;
 	l->steps++;
 	l->not_finite += isnan(record_number(o, "loss")) || isnan(record_number(o, "grad_norm"));
-	l->skipped += json_object_get(o, "skipped") != NULL;
 	l->tokens += json_number_value(json_object_get(o, "tokens")); /* 0 if it is null or missing */
 	l->samples += json_number_value(json_object_get(o, "samples"));
 	l->replaced += json_number_value(json_object_get(o, "replaced"));
@@ -125,7 +128,6 @@ static int add_step_record(
 	if (phase && !l->phase)
 		l->phase = vfm_strdup(phase);
 	add_curves(l, o, step);
-	set_levels(l, json_object_get(o, "held_out_levels"));
 	return 0;
 }
 
@@ -280,7 +282,6 @@ void vfm_run_log_release(struct vfm_run_log *l)
 {
 	for (int i = 0; i < VFM_RUN_CURVES; i++)
 		vfm_trace_release(&l->trace[i]);
-	vfm_trace_release(&l->levels);
 	json_decref(l->config);
 	json_decref(l->identity);
 	free(l->dir);
