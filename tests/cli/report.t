@@ -38,7 +38,6 @@ like "$page" "duplicate<br><b>$copy</b>" "beside it"
 like "$page" 'not in these files</p><figcaption>kept<br><b>gone-0001' "an original that is not there is named"
 like "$page" '<td>raw<td class=num>3[0-9]<td>' "records by folder"
 like "$page" '<td>&lt;img src=x onerror=alert\(1\)&gt;<td class=num>1<td>' "and by source"
-like "$page" '<td>vfm-curate synth<td>' "the stages"
 like "$page" 'cannot open &#39;raw/none.mp4&#39;' "a picture that cannot be read says why"
 is "$(grep -o "src='data:image/png;base64," page.html | wc -l)" 26 "23 pictures, and 3 of duplicates"
 grep -o "data:image/png;base64,[^']*" page.html | head -1 | sed 's/.*,//' | base64 -d >one.png

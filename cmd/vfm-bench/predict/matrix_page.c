@@ -11,8 +11,6 @@
 
 /* ---- the table ---- */
 
-enum { LONG_CELL = 24 }; /* bytes of a text that may break within words */
-
 /* Returns whether a column has any text; *number: whether it has numbers. */
 static bool look_at_texts(const struct vfm_table *t, int col, bool *number)
 {
@@ -28,59 +26,38 @@ static bool look_at_texts(const struct vfm_table *t, int col, bool *number)
 	return any;
 }
 
-/* Adds the heading of a column, which may break behind a slash: "token/s/GPU". */
-static void add_heading(struct vfm_buf *b, const struct vfm_table *t, int col, bool number)
+/* Adds a cell; of row -1, a heading. */
+static void add_matrix_cell(struct vfm_buf *b, const struct vfm_table *t, int row, int col, bool number)
 {
 	bool ignore;
-	char *text = vfm_table_cell(t, -1, col, &ignore), *s = text;
+	char *text = vfm_table_cell(t, row, col, &ignore);
 
-	vfm_buf_adds(b, number ? "<th class=num>" : "<th>");
-	for (size_t n; s[n = strcspn(s, "/")]; s += n + 1)
-		vfm_html_addf(b, "%.*s/<wbr>", (int)n, s);
-	vfm_html_addf(b, "%s", s);
-	free(text);
-}
-
-static void add_matrix_cell(struct vfm_buf *b, const struct vfm_table *t, int row, int col)
-{
-	bool number;
-	char *text = vfm_table_cell(t, row, col, &number);
-
-	vfm_buf_adds(b, number ? "<td class=num>" : strlen(text) > LONG_CELL ? "<td class=long>" : "<td>");
-	vfm_html_addf(b, "%s", text);
+	vfm_html_addf(b, "<%s%s>%s", row < 0 ? "th" : "td", number ? " class=num" : "", text);
 	free(text);
 }
 
 /* A row with sections is linked with them. */
 static void add_matrix_table(struct vfm_buf *b, const struct vfm_table *t, const struct matrix_page_row *rows)
 {
-	int cols = vfm_table_cols(t);
 	size_t notes;
-	bool *shown = vfm_calloc((size_t)cols + 1, sizeof(*shown));
 	const char *const *note = vfm_table_notes(t, &notes);
 
 	vfm_buf_adds(b, "<div class='wide full'><table class=rows>\n<tr><th class=num>row");
-	for (int c = 0; c < cols; c++) {
-		bool number;
+	for (int r = -1; r < vfm_table_rows(t); r++) {
+		if (r >= 0 && rows[r].out->run)
+			vfm_html_row(b, "#<a href='#row-%d'>%d</a>", r + 1, r + 1);
+		else if (r >= 0)
+			vfm_html_row(b, "#%d", r + 1);
+		for (int c = 0; c < vfm_table_cols(t); c++) {
+			bool number;
 
-		shown[c] = look_at_texts(t, c, &number);
-		if (shown[c])
-			add_heading(b, t, c, number);
+			if (look_at_texts(t, c, &number))
+				add_matrix_cell(b, t, r, c, number);
+		}
 	}
-	for (int r = 0; r < vfm_table_rows(t); r++) {
-		if (rows[r].out->run)
-			vfm_html_addf(b, "\n<tr><td class=num><a href='#row-%d'>%d</a>", r + 1, r + 1);
-		else
-			vfm_html_addf(b, "\n<tr><td class=num>%d", r + 1);
-		for (int c = 0; c < cols; c++)
-			if (shown[c])
-				add_matrix_cell(b, t, r, c);
-	}
-	vfm_buf_adds(b, "\n");
 	vfm_html_table_end(b);
 	for (size_t i = 0; i < notes; i++)
 		vfm_html_addf(b, "<p class='dim small'>%s</p>\n", note[i]);
-	free(shown);
 }
 
 /* ---- the bars ---- */

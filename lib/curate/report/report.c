@@ -9,7 +9,6 @@
 #include "base/philox.h"
 #include "data/record/caption.h"
 #include "data/record/histogram.h"
-#include "data/record/provenance.h"
 #include "data/record/record.h"
 #include "data/record/thumbnail.h"
 #include "io/file.h"
@@ -50,7 +49,6 @@ struct vfm_report {
 	struct reservoir good, copies, captions;
 	int64_t n_captions, captioned, lengths[BINS], length_sum, length_max;
 	json_t **originals; /* [copies.n] NULL: not found */
-	json_t *chain;
 };
 
 /* ---- collecting ---- */
@@ -117,7 +115,6 @@ void vfm_report_free(struct vfm_report *r)
 	release_reservoir(&r->good);
 	release_reservoir(&r->copies);
 	release_reservoir(&r->captions);
-	json_decref(r->chain);
 	free(r);
 }
 
@@ -259,12 +256,6 @@ void vfm_report_add(struct vfm_report *r, const json_t *rec)
 		return;
 	add_captions(r, rec);
 	offer_record(&r->good, rec);
-}
-
-void vfm_report_set_chain(struct vfm_report *r, const json_t *chain)
-{
-	json_decref(r->chain);
-	r->chain = json_copy((json_t *)(uintptr_t)chain);
 }
 
 /* ---- originals of duplicates ---- */
@@ -537,25 +528,6 @@ static void add_caption_section(const struct vfm_report *r, struct vfm_buf *b)
 
 /* ---- the page ---- */
 
-static void add_provenance(const struct vfm_report *r, struct vfm_buf *b)
-{
-	size_t i;
-	json_t *e;
-
-	vfm_buf_adds(b, "<h2>Sources and stages</h2>\n");
-	add_count_table(b, "records by source", r->sources.left, r->sources.pruned, SHOWN_SOURCES);
-	vfm_html_table(b, "stage|version|options|models");
-	json_array_foreach(r->chain, i, e)
-	{
-		char *maker = vfm_provenance_maker_text(json_object_get(e, "maker"));
-
-		vfm_html_row(b, "%s|%s|%s|%s", vfm_rec_str(e, "tool", ""), vfm_rec_str(e, "version", ""),
-			vfm_rec_str(e, "options", ""), maker ? maker : "");
-		free(maker);
-	}
-	vfm_html_table_end(b);
-}
-
 static int build_page(struct vfm_report *r, struct vfm_buf *b, const json_t *o, struct vfm_err *err)
 {
 	long long records = json_integer_value(json_object_get(o, "records")),
@@ -573,7 +545,8 @@ static int build_page(struct vfm_report *r, struct vfm_buf *b, const json_t *o, 
 	add_distributions(b, o);
 	TRY(add_pairs(r, b, err));
 	add_caption_section(r, b);
-	add_provenance(r, b);
+	vfm_buf_adds(b, "<h2>Sources</h2>\n");
+	add_count_table(b, "records by source", r->sources.left, r->sources.pruned, SHOWN_SOURCES);
 	vfm_html_end(b);
 	return 0;
 }

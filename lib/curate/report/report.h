@@ -32,8 +32,6 @@ int vfm_report_new(struct vfm_report **r, const struct vfm_report_opts *o, struc
 void vfm_report_free(struct vfm_report *r); /* accepts NULL */
 
 void vfm_report_add(struct vfm_report *r, const json_t *rec);
-/* The stages that made the records (data/record/provenance.h); the last call counts. */
-void vfm_report_set_chain(struct vfm_report *r, const json_t *chain);
 
 /* Reads the files of the records again ("-" is left out) for the originals of the duplicates that the page shows,
  * decodes the pictures and writes the page atomically.  An original that is not found is shown by its id; a picture

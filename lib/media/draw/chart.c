@@ -9,7 +9,7 @@ enum { WIDTH = 540, HEIGHT = 230, LEFT = 44, RIGHT = 522, TOP = 8, BOTTOM = 208,
 
 /* ---- axes ---- */
 
-struct axis {
+struct chart_axis {
 	double scale;    /* of the values, before their logarithms */
 	double lo, hi;   /* values at its ends, or their logarithms to 10 */
 	double from, to; /* coordinates of its ends in the drawing */
@@ -19,13 +19,13 @@ struct axis {
 	double step; /* between the ticks of a linear axis */
 };
 
-static double value_on_axis(const struct axis *a, double v)
+static double value_on_axis(const struct chart_axis *a, double v)
 {
 	return a->log ? log10(a->scale * v) : a->scale * v;
 }
 
 /* Ticks at 1, 2 or 5 times a power of ten (Heckbert, "Nice numbers for graph labels", 1990). */
-static void set_linear_ticks(struct axis *a, int about)
+static void set_linear_ticks(struct chart_axis *a, int about)
 {
 	double raw = (a->hi - a->lo) / about, mag = pow(10, floor(log10(raw))), f = raw / mag;
 
@@ -35,7 +35,7 @@ static void set_linear_ticks(struct axis *a, int about)
 		a->tick[a->n_ticks++] = fabs(t) < 1e-9 * a->step ? 0 : t;
 }
 
-static void set_log_ticks(struct axis *a)
+static void set_log_ticks(struct chart_axis *a)
 {
 	static const double marks[] = {1, 2, 5};
 	int n_marks = a->hi - a->lo < 2.5 ? 3 : 1;
@@ -56,7 +56,7 @@ static void set_log_ticks(struct axis *a)
 }
 
 /* Adds `margin` times the range at both ends and places the ticks, about `about` of them on a linear axis. */
-static void place_ticks(struct axis *a, int about, double margin)
+static void place_ticks(struct chart_axis *a, int about, double margin)
 {
 	double room;
 
@@ -75,19 +75,19 @@ static void place_ticks(struct axis *a, int about, double margin)
 		set_linear_ticks(a, about);
 }
 
-static double coordinate(const struct axis *a, double x)
+static double coordinate(const struct chart_axis *a, double x)
 {
 	return a->from + (x - a->lo) / (a->hi - a->lo) * (a->to - a->from);
 }
 
 /* Returns the coordinate of v; not finite: v is not on the axis. */
-static double place_value(const struct axis *a, double v)
+static double place_value(const struct chart_axis *a, double v)
 {
 	return coordinate(a, value_on_axis(a, v));
 }
 
 /* "2.5", "40k" */
-static void add_tick_label(struct vfm_buf *b, const struct axis *a, double tick)
+static void add_tick_label(struct vfm_buf *b, const struct chart_axis *a, double tick)
 {
 	int digits = a->log ? 0 : (int)fmax(0, -floor(log10(a->step) + 1e-9));
 	char text[VFM_NUMBER_TEXT];
@@ -100,7 +100,7 @@ static void add_tick_label(struct vfm_buf *b, const struct axis *a, double tick)
 		vfm_html_addf(b, "%.*f", digits, tick);
 }
 
-static void add_x_axis(struct vfm_buf *b, const struct axis *a)
+static void add_x_axis(struct vfm_buf *b, const struct chart_axis *a)
 {
 	for (int i = 0; i < a->n_ticks; i++) {
 		double x = coordinate(a, a->tick[i]);
@@ -114,7 +114,7 @@ static void add_x_axis(struct vfm_buf *b, const struct axis *a)
 	vfm_html_addf(b, "<line x1='%d' y1='%d' x2='%d' y2='%d'/>", LEFT, BOTTOM, RIGHT, BOTTOM);
 }
 
-static void add_y_axis(struct vfm_buf *b, const struct axis *a, const char *unit)
+static void add_y_axis(struct vfm_buf *b, const struct chart_axis *a, const char *unit)
 {
 	for (int i = 0; i < a->n_ticks; i++) {
 		double y = coordinate(a, a->tick[i]);
@@ -130,7 +130,7 @@ static void add_y_axis(struct vfm_buf *b, const struct axis *a, const char *unit
 
 struct plot {
 	const struct vfm_chart *c;
-	struct axis x, y;
+	struct chart_axis x, y;
 };
 
 /* Returns the sum of the curves from k on in a column. */
@@ -155,7 +155,7 @@ static int find_peak(const struct vfm_chart *c)
 }
 
 /* The range of y; of a logarithmic axis, from the smallest positive value. */
-static void set_range(struct axis *y, const struct vfm_chart *c)
+static void set_range(struct chart_axis *y, const struct vfm_chart *c)
 {
 	double min = INFINITY, max = -INFINITY, positive = INFINITY;
 
@@ -183,10 +183,10 @@ static void set_range(struct axis *y, const struct vfm_chart *c)
 static void set_plot_axes(struct plot *p, const struct vfm_chart *c)
 {
 	p->c = c;
-	p->x = (struct axis){.scale = c->x_scale ? c->x_scale : 1, .from = LEFT, .to = RIGHT};
+	p->x = (struct chart_axis){.scale = c->x_scale ? c->x_scale : 1, .from = LEFT, .to = RIGHT};
 	p->x.lo = value_on_axis(&p->x, (double)c->lo);
 	p->x.hi = value_on_axis(&p->x, (double)c->hi);
-	p->y = (struct axis){.scale = c->percent ? 100 : 1, .from = BOTTOM, .to = TOP};
+	p->y = (struct chart_axis){.scale = c->percent ? 100 : 1, .from = BOTTOM, .to = TOP};
 	set_range(&p->y, c);
 	place_ticks(&p->x, (int)fmin(fmax((double)(c->hi - c->lo), 1), 5), 0);
 	place_ticks(&p->y, 4, c->from_zero || c->stacked ? 0 : 0.05);
@@ -274,7 +274,7 @@ static void add_marks(const struct plot *p, struct vfm_buf *b, int k)
 }
 
 /* Fills what is below the upper edge of curve k; the curves behind it are drawn over it. */
-static void add_area(const struct plot *p, struct vfm_buf *b, int k)
+static void fill_area(const struct plot *p, struct vfm_buf *b, int k)
 {
 	const struct vfm_trace *t = p->c->curves[k].trace;
 	double y = BOTTOM, next;
@@ -298,7 +298,7 @@ static void add_drawing(const struct plot *p, struct vfm_buf *b)
 	add_y_axis(b, &p->y, p->c->percent ? "%" : "");
 	add_x_axis(b, &p->x);
 	for (int k = 0; k < p->c->n && p->c->stacked; k++)
-		add_area(p, b, k);
+		fill_area(p, b, k);
 	for (int k = 0; k < p->c->n && !p->c->stacked; k++)
 		if (p->c->curves[k].trace->n)
 			add_extremes(p, b, k);

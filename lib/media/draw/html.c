@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <openssl/evp.h>
+
 #include "media/draw/png.h"
 
 static const char style[] =
@@ -30,8 +32,8 @@ static const char style[] =
 	"tr:only-child::after{content:'none';color:var(--dim)}"
 	"td,th{padding:6px 10px;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}"
 	".num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
-	".rows td,.rows th{overflow-wrap:normal;padding:4px;font-size:11px}"
-	".rows th{white-space:normal;vertical-align:bottom}.rows td.long{overflow-wrap:anywhere;min-width:84px}\n"
+	".rows td,.rows th{padding:3px;font-size:11px;max-width:180px;overflow-wrap:break-word}"
+	".rows th{font-size:10px;vertical-align:bottom}\n"
 	/* as wide as the window, beyond the margins of the page */
 	".full{width:calc(100vw - 64px);margin-left:calc(50% - 50vw + 32px)}.wide{overflow-x:auto}\n"
 	/* boxes */
@@ -296,34 +298,18 @@ void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, int n)
 	vfm_buf_adds(b, "</svg>");
 }
 
-static void add_base64(struct vfm_buf *b, const uint8_t *data, size_t n)
-{
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-	for (size_t i = 0; i < n; i += 3) {
-		uint32_t x = (uint32_t)data[i] << 16 | (i + 1 < n ? (uint32_t)data[i + 1] << 8 : 0) |
-			(i + 2 < n ? data[i + 2] : 0);
-		char four[4] = {digits[x >> 18], digits[x >> 12 & 63], i + 1 < n ? digits[x >> 6 & 63] : '=',
-			i + 2 < n ? digits[x & 63] : '='};
-
-		vfm_buf_add(b, four, 4);
-	}
-}
-
-void vfm_html_image(struct vfm_buf *b, const char *type, const void *data, size_t n, const char *alt)
-{
-	vfm_html_addf(b, "<img alt='%s' src='data:%s;base64,", alt, type);
-	add_base64(b, data, n);
-	vfm_buf_adds(b, "'>");
-}
-
 int vfm_html_picture(struct vfm_buf *b, const uint8_t *rgb, int width, int height, const char *alt, struct vfm_err *err)
 {
 	struct vfm_buf png = {0};
 	int rc = vfm_png_encode(&png, rgb, width, height, err);
 
-	if (rc >= 0)
-		vfm_html_image(b, "image/png", png.data, png.len, alt);
+	if (rc >= 0) {
+		unsigned char *text = vfm_malloc((png.len + 2) / 3 * 4 + 1);
+
+		EVP_EncodeBlock(text, (const unsigned char *)png.data, (int)png.len);
+		vfm_html_addf(b, "<img alt='%s' src='data:image/png;base64,%s'>", alt, (const char *)text);
+		free(text);
+	}
 	vfm_buf_release(&png);
 	return rc;
 }

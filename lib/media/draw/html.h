@@ -48,8 +48,6 @@ void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, int n);
 enum { VFM_NUMBER_TEXT = 16 };
 const char *vfm_html_number(char text[VFM_NUMBER_TEXT], double x);
 
-/* Appends n bytes of a file as a picture; type: "image/png". */
-void vfm_html_image(struct vfm_buf *b, const char *type, const void *data, size_t n, const char *alt);
 /* Appends rgb [height, width, 3] as a picture. */
 int vfm_html_picture(
 	struct vfm_buf *b, const uint8_t *rgb, int width, int height, const char *alt, struct vfm_err *err);

@@ -100,8 +100,10 @@ static void add_curves(struct vfm_run_log *l, const json_t *o, int64_t step)
 
 static void note_jump(struct vfm_run_log *l, int64_t line, int64_t from, int64_t to)
 {
-	if (l->n_jumps < VFM_RUN_JUMPS)
+	if (l->n_jumps < VFM_RUN_JUMPS) {
 		l->jump[l->n_jumps] = (struct vfm_run_jump){.line = line, .from = from, .to = to};
+		l->mark[l->n_marks++] = to;
+	}
 	l->n_jumps++;
 }
 
@@ -210,6 +212,8 @@ static void read_starts(struct vfm_run_log *l)
 	if (d)
 		closedir(d);
 	qsort(l->start, (size_t)l->n_starts, sizeof(l->start[0]), compare_run_starts);
+	for (int i = 1; i < l->n_starts; i++)
+		l->mark[l->n_marks++] = l->start[i].step;
 }
 
 /* ---- the other files ---- */

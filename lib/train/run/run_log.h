@@ -54,7 +54,9 @@ struct vfm_run_log {
 	struct vfm_run_jump jump[VFM_RUN_JUMPS];
 	int64_t n_jumps; /* all of them; the first ones are in jump */
 	struct vfm_run_start start[VFM_RUN_STARTS];
-	int n_starts;              /* the newest ones, in the order of time */
+	int n_starts;                                 /* the newest ones, in the order of time */
+	int64_t mark[VFM_RUN_STARTS + VFM_RUN_JUMPS]; /* [n_marks] steps of restarts and jumps */
+	int n_marks;
 	json_t *config, *identity; /* config.json and run.json; NULL: none */
 	char *failure;             /* failure.txt: the error that ended the run; NULL: none */
 	int64_t checkpoint;        /* step of the newest one; -1: none */

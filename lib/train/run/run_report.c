@@ -13,8 +13,6 @@
 #include "train/run/run_log.h"
 #include "train/run/run_samples.h"
 
-enum { PICTURE_BYTES = 16 << 20 };
-
 struct run_report {
 	const struct vfm_run_report_opts *o;
 	int n;
@@ -22,9 +20,7 @@ struct run_report {
 	char *name[VFM_RUN_REPORT_RUNS];
 	/* flat objects of texts, {"train.lr": "0.001"} */
 	json_t *facts[VFM_RUN_REPORT_RUNS], *config[VFM_RUN_REPORT_RUNS], *identity[VFM_RUN_REPORT_RUNS];
-	json_t *defaults;                    /* of the configuration */
-	int64_t *marks[VFM_RUN_REPORT_RUNS]; /* steps of restarts */
-	int n_marks[VFM_RUN_REPORT_RUNS];
+	json_t *defaults; /* of the configuration */
 };
 
 /* ---- JSON objects as lists of keys ---- */
@@ -139,21 +135,6 @@ static json_t *list_facts(const struct vfm_run_log *l, const json_t *config, con
 
 /* ---- reading ---- */
 
-/* A restart is a start after the first one, or a step that does not follow the one before. */
-static void collect_marks(struct run_report *r, int k)
-{
-	const struct vfm_run_log *l = &r->log[k];
-	int64_t *m = vfm_calloc(VFM_RUN_STARTS + VFM_RUN_JUMPS, sizeof(*m));
-	int n = 0;
-
-	for (int i = 1; i < l->n_starts; i++)
-		m[n++] = l->start[i].step;
-	for (int i = 0; i < l->n_jumps && i < VFM_RUN_JUMPS; i++)
-		m[n++] = l->jump[i].to;
-	r->marks[k] = m;
-	r->n_marks[k] = n;
-}
-
 /* A run has the name of its folder; if another one has it too, that of the operand. */
 static void name_runs(struct run_report *r)
 {
@@ -181,7 +162,6 @@ static int read_runs(struct run_report *r, struct vfm_err *err)
 		r->config[k] = flatten_json(r->log[k].config);
 		r->identity[k] = flatten_json(r->log[k].identity);
 		r->facts[k] = list_facts(&r->log[k], r->config[k], r->identity[k]);
-		collect_marks(r, k);
 	}
 	name_runs(r);
 	vfm_config_defaults(&c);
@@ -198,7 +178,6 @@ static void release_runs(struct run_report *r)
 		json_decref(r->facts[k]);
 		json_decref(r->config[k]);
 		json_decref(r->identity[k]);
-		free(r->marks[k]);
 		free(r->name[k]);
 	}
 	json_decref(r->defaults);
@@ -334,8 +313,8 @@ static void add_run_chart(const struct run_report *r, struct vfm_buf *b, int i)
 		chart.hi = last > chart.hi ? last : chart.hi;
 		curves[k] = (struct vfm_curve){.name = r->name[k],
 			.trace = &l->trace[i],
-			.marks = r->marks[k],
-			.n_marks = levels ? 0 : r->n_marks[k]};
+			.marks = l->mark,
+			.n_marks = levels ? 0 : l->n_marks};
 	}
 	vfm_chart_html(b, &chart);
 }
@@ -386,19 +365,6 @@ static void add_start_section(const struct run_report *r, struct vfm_buf *b)
 
 /* ---- the page ---- */
 
-static void add_sample_section(const struct run_report *r, struct vfm_buf *b)
-{
-	size_t room = PICTURE_BYTES;
-
-	vfm_buf_adds(b, "<h2>Samples</h2>\n");
-	for (int k = 0; k < r->n; k++) {
-		vfm_buf_adds(b, "<h3>");
-		add_run_name(r, b, k);
-		vfm_buf_adds(b, "</h3>\n");
-		vfm_run_samples_html(b, r->log[k].dir, r->o->page_dir, &room);
-	}
-}
-
 int vfm_run_report(struct vfm_buf *b, const struct vfm_run_report_opts *o, struct vfm_err *err)
 {
 	struct run_report r = {.o = o};
@@ -414,7 +380,8 @@ int vfm_run_report(struct vfm_buf *b, const struct vfm_run_report_opts *o, struc
 		add_curve_section(&r, b);
 		add_config_section(&r, b);
 		add_start_section(&r, b);
-		add_sample_section(&r, b);
+		for (int k = 0; k < r.n; k++)
+			vfm_run_samples_html(b, r.name[k], r.log[k].dir, o->page_dir);
 		vfm_html_end(b);
 	}
 	release_runs(&r);

@@ -10,15 +10,9 @@
 #include <jansson.h>
 
 #include "data/record/thumbnail.h"
-#include "io/input.h"
 #include "media/draw/html.h"
 
-enum { SHOWN_STEPS = 6, SHOWN_SAMPLES = 4, MAX_PICTURE = 512 << 10, FRAME_W = 240, FRAME_H = 180, DECODE_S = 20 };
-
-static const struct {
-	const char *suffix, *type; /* type NULL: a video */
-} sample_kinds[] = {{".png", "image/png"}, {".jpg", "image/jpeg"}, {".jpeg", "image/jpeg"}, {".mp4", NULL}};
-enum { SAMPLE_KINDS = sizeof(sample_kinds) / sizeof(sample_kinds[0]) };
+enum { SHOWN_STEPS = 6, SHOWN_SAMPLES = 4, FRAME_W = 240, FRAME_H = 180, DECODE_S = 20 };
 
 /* ---- links ---- */
 
@@ -49,75 +43,37 @@ static void add_relative_link(struct vfm_buf *b, const char *from, const char *f
 
 /* ---- figures ---- */
 
-static int kind_of_sample(const char *name)
-{
-	size_t n = strlen(name);
-
-	for (int i = 0; i < SAMPLE_KINDS; i++) {
-		size_t m = strlen(sample_kinds[i].suffix);
-
-		if (n > m && !strcmp(name + n - m, sample_kinds[i].suffix))
-			return i;
-	}
-	return -1;
-}
-
-/* Appends the middle frame of a file, scaled down.  Returns whether it could be decoded. */
-static bool add_sample_frame(struct vfm_buf *b, const char *path, const char *alt)
-{
-	json_t *rec = json_pack("{s:s}", "src", path);
-	struct vfm_thumbnails t = {0};
-	int rc = rec ? vfm_thumbnails(&t, rec, 1, FRAME_W, FRAME_H, DECODE_S, NULL) : -1;
-
-	if (rc == 0)
-		rc = vfm_html_picture(b, t.rgb, t.width, t.height, alt, NULL);
-	free(t.rgb);
-	json_decref(rec);
-	return rc >= 0;
-}
-
-static bool add_sample_picture(struct vfm_buf *b, const char *path, const char *alt, const char *type)
-{
-	char *data = NULL;
-	size_t len = 0;
-
-	if (!type || vfm_read_regular(path, MAX_PICTURE, &data, &len, NULL) < 0)
-		return add_sample_frame(b, path, alt);
-	vfm_html_image(b, type, data, len, alt);
-	free(data);
-	return true;
-}
-
-/* The sample `name` of an evaluation, if its folder has it.  Returns whether it has. */
-static bool add_sample_figure(
-	struct vfm_buf *b, const char *folder, const char *name, const char *page_dir, size_t *room)
-{
-	char *path = vfm_strfmt("%s/%s", folder, name);
-	const char *type = sample_kinds[kind_of_sample(name)].type;
-	long long step = atoll(strrchr(folder, '/') + sizeof("/step-") - 1);
-	size_t before = b->len;
-	bool exists = access(path, R_OK) == 0;
-
-	if (exists) {
-		vfm_buf_adds(b, "<figure>");
-		if (*room == 0 || !add_sample_picture(b, path, name, type))
-			vfm_buf_adds(b, "<p class='none dim'>no picture</p>");
-		*room -= b->len - before < *room ? b->len - before : *room;
-		vfm_html_addf(b, "<figcaption>step %lld", step);
-		if (!type) {
-			vfm_buf_adds(b, " <a href='");
-			add_relative_link(b, page_dir, path);
-			vfm_buf_adds(b, "'>video</a>");
-		}
-		vfm_buf_adds(b, "</figcaption></figure>\n");
-	}
-	free(path);
-	return exists;
-}
-
 static int is_sample(const struct dirent *e)
 {
-	return kind_of_sample(e->d_name) >= 0;
+	static const char *const suffixes[] = {".png", ".jpg", ".jpeg", ".mp4"};
+	const char *dot = strrchr(e->d_name, '.');
+	bool is = false;
+
+	for (size_t i = 0; dot && i < sizeof(suffixes) / sizeof(suffixes[0]); i++)
+		is = is || !strcmp(dot, suffixes[i]);
+	return is;
+}
+
+/* The sample `name` of an evaluation, if its folder has it: its middle frame, scaled down, with a link to it. */
+static void add_sample_figure(struct vfm_buf *b, const char *folder, const char *name, const char *page_dir)
+{
+	char *path = vfm_strfmt("%s/%s", folder, name);
+	json_t *rec = json_pack("{s:s}", "src", path);
+	struct vfm_thumbnails t = {0};
+
+	if (rec && access(path, R_OK) == 0) {
+		vfm_buf_adds(b, "<figure>");
+		if (vfm_thumbnails(&t, rec, 1, FRAME_W, FRAME_H, DECODE_S, NULL) < 0 ||
+			vfm_html_picture(b, t.rgb, t.width, t.height, name, NULL) < 0)
+			vfm_buf_adds(b, "<p class='none dim'>no picture</p>");
+		vfm_buf_adds(b, "<figcaption><a href='");
+		add_relative_link(b, page_dir, path);
+		vfm_html_addf(b, "'>step %lld</a></figcaption></figure>\n",
+			atoll(strrchr(folder, '/') + sizeof("/step-") - 1));
+	}
+	free(t.rgb);
+	json_decref(rec);
+	free(path);
 }
 
 static int is_step_folder(const struct dirent *e)
@@ -133,53 +89,42 @@ static void free_entries(struct dirent **list, int n)
 		free(list);
 }
 
-/* A row with a sample of each evaluation.  Returns the number of figures. */
-static int add_sample_row(
-	struct vfm_buf *b, char **folders, int n, const char *name, const char *page_dir, size_t *room)
-{
-	int figures = 0;
-
-	vfm_html_addf(b,
-		"<p class='dim small'>%s</p>\n<div class=shots "
-		"style='grid-template-columns:repeat(%d,minmax(0,1fr))'>\n",
-		name, SHOWN_STEPS);
-	for (int i = 0; i < n; i++)
-		figures += add_sample_figure(b, folders[i], name, page_dir, room);
-	vfm_buf_adds(b, "</div>\n");
-	return figures;
-}
-
-/* Rows of the first samples of the newest evaluation. */
-static int add_sample_rows(struct vfm_buf *b, char **folders, int n, const char *page_dir, size_t *room)
+/* A row for each of the first samples of the newest evaluation. */
+static void add_sample_rows(struct vfm_buf *b, char **folders, int n, const char *page_dir)
 {
 	struct dirent **list = NULL;
-	int found = n ? scandir(folders[n - 1], &list, is_sample, alphasort) : -1, figures = 0;
+	int found = scandir(folders[n - 1], &list, is_sample, alphasort);
 
-	for (int i = 0; i < found && i < SHOWN_SAMPLES; i++)
-		figures += add_sample_row(b, folders, n, list[i]->d_name, page_dir, room);
+	for (int i = 0; i < found && i < SHOWN_SAMPLES; i++) {
+		vfm_html_addf(b,
+			"<p class='dim small'>%s</p>\n<div class=shots "
+			"style='grid-template-columns:repeat(%d,minmax(0,1fr))'>\n",
+			list[i]->d_name, SHOWN_STEPS);
+		for (int k = 0; k < n; k++)
+			add_sample_figure(b, folders[k], list[i]->d_name, page_dir);
+		vfm_buf_adds(b, "</div>\n");
+	}
 	free_entries(list, found);
-	return figures;
 }
 
-int vfm_run_samples_html(struct vfm_buf *b, const char *run_dir, const char *page_dir, size_t *room)
+void vfm_run_samples_html(struct vfm_buf *b, const char *name, const char *run_dir, const char *page_dir)
 {
 	char *given = vfm_strfmt("%s/samples", run_dir), *dir = realpath(given, NULL), *page = realpath(page_dir, NULL);
 	char *folders[SHOWN_STEPS];
 	struct dirent **list = NULL;
-	int n = dir && page ? scandir(dir, &list, is_step_folder, alphasort) : -1, figures;
-	int shown = n < 0 ? 0 : n < SHOWN_STEPS ? n : SHOWN_STEPS;
+	int n = dir && page ? scandir(dir, &list, is_step_folder, alphasort) : -1;
+	int shown = n < SHOWN_STEPS ? n : SHOWN_STEPS;
 
-	for (int i = 0; i < shown; i++) {
-		int at = shown > 1 ? (int)((int64_t)i * (n - 1) / (shown - 1)) : 0;
-
-		folders[i] = vfm_strfmt("%s/%s", dir, list[at]->d_name);
+	for (int i = 0; i < shown; i++)
+		folders[i] = vfm_strfmt("%s/%s", dir, list[shown > 1 ? i * (n - 1) / (shown - 1) : 0]->d_name);
+	if (shown > 0) {
+		vfm_html_addf(b, "<h2>Samples of %s</h2>\n", name);
+		add_sample_rows(b, folders, shown, page);
 	}
-	figures = add_sample_rows(b, folders, shown, page, room);
 	for (int i = 0; i < shown; i++)
 		free(folders[i]);
 	free_entries(list, n);
 	free(given);
 	free(dir);
 	free(page);
-	return figures;
 }

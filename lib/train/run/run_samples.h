@@ -5,10 +5,9 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-/* Appends the samples in RUN/samples as figures: a row for each of the first four samples, with up to six evaluations,
- * the first and the last among them.  Small pictures are within the page, of large pictures and of videos a frame; a
- * video has a relative link. page_dir: the folder of the page.  *room: bytes that pictures may take, reduced by those
- * of this call.  A picture that cannot be decoded is left out.  Returns the number of figures. */
-int vfm_run_samples_html(struct vfm_buf *b, const char *run_dir, const char *page_dir, size_t *room);
+/* Appends the samples in RUN/samples under a heading, if there are any: a row for each of the first four, with up to
+ * six evaluations, the first and the last among them.  Of each there is a frame, scaled down, with a relative link to
+ * its file.  page_dir: the folder of the page. */
+void vfm_run_samples_html(struct vfm_buf *b, const char *name, const char *run_dir, const char *page_dir);
 
 #endif
