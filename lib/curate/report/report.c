@@ -44,10 +44,10 @@ struct reservoir {
 
 struct vfm_report {
 	struct vfm_report_opts o;
-	struct vfm_histogram *numbers;
+	struct vfm_histogram *numbers, *lengths;
 	struct word_counts words, sources;
 	struct reservoir good, copies, captions;
-	int64_t n_captions, captioned, lengths[BINS], length_sum, length_max;
+	int64_t captioned;
 	json_t **originals; /* [copies.n] NULL: not found */
 };
 
@@ -93,6 +93,7 @@ int vfm_report_new(struct vfm_report **out, const struct vfm_report_opts *o, str
 	r = vfm_calloc(1, sizeof(*r));
 	r->o = *o;
 	r->numbers = vfm_histogram_new();
+	r->lengths = vfm_histogram_new();
 	r->words.left = json_object();
 	r->sources.left = json_object();
 	init_reservoir(&r->good, o->pictures ? SAMPLE : 0, 1);
@@ -107,6 +108,7 @@ void vfm_report_free(struct vfm_report *r)
 	if (!r)
 		return;
 	vfm_histogram_free(r->numbers);
+	vfm_histogram_free(r->lengths);
 	json_decref(r->words.left);
 	json_decref(r->sources.left);
 	for (int i = 0; r->originals && i < r->copies.n; i++)
@@ -172,7 +174,8 @@ static void add_caption_words(struct vfm_report *r, const char *text)
 {
 	char word[64];
 	size_t n = 0;
-	int64_t count = 0;
+	json_int_t count = 0;
+	json_t *length;
 	bool in_word = false;
 
 	for (const char *s = text;; s++) {
@@ -190,9 +193,9 @@ static void add_caption_words(struct vfm_report *r, const char *text)
 		if (!*s)
 			break;
 	}
-	r->length_sum += count;
-	r->length_max = count > r->length_max ? count : r->length_max;
-	r->lengths[count / 8 < BINS - 1 ? count / 8 : BINS - 1]++;
+	length = json_pack("{s:I}", "words per caption", count);
+	vfm_histogram_add(r->lengths, length);
+	json_decref(length);
 }
 
 static void add_captions(struct vfm_report *r, const json_t *rec)
@@ -208,7 +211,6 @@ static void add_captions(struct vfm_report *r, const json_t *rec)
 		if (!text)
 			continue;
 		any = true;
-		r->n_captions++;
 		add_caption_words(r, text);
 	}
 	r->captioned += any;
@@ -443,18 +445,27 @@ static void add_count_table(struct vfm_buf *b, const char *title, const json_t *
 	free(list);
 }
 
-static void add_number_row(struct vfm_buf *b, const char *key, const json_t *o)
+/* A row for each of the numbers of vfm_histogram_object; of: the heading of their counts. */
+static void add_number_table(struct vfm_buf *b, const char *of, const json_t *numbers)
 {
 	static const char *const facts[] = {"min", "p5", "p50", "mean", "p95", "max"};
-	int64_t counts[BINS] = {0};
-	const json_t *bins = json_object_get(o, "bins");
+	const char *key;
+	json_t *o;
 
-	for (size_t i = 0; i < BINS && i < json_array_size(bins); i++)
-		counts[i] = json_integer_value(json_array_get(bins, i));
-	vfm_html_row(b, "%s|#%'lld", key, (long long)json_integer_value(json_object_get(o, "count")));
-	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
-		vfm_html_cells(b, "#%.4g", json_number_value(json_object_get(o, facts[i])));
-	vfm_html_histogram(b, counts, BINS);
+	vfm_html_table(b, "number|#%s|#min|#5 %%|#median|#mean|#95 %%|#max|from min to max", of);
+	json_object_foreach((json_t *)(uintptr_t)numbers, key, o)
+	{
+		const json_t *bins = json_object_get(o, "bins");
+		int64_t counts[BINS] = {0};
+
+		for (size_t i = 0; i < BINS && i < json_array_size(bins); i++)
+			counts[i] = json_integer_value(json_array_get(bins, i));
+		vfm_html_row(b, "%s|#%'lld", key, (long long)json_integer_value(json_object_get(o, "count")));
+		for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
+			vfm_html_cells(b, "#%.4g", json_number_value(json_object_get(o, facts[i])));
+		vfm_html_histogram(b, counts, BINS);
+	}
+	vfm_html_table_end(b);
 }
 
 static void add_distributions(struct vfm_buf *b, const json_t *o)
@@ -465,16 +476,12 @@ static void add_distributions(struct vfm_buf *b, const json_t *o)
 	vfm_buf_adds(b, "<h2>Dropped and failed</h2>\n");
 	add_count_table(b, "reasons", json_object_get(o, "reasons"), 0, SIZE_MAX);
 	vfm_buf_adds(b, "<h2>Distributions of the records that were kept</h2>\n");
-	vfm_html_table(b, "number|#records|#min|#5 %%|#median|#mean|#95 %%|#max|from min to max");
-	json_object_foreach(json_object_get(o, "numbers"), key, v)
-	{
-		add_number_row(b, key, v);
-	}
-	vfm_html_table_end(b);
+	add_number_table(b, "records", json_object_get(o, "numbers"));
 	vfm_buf_adds(b, "<div class=grid>\n");
 	json_object_foreach(json_object_get(o, "words"), key, v)
 	{
-		add_count_table(b, key, v, 0, SIZE_MAX);
+		if (json_object_size(v))
+			add_count_table(b, key, v, 0, SIZE_MAX);
 	}
 	vfm_buf_adds(b, "</div>\n");
 }
@@ -510,16 +517,14 @@ static void add_caption_samples(const struct vfm_report *r, struct vfm_buf *b)
 
 static void add_caption_section(const struct vfm_report *r, struct vfm_buf *b)
 {
-	int bins = r->length_max / 8 < BINS - 1 ? (int)(r->length_max / 8) + 1 : BINS;
+	json_t *lengths;
 
-	if (!r->n_captions)
+	if (!r->captioned)
 		return;
-	vfm_buf_adds(b, "<h2>Captions</h2>\n");
-	vfm_html_table(b, "#records|#captions|#words, mean|#longest|words per caption, from 0 to %d", 8 * bins);
-	vfm_html_row(b, "#%'lld|#%'lld|#%'lld|#%'lld", (long long)r->captioned, (long long)r->n_captions,
-		(long long)(r->length_sum / r->n_captions), (long long)r->length_max);
-	vfm_html_histogram(b, r->lengths, bins);
-	vfm_html_table_end(b);
+	lengths = vfm_histogram_object(r->lengths, BINS);
+	vfm_html_addf(b, "<h2>Captions of %'lld records</h2>\n", (long long)r->captioned);
+	add_number_table(b, "captions", json_object_get(lengths, "numbers"));
+	json_decref(lengths);
 	add_count_table(b, "most frequent words of 4 letters and more", r->words.left, r->words.pruned, SHOWN_WORDS);
 	vfm_html_table(b, "record|captions");
 	add_caption_samples(r, b);

@@ -215,44 +215,28 @@ static void add_plot_point(const struct plot *p, struct vfm_buf *b, double x, do
 	*pen = true;
 }
 
-/* Draws the extremes of each column, first the one that is nearer to the last point. */
-static void add_extremes(const struct plot *p, struct vfm_buf *b, int k)
+/* Draws the moving average, or the extremes of each column, first the one that is nearer to the last point. */
+static void add_curve(const struct plot *p, struct vfm_buf *b, int k, bool average)
 {
 	const struct vfm_trace *t = p->c->curves[k].trace;
+	int half = p->c->window ? (int)fmin((double)p->c->window / 2 / (double)t->width, VFM_TRACE_COLUMNS)
+				: vfm_trace_used(t) / 80;
 	double last = 0;
 	bool pen = false;
 
-	begin_path(b, p->c->smooth ? "pale " : "", k);
+	begin_path(b, p->c->smooth && !average ? "pale " : "", k);
 	for (int i = 0; i < VFM_TRACE_COLUMNS; i++) {
 		const struct vfm_trace_column *col = &t->column[i];
 		bool falls = fabs(last - col->max) < fabs(last - col->min);
+		double x = column_x(p, t, i), y = falls ? col->max : col->min;
 
-		if (!col->n && col->gaps)
-			pen = false;
+		pen = pen && (col->n || !col->gaps);
 		if (!col->n)
 			continue;
-		add_plot_point(p, b, column_x(p, t, i), falls ? col->max : col->min, &pen);
-		if (col->max > col->min)
-			add_plot_point(p, b, column_x(p, t, i), falls ? col->min : col->max, &pen);
 		last = falls ? col->min : col->max;
-	}
-	vfm_buf_adds(b, "'/>");
-}
-
-static void add_average(const struct plot *p, struct vfm_buf *b, int k)
-{
-	const struct vfm_trace *t = p->c->curves[k].trace;
-	int half = vfm_trace_used(t) / 80;
-	bool pen = false;
-
-	if (p->c->window)
-		half = (int)fmin((double)p->c->window / 2 / (double)t->width, VFM_TRACE_COLUMNS);
-	begin_path(b, "", k);
-	for (int i = 0; i < VFM_TRACE_COLUMNS; i++) {
-		if (!t->column[i].n && t->column[i].gaps)
-			pen = false;
-		if (t->column[i].n)
-			add_plot_point(p, b, column_x(p, t, i), vfm_trace_mean(t, i, half), &pen);
+		add_plot_point(p, b, x, average ? vfm_trace_mean(t, i, half) : y, &pen);
+		if (!average && last != y)
+			add_plot_point(p, b, x, last, &pen);
 	}
 	vfm_buf_adds(b, "'/>");
 }
@@ -297,14 +281,14 @@ static void add_drawing(const struct plot *p, struct vfm_buf *b)
 
 	add_y_axis(b, &p->y, p->c->percent ? "%" : "");
 	add_x_axis(b, &p->x);
-	for (int k = 0; k < p->c->n && p->c->stacked; k++)
-		fill_area(p, b, k);
-	for (int k = 0; k < p->c->n && !p->c->stacked; k++)
-		if (p->c->curves[k].trace->n)
-			add_extremes(p, b, k);
+	for (int k = 0; k < p->c->n; k++)
+		if (p->c->stacked)
+			fill_area(p, b, k);
+		else if (p->c->curves[k].trace->n)
+			add_curve(p, b, k, false);
 	for (int k = 0; k < p->c->n && p->c->smooth; k++)
 		if (p->c->curves[k].trace->n)
-			add_average(p, b, k);
+			add_curve(p, b, k, true);
 	for (int k = 0; k < p->c->n; k++)
 		add_marks(p, b, k);
 	if (p->c->limit > 0 && limit >= TOP)

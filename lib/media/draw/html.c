@@ -12,10 +12,10 @@
 #include "media/draw/png.h"
 
 static const char style[] =
-	":root{--ink:#1c2430;--dim:#667085;--line:#e4e7ec;--soft:#f6f7f9;--blue:#2f6fde;--pale:#cfe0fb;--red:#c8372d;"
+	":root{--ink:#1c2430;--dim:#667085;--line:#e4e7ec;--soft:#f6f7f9;--blue:#2f6fde;--red:#c8372d;"
 	"--amber:#b7791f;--green:#2b8a57;--page:#fff}\n"
 	"@media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--dim:#98a2b3;--line:#2d3543;--soft:#1b212c;"
-	"--blue:#6fa0f5;--pale:#27406b;--red:#f0766c;--amber:#e0a94a;--green:#5cc48d;--page:#12161d}}\n"
+	"--blue:#6fa0f5;--red:#f0766c;--amber:#e0a94a;--green:#5cc48d;--page:#12161d}}\n"
 	"*{box-sizing:border-box}\n"
 	"body{margin:0 auto;max-width:1180px;padding:28px 24px 60px;background:var(--page);color:var(--ink);"
 	"overflow-wrap:break-word;font:15px/1.45 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\n"
@@ -24,13 +24,13 @@ static const char style[] =
 	"h3{font-size:15px;margin:0 0 4px}h3 span{font-size:12px;font-weight:400}section>h3{margin:30px 0 "
 	"8px;font-size:16px}\n"
 	"a{color:var(--blue)}summary{cursor:pointer;margin:12px 0}\n"
-	"blockquote{margin:0 0 4px;padding:6px 12px;border-left:3px solid var(--pale);overflow-wrap:anywhere}\n"
 	".dim{color:var(--dim)}.small{font-size:12px;margin:4px 0}.state{font-weight:600}.runs{color:var(--blue)}"
 	".done{color:var(--green)}.stopped{color:var(--amber)}.failed{color:var(--red)}\n"
 	/* tables */
 	"table{border-collapse:collapse;width:100%}th{font-weight:600;color:var(--dim);font-size:13px;text-align:left}"
 	"tr:only-child::after{content:'none';color:var(--dim)}"
-	"td,th{padding:6px 10px;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}"
+	"td p{margin:0 0 4px}td,th{padding:6px 10px;border-bottom:1px solid "
+	"var(--line);vertical-align:top;overflow-wrap:anywhere}"
 	".num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
 	".rows td,.rows th{padding:3px;font-size:11px;max-width:180px;overflow-wrap:break-word}"
 	".rows th{font-size:10px;vertical-align:bottom}\n"
