@@ -129,12 +129,6 @@ static int add_row_sections(struct vfm_buf *b, const struct matrix_page_row *r, 
 	add_row_name(&name, r, number);
 	vfm_html_addf(b, "<h2 id=row-%d>Row %s</h2>\n", number, name.data);
 	vfm_dry_run_section(b, &page);
-	if (!page.n_scaled && !o.plan)
-		vfm_html_addf(b,
-			"<p class=dim>More GPUs are simulated of rows with at most %d launches of the simulated ranks "
-			"in a "
-			"step; here are %lld.</p>\n",
-			MATRIX_PAGE_LAUNCHES, (long long)d->launches);
 	vfm_buf_release(&name);
 	return 0;
 }
@@ -143,14 +137,10 @@ int matrix_write_page(
 	const char *path, const struct vfm_table *t, const struct matrix_page_row *rows, int n, struct vfm_err *err)
 {
 	bool predicted = n > 0 && rows[0].machine;
-	int linked = 0, rc = 0;
 	struct vfm_buf b = {0};
+	int rc = 0;
 
-	for (int i = 0; i < n; i++)
-		linked += rows[i].out->run != NULL;
 	vfm_html_begin(&b, predicted ? "Predicted training steps" : "Measured training steps", 0);
-	if (linked < n && predicted)
-		vfm_html_addf(&b, "<p class=dim>%d of %d rows have sections of their own below.</p>\n", linked, n);
 	add_matrix_table(&b, t, rows);
 	add_rate_bars(&b, rows, n);
 	for (int i = 0; i < n && rc == 0; i++)

@@ -16,7 +16,6 @@ struct chart_axis {
 	bool log;
 	double tick[24];
 	int n_ticks;
-	double step; /* between the ticks of a linear axis */
 };
 
 static double value_on_axis(const struct chart_axis *a, double v)
@@ -28,11 +27,11 @@ static double value_on_axis(const struct chart_axis *a, double v)
 static void set_linear_ticks(struct chart_axis *a, int about)
 {
 	double raw = (a->hi - a->lo) / about, mag = pow(10, floor(log10(raw))), f = raw / mag;
+	double step = mag * (f < 1.5 ? 1 : f < 3.5 ? 2 : f < 7.5 ? 5 : 10);
 
-	a->step = mag * (f < 1.5 ? 1 : f < 3.5 ? 2 : f < 7.5 ? 5 : 10);
-	for (double t = ceil(a->lo / a->step - 1e-9) * a->step;
-		t <= a->hi + 1e-9 * a->step && a->n_ticks < (int)(sizeof(a->tick) / sizeof(a->tick[0])); t += a->step)
-		a->tick[a->n_ticks++] = fabs(t) < 1e-9 * a->step ? 0 : t;
+	for (double t = ceil(a->lo / step - 1e-9) * step;
+		t <= a->hi + 1e-9 * step && a->n_ticks < (int)(sizeof(a->tick) / sizeof(a->tick[0])); t += step)
+		a->tick[a->n_ticks++] = fabs(t) < 1e-9 * step ? 0 : t;
 }
 
 static void set_log_ticks(struct chart_axis *a)
@@ -86,43 +85,38 @@ static double place_value(const struct chart_axis *a, double v)
 	return coordinate(a, value_on_axis(a, v));
 }
 
-/* "2.5", "40k" */
-static void add_tick_label(struct vfm_buf *b, const struct chart_axis *a, double tick)
+/* Returns the label of a tick: "2.5", "40k". */
+static const char *tick_label(char text[VFM_NUMBER_TEXT], const struct chart_axis *a, int i)
 {
-	int digits = a->log ? 0 : (int)fmax(0, -floor(log10(a->step) + 1e-9));
-	char text[VFM_NUMBER_TEXT];
-
-	if (a->log)
-		vfm_html_addf(b, "%s", vfm_html_number(text, pow(10, tick)));
-	else if (fmax(fabs(a->lo), fabs(a->hi)) >= 1e5 || digits > 5)
-		vfm_html_addf(b, "%s", vfm_html_number(text, tick));
-	else
-		vfm_html_addf(b, "%.*f", digits, tick);
+	return vfm_html_number(text, a->log ? pow(10, a->tick[i]) : a->tick[i]);
 }
 
 static void add_x_axis(struct vfm_buf *b, const struct chart_axis *a)
 {
+	char text[VFM_NUMBER_TEXT];
+
 	for (int i = 0; i < a->n_ticks; i++) {
 		double x = coordinate(a, a->tick[i]);
 
 		vfm_html_addf(b,
-			"<line x1='%.1f' y1='%d' x2='%.1f' y2='%d'/><text x='%.1f' y='%d' text-anchor='middle'>", x,
-			BOTTOM, x, BOTTOM + 4, x, BOTTOM + 15);
-		add_tick_label(b, a, a->tick[i]);
-		vfm_buf_adds(b, "</text>");
+			"<line x1='%.1f' y1='%d' x2='%.1f' y2='%d'/><text x='%.1f' y='%d' "
+			"text-anchor='middle'>%s</text>",
+			x, BOTTOM, x, BOTTOM + 4, x, BOTTOM + 15, tick_label(text, a, i));
 	}
 	vfm_html_addf(b, "<line x1='%d' y1='%d' x2='%d' y2='%d'/>", LEFT, BOTTOM, RIGHT, BOTTOM);
 }
 
 static void add_y_axis(struct vfm_buf *b, const struct chart_axis *a, const char *unit)
 {
+	char text[VFM_NUMBER_TEXT];
+
 	for (int i = 0; i < a->n_ticks; i++) {
 		double y = coordinate(a, a->tick[i]);
 
-		vfm_html_addf(b, "<line x1='%d' y1='%.1f' x2='%d' y2='%.1f'/><text x='%d' y='%.1f' text-anchor='end'>",
-			LEFT, y, RIGHT, y, LEFT - 6, y + 3.5);
-		add_tick_label(b, a, a->tick[i]);
-		vfm_html_addf(b, "%s</text>", unit);
+		vfm_html_addf(b,
+			"<line x1='%d' y1='%.1f' x2='%d' y2='%.1f'/><text x='%d' y='%.1f' "
+			"text-anchor='end'>%s%s</text>",
+			LEFT, y, RIGHT, y, LEFT - 6, y + 3.5, tick_label(text, a, i), unit);
 	}
 }
 

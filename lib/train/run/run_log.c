@@ -98,13 +98,18 @@ static void add_curves(struct vfm_run_log *l, const json_t *o, int64_t step)
 	}
 }
 
+static void add_mark(struct vfm_run_log *l, int64_t step)
+{
+	if (l->n_marks < VFM_RUN_MARKS)
+		l->mark[l->n_marks++] = step;
+}
+
 static void note_jump(struct vfm_run_log *l, int64_t line, int64_t from, int64_t to)
 {
-	if (l->n_jumps < VFM_RUN_JUMPS) {
+	if (l->n_jumps < VFM_RUN_JUMPS)
 		l->jump[l->n_jumps] = (struct vfm_run_jump){.line = line, .from = from, .to = to};
-		l->mark[l->n_marks++] = to;
-	}
 	l->n_jumps++;
+	add_mark(l, to);
 }
 
 static int add_step_record(
@@ -172,10 +177,10 @@ static int compare_run_starts(const void *a, const void *b)
 	return x->time != y->time ? (x->time < y->time ? -1 : 1) : 0;
 }
 
-/* Adds the start of an event file; replaces the oldest one if there are too many. */
+/* Adds the start of an event file. */
 static void add_start(struct vfm_run_log *l, const char *path, const char *name)
 {
-	struct vfm_run_start s = {0}, *at = &l->start[l->n_starts];
+	struct vfm_run_start s = {0};
 	const char *host = strchr(name + strlen(VFM_TFEVENTS_PREFIX), '.'), *end;
 
 	if (vfm_tfevents_start(path, &s.time, &s.step, NULL) < 0)
@@ -183,16 +188,8 @@ static void add_start(struct vfm_run_log *l, const char *path, const char *name)
 	end = host ? strrchr(host, '.') : NULL;
 	if (end && end > host)
 		snprintf(s.host, sizeof(s.host), "%.*s", (int)(end - host - 1), host + 1);
-	if (l->n_starts == VFM_RUN_STARTS) {
-		at = l->start;
-		for (int i = 1; i < l->n_starts; i++)
-			at = l->start[i].time < at->time ? &l->start[i] : at;
-		if (at->time > s.time)
-			return;
-	} else {
-		l->n_starts++;
-	}
-	*at = s;
+	l->start = vfm_realloc(l->start, (size_t)l->n_starts + 1, sizeof(s));
+	l->start[l->n_starts++] = s;
 }
 
 static void read_starts(struct vfm_run_log *l)
@@ -211,9 +208,10 @@ static void read_starts(struct vfm_run_log *l)
 	}
 	if (d)
 		closedir(d);
-	qsort(l->start, (size_t)l->n_starts, sizeof(l->start[0]), compare_run_starts);
+	if (l->n_starts)
+		qsort(l->start, (size_t)l->n_starts, sizeof(l->start[0]), compare_run_starts);
 	for (int i = 1; i < l->n_starts; i++)
-		l->mark[l->n_marks++] = l->start[i].step;
+		add_mark(l, l->start[i].step);
 }
 
 /* ---- the other files ---- */
@@ -293,5 +291,6 @@ void vfm_run_log_release(struct vfm_run_log *l)
 	free(l->name);
 	free(l->phase);
 	free(l->failure);
+	free(l->start);
 	*l = (struct vfm_run_log){0};
 }

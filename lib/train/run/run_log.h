@@ -22,7 +22,7 @@ struct vfm_run_curve {
 	unsigned flags;       /* enum vfm_run_curve_flag */
 	const char *title, *note;
 };
-enum { VFM_RUN_CURVES = 18, VFM_RUN_JUMPS = 64, VFM_RUN_STARTS = 256 };
+enum { VFM_RUN_CURVES = 18, VFM_RUN_JUMPS = 64, VFM_RUN_MARKS = 256 };
 extern const struct vfm_run_curve vfm_run_curves[VFM_RUN_CURVES];
 /* Returns the number of the curve of a key. */
 int vfm_run_curve_of(const char *key);
@@ -52,10 +52,10 @@ struct vfm_run_log {
 	double tokens, samples, replaced, tflop; /* of all steps; tflop: per rank */
 	bool cut;                                /* the last line has no end: the run is at work, or was killed */
 	struct vfm_run_jump jump[VFM_RUN_JUMPS];
-	int64_t n_jumps; /* all of them; the first ones are in jump */
-	struct vfm_run_start start[VFM_RUN_STARTS];
-	int n_starts;                                 /* the newest ones, in the order of time */
-	int64_t mark[VFM_RUN_STARTS + VFM_RUN_JUMPS]; /* [n_marks] steps of restarts and jumps */
+	int64_t n_jumps;             /* all of them; the first ones are in jump */
+	struct vfm_run_start *start; /* [n_starts] in the order of time */
+	int n_starts;
+	int64_t mark[VFM_RUN_MARKS]; /* [n_marks] steps of jumps and of starts after the first */
 	int n_marks;
 	json_t *config, *identity; /* config.json and run.json; NULL: none */
 	char *failure;             /* failure.txt: the error that ended the run; NULL: none */

@@ -204,37 +204,23 @@ static bool same_text(const char *a, const char *b)
 /* Whether the runs differ in a key; a run alone is compared with the defaults. */
 static bool differs(const struct run_report *r, json_t *const *flat, const json_t *defaults, const char *key)
 {
-	const char *first = flat_text(flat[0], key);
-
-	if (r->n == 1)
-		return defaults && !same_text(first, flat_text(defaults, key));
-	for (int k = 1; k < r->n; k++)
-		if (!same_text(first, flat_text(flat[k], key)))
-			return true;
-	return false;
-}
-
-/* Returns the keys of all runs, in the order in which they come; the caller frees the object. */
-static json_t *all_keys(const struct run_report *r, json_t *const *flat)
-{
-	json_t *all = json_object(), *v;
-	const char *key;
+	const char *first = flat_text(r->n == 1 ? defaults : flat[0], key);
+	bool any = false;
 
 	for (int k = 0; k < r->n; k++)
-		json_object_foreach(flat[k], key, v)
-		{
-			json_object_set(all, key, v);
-		}
-	return all;
+		any = any || !same_text(first, flat_text(flat[k], key));
+	return any;
 }
 
 /* Under a heading, a row for each key that a run has, or only for those that differ. */
 static void add_key_table(const struct run_report *r, struct vfm_buf *b, const char *heading, json_t *const *flat,
 	const json_t *defaults, bool all)
 {
-	json_t *keys = all_keys(r, flat), *v;
+	json_t *keys = json_object(), *v;
 	const char *key;
 
+	for (int k = 0; k < r->n; k++)
+		json_object_update_missing(keys, flat[k]);
 	vfm_html_table(b, "%s", heading);
 	vfm_buf_adds(b, defaults ? "<th>default" : "");
 	for (int k = 0; k < r->n; k++) {
