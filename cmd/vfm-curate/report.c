@@ -12,17 +12,6 @@ static int report_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	return 0;
 }
 
-static int report_chain(const json_t *chain, void *ctx, struct vfm_err *err)
-{
-	json_t *made = json_copy((json_t *)(uintptr_t)chain);
-
-	(void)err;
-	json_array_remove(made, json_array_size(made) - 1); /* this stage */
-	vfm_report_set_chain(ctx, made);
-	json_decref(made);
-	return 0;
-}
-
 /* Reads the records, and writes the page also if some of them are unreadable. */
 static int run_report(
 	const struct vfm_report_opts *o, struct vfm_stage *stage, const char *pattern, struct vfm_err *err)
@@ -48,12 +37,8 @@ out:
 int curate_report(int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_report_opts o = {.pictures = 24, .pairs = 12, .captions = 24, .timeout_s = 60};
-	struct vfm_stage stage = {.name = "report",
-		.fn = report_record,
-		.on_chain = report_chain,
-		.serial = true,
-		.silent = true,
-		.sees_all = true};
+	struct vfm_stage stage = {
+		.name = "report", .fn = report_record, .serial = true, .silent = true, .sees_all = true};
 	const char *pattern = NULL;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'o', "output", "FILE", "the page to write (%t: the share)", &pattern, .required = true},

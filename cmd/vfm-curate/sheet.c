@@ -8,6 +8,7 @@
 #include "io/json.h"
 #include "io/opt.h"
 #include "curate.h"
+#include "curate/report/report.h"
 #include "data/record/caption.h"
 #include "data/record/share.h"
 #include "data/record/stage.h"
@@ -22,30 +23,14 @@ struct sheet {
 	bool all;
 };
 
-static void add_score_text(struct vfm_buf *b, const json_t *score)
-{
-	const char *key;
-	json_t *v;
-	int n = 0;
-
-	json_object_foreach((json_t *)(uintptr_t)score, key, v)
-	{
-		if (json_is_number(v))
-			vfm_html_addf(b, "%s<span>%s %.3g</span>", n++ ? " · " : "", key, json_number_value(v));
-	}
-}
-
 static void add_clip_caption(struct vfm_buf *b, const json_t *rec)
 {
-	const char *why = vfm_rec_str(rec, "drop", vfm_rec_str(rec, "error", NULL));
+	const char *why = vfm_rec_str(rec, "drop", vfm_rec_str(rec, "error", NULL)), *key;
 	struct vfm_captions c;
-	double w = 0, h = 0, s = 0;
+	json_t *v;
 
-	vfm_html_addf(b, "<figcaption><b>%s</b>", vfm_rec_str(rec, "id", vfm_rec_str(rec, "src", "?")));
-	if (vfm_rec_num(rec, "width", &w) && vfm_rec_num(rec, "height", &h))
-		vfm_html_addf(b, " &middot; <span>%.0f&times;%.0f</span>", w, h);
-	if (vfm_rec_num(rec, "duration_s", &s) && s > 0)
-		vfm_html_addf(b, " &middot; <span>%.3g s</span>", s);
+	vfm_buf_adds(b, "<figcaption>");
+	vfm_record_facts_html(b, rec);
 	if (vfm_captions_of(&c, rec, NULL) == 0)
 		for (int i = 0; i < c.n && c.list[i].value; i++)
 			vfm_html_addf(b, "<p>%s%s%s", c.list[i].name, *c.list[i].name ? ": " : "",
@@ -53,7 +38,11 @@ static void add_clip_caption(struct vfm_buf *b, const json_t *rec)
 	if (why)
 		vfm_html_addf(b, "<p class=failed>%s", why);
 	vfm_buf_adds(b, "<p>");
-	add_score_text(b, json_object_get(rec, "score"));
+	json_object_foreach(json_object_get(rec, "score"), key, v)
+	{
+		if (json_is_number(v))
+			vfm_html_addf(b, "<span>%s %.3g</span> ", key, json_number_value(v));
+	}
 	vfm_buf_adds(b, "</figcaption>");
 }
 
@@ -99,14 +88,11 @@ static int draw_sheet(struct sheet *s, struct vfm_stage *stage, const char *path
 		vfm_info("%lld more clips did not go onto the sheet (-n)", (long long)s->left_out);
 	if (rc == 0 && !s->shown)
 		return vfm_fail(err, VFM_EINPUT, "no clips for the sheet '%s'", path);
-	if (rc == 0 || (rc == VFM_EINPUT && s->shown)) {
-		int wrc;
-
-		vfm_buf_adds(&s->page, "</div></div>\n");
-		vfm_html_end(&s->page);
-		wrc = vfm_write_file(path, s->page.data, s->page.len, err);
-		rc = wrc < 0 ? wrc : rc;
-	}
+	if (rc != 0 && (rc != VFM_EINPUT || !s->shown))
+		return rc;
+	vfm_buf_adds(&s->page, "</div></div>\n");
+	vfm_html_end(&s->page);
+	TRY(vfm_write_file(path, s->page.data, s->page.len, err));
 	return rc;
 }
 

@@ -28,17 +28,16 @@ like "$page" '&lt;script&gt;document.title=&quot;owned&quot;&lt;/script&gt;' "th
 like "$page" '<span class=dim>records</span><b>36</b>' "the number of records"
 like "$page" '<span class=dim>kept</span><b>32</b>' "of those that are kept"
 like "$page" 'ééé&hellip; <span class=dim>.4101 bytes' "a long caption ends with a whole character, and says that it is cut"
-like "$page" '<blockquote dir=auto>' "captions run in their own direction"
-like "$page" '<td>zebra<td class=num>4<td ' "frequent words"
-like "$page" '<td>giraffe<td class=num>2<td ' "of all captions of a record"
-like "$page" '<td>filter: score.motion # &lt; #<td class=num>1<td ' "reasons of drops"
-like "$page" "<td>dedup: duplicate of &#39;...&#39;<td class=num>2<td " "those of duplicates together"
-like "$page" "<b>kept</b> $original" "the original of a duplicate"
-like "$page" "<b>duplicate</b> $copy" "beside it"
-like "$page" 'not in these files</p><figcaption><b>kept</b> gone-0001' "an original that is not there is named"
-like "$page" '<td>raw<td class=num>3[0-9]<td ' "records by folder"
-like "$page" '<td>&lt;img src=x onerror=alert\(1\)&gt;<td class=num>1<td ' "and by source"
-like "$page" '<td>vfm-curate synth<td>' "the stages"
+like "$page" '<p dir=auto>' "captions run in their own direction"
+like "$page" '<td>zebra<td class=num>4<td>' "frequent words"
+like "$page" '<td>giraffe<td class=num>2<td>' "of all captions of a record"
+like "$page" '<td>filter: score.motion # &lt; #<td class=num>1<td>' "reasons of drops"
+like "$page" "<td>dedup: duplicate of &#39;...&#39;<td class=num>2<td>" "those of duplicates together"
+like "$page" "kept<br><b>$original</b>" "the original of a duplicate"
+like "$page" "duplicate<br><b>$copy</b>" "beside it"
+like "$page" 'not in these files</p><figcaption>kept<br><b>gone-0001' "an original that is not there is named"
+like "$page" '<td>raw<td class=num>3[0-9]<td>' "records by folder"
+like "$page" '<td>&lt;img src=x onerror=alert\(1\)&gt;<td class=num>1<td>' "and by source"
 like "$page" 'cannot open &#39;raw/none.mp4&#39;' "a picture that cannot be read says why"
 is "$(grep -o "src='data:image/png;base64," page.html | wc -l)" 26 "23 pictures, and 3 of duplicates"
 grep -o "data:image/png;base64,[^']*" page.html | head -1 | sed 's/.*,//' | base64 -d >one.png
@@ -46,7 +45,7 @@ run vfm-curate probe one.png
 like "$out" '"width":240,"height":160' "a picture is a PNG with the shape of its video"
 run vfm-curate report -q -o again.html --by score.motion --captions 1000 r.jsonl
 ok "the same records give the same page" cmp page.html again.html
-like "$(grep -o '<b>[0-9]* %</b> score.motion <b>[^<]*' page.html | tail -1)" '100 %.*<b>1e\+06' "pictures up to the largest value"
+like "$(grep -o '[0-9]* % score.motion [^<]*' page.html | tail -1)" '100 %.* 1e\+06' "pictures up to the largest value"
 
 # ---- stdin, none, errors
 run vfm-curate report -o none.html </dev/null

@@ -26,6 +26,14 @@ static void rate_text(char *text, size_t size, double rate)
 	snprintf(text, size, rate >= 100 ? "%.0f/s" : rate >= 0.95 ? "%.1f/s" : "%.2f/s", rate);
 }
 
+static void waiting_text(char *text, size_t size, const struct vfm_view_stage *s)
+{
+	if (s->waiting >= 0 && s->state == VFM_VIEW_RUNS)
+		snprintf(text, size, "%lld", (long long)s->waiting);
+	else
+		snprintf(text, size, "-");
+}
+
 static int64_t records_in(const struct vfm_view_stage *s)
 {
 	return s->c.counts.in;
@@ -104,10 +112,9 @@ int vfm_view_table(struct vfm_buf *b, const struct vfm_view *v, int columns)
 	for (int k = 0; k < v->n; k++, lines++) {
 		const struct vfm_view_stage *s = &v->stage[k];
 		const struct vfm_stage_counts *c = &s->c.counts;
-		char waiting[24] = "-";
+		char waiting[24];
 
-		if (s->waiting >= 0 && s->state == VFM_VIEW_RUNS)
-			snprintf(waiting, sizeof(waiting), "%lld", (long long)s->waiting);
+		waiting_text(waiting, sizeof(waiting), s);
 		rate_text(rate, sizeof(rate), s->rate);
 		snprintf(line, sizeof(line), "  %-10s %11lld %9lld %9lld %9lld %9s %5d %10s", s->name, (long long)c->in,
 			(long long)c->out, (long long)c->dropped, (long long)c->failed, waiting, s->busy,
@@ -130,36 +137,6 @@ int vfm_view_table(struct vfm_buf *b, const struct vfm_view *v, int columns)
 
 /* ---- the page ---- */
 
-/* total: records that come to the stage; < 0: unknown. */
-static void add_stage_row(struct vfm_buf *b, const struct vfm_view_stage *s, double total)
-{
-	const struct vfm_stage_counts *c = &s->c.counts;
-	const char *state = state_names[s->state];
-	bool runs = s->state == VFM_VIEW_RUNS;
-	char text[32];
-
-	vfm_html_addf(b, "<tr><td><b>%s</b><td class='state %s'>%s<td>", s->name, state, state);
-	vfm_html_bar(b,
-		s->state == VFM_VIEW_DONE ? 1
-			: total > 0       ? (double)c->in / total
-					  : 0,
-		s->state == VFM_VIEW_DONE             ? "green"
-			: s->state == VFM_VIEW_FAILED ? "red"
-						      : "");
-	vfm_html_addf(b, "<td class=num>%'lld<td class=num>%'lld<td class=num>%'lld<td class=num>%'lld",
-		(long long)c->in, (long long)c->out, (long long)c->dropped, (long long)c->failed);
-	if (runs && s->waiting >= 0)
-		vfm_html_addf(b, "<td class=num>%'lld", (long long)s->waiting);
-	else
-		vfm_buf_adds(b, "<td class=num>-");
-	if (runs) {
-		rate_text(text, sizeof(text), s->rate);
-		vfm_html_addf(b, "<td class=num>%'d<td class=num>%s\n", s->busy, text);
-	} else {
-		vfm_buf_adds(b, "<td class=num>-<td class=num>-\n");
-	}
-}
-
 static void add_stage_table(struct vfm_buf *b, const struct vfm_view *v)
 {
 	double total = v->stage[0].state == VFM_VIEW_DONE ? (double)records_in(&v->stage[0]) : (double)v->total;
@@ -168,38 +145,37 @@ static void add_stage_table(struct vfm_buf *b, const struct vfm_view *v)
 	vfm_html_table(b, "stage|state|progress|#in|#out|#dropped|#failed|#waiting|#in work|#rate");
 	for (int k = 0; k < v->n; k++) {
 		const struct vfm_view_stage *s = &v->stage[k];
+		const struct vfm_stage_counts *c = &s->c.counts;
+		const char *state = state_names[s->state];
+		char waiting[24], rate[32];
 
-		add_stage_row(b, s, total);
-		if (records_in(s) > 0)
-			total *= (double)s->c.counts.written / (double)records_in(s);
+		waiting_text(waiting, sizeof(waiting), s);
+		rate_text(rate, sizeof(rate), s->rate);
+		vfm_html_row(b,
+			"<b>%s</b>|<span class='state %s'>%s</span>|=%f|#%'lld|#%'lld|#%'lld|#%'lld|#%s|#%d|#%s",
+			s->name, state, state,
+			s->state == VFM_VIEW_DONE ? 1
+				: total > 0       ? (double)c->in / total
+						  : 0,
+			(long long)c->in, (long long)c->out, (long long)c->dropped, (long long)c->failed, waiting,
+			s->busy, s->state == VFM_VIEW_RUNS ? rate : "-");
+		if (c->in > 0)
+			total *= (double)c->written / (double)c->in;
 	}
 	vfm_html_table_end(b);
 }
 
 static void add_reason_table(struct vfm_buf *b, const struct vfm_view *v)
 {
-	int64_t most = 0;
-
-	for (int k = 0; k < v->n; k++)
-		for (int i = 0; i < VFM_BOARD_REASONS; i++)
-			if (v->stage[k].c.reasons[i].n > most)
-				most = v->stage[k].c.reasons[i].n;
 	vfm_buf_adds(b, "<h2>Dropped and failed</h2>\n");
-	if (!most) {
-		vfm_html_addf(b, "<p class=dim>No record%s.</p>\n", v->state == VFM_VIEW_RUNS ? " yet" : "");
-		return;
-	}
-	vfm_html_table(b, "stage|reason|#records|");
+	vfm_html_table(b, "stage|reason|#records|of those of the stage");
 	for (int k = 0; k < v->n; k++)
 		for (int i = 0; i < VFM_BOARD_REASONS; i++) {
 			const struct vfm_board_reason *r = &v->stage[k].c.reasons[i];
 
-			if (!r->n)
-				continue;
-			vfm_html_addf(b, "<tr><td>%s<td>%s<td class=num>%'lld<td style='width:24%%'>", v->stage[k].name,
-				r->text, (long long)r->n);
-			vfm_html_bar(b, (double)r->n / (double)most, strncmp(r->text, "failed: ", 8) ? "amber" : "red");
-			vfm_buf_adds(b, "\n");
+			if (r->n)
+				vfm_html_row(b, "%s|%s|#%'lld|=%f", v->stage[k].name, r->text, (long long)r->n,
+					(double)r->n / (double)records_in(&v->stage[k]));
 		}
 	vfm_html_table_end(b);
 }
@@ -208,7 +184,6 @@ void vfm_view_page(struct vfm_buf *b, const struct vfm_view *v)
 {
 	const char *state = state_names[v->state];
 	char text[64];
-	double left = vfm_view_left_s(v);
 	int64_t dropped, failed;
 
 	vfm_html_begin(b, v->config, v->state == VFM_VIEW_RUNS ? 2 : 0);
@@ -219,10 +194,8 @@ void vfm_view_page(struct vfm_buf *b, const struct vfm_view *v)
 	vfm_buf_adds(b, "<div class=cards>\n");
 	time_text(text, sizeof(text), v->elapsed_s);
 	vfm_html_card(b, "time spent", "%s", text);
-	if (v->state == VFM_VIEW_RUNS) {
-		time_text(text, sizeof(text), left);
-		vfm_html_card(b, "time left", "%s", left < 0 ? "unknown" : text);
-	}
+	time_text(text, sizeof(text), vfm_view_left_s(v));
+	vfm_html_card(b, "time left", "%s", text);
 	get_losses(v, &dropped, &failed);
 	vfm_html_card(b, "records in", "%'lld", (long long)records_in(&v->stage[0]));
 	vfm_html_card(b, "records out", "%'lld", (long long)v->stage[v->n - 1].c.counts.out);

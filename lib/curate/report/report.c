@@ -9,7 +9,6 @@
 #include "base/philox.h"
 #include "data/record/caption.h"
 #include "data/record/histogram.h"
-#include "data/record/provenance.h"
 #include "data/record/record.h"
 #include "data/record/clip_reader.h"
 #include "io/file.h"
@@ -45,12 +44,11 @@ struct reservoir {
 
 struct vfm_report {
 	struct vfm_report_opts o;
-	struct vfm_histogram *numbers;
+	struct vfm_histogram *numbers, *lengths;
 	struct word_counts words, sources;
 	struct reservoir good, copies, captions;
-	int64_t n_captions, captioned, lengths[BINS], length_sum, length_max;
+	int64_t captioned;
 	json_t **originals; /* [copies.n] NULL: not found */
-	json_t *chain;
 };
 
 /* ---- collecting ---- */
@@ -95,6 +93,7 @@ int vfm_report_new(struct vfm_report **out, const struct vfm_report_opts *o, str
 	r = vfm_calloc(1, sizeof(*r));
 	r->o = *o;
 	r->numbers = vfm_histogram_new();
+	r->lengths = vfm_histogram_new();
 	r->words.left = json_object();
 	r->sources.left = json_object();
 	init_reservoir(&r->good, o->pictures ? SAMPLE : 0, 1);
@@ -109,6 +108,7 @@ void vfm_report_free(struct vfm_report *r)
 	if (!r)
 		return;
 	vfm_histogram_free(r->numbers);
+	vfm_histogram_free(r->lengths);
 	json_decref(r->words.left);
 	json_decref(r->sources.left);
 	for (int i = 0; r->originals && i < r->copies.n; i++)
@@ -117,7 +117,6 @@ void vfm_report_free(struct vfm_report *r)
 	release_reservoir(&r->good);
 	release_reservoir(&r->copies);
 	release_reservoir(&r->captions);
-	json_decref(r->chain);
 	free(r);
 }
 
@@ -175,7 +174,8 @@ static void add_caption_words(struct vfm_report *r, const char *text)
 {
 	char word[64];
 	size_t n = 0;
-	int64_t count = 0;
+	json_int_t count = 0;
+	json_t *length;
 	bool in_word = false;
 
 	for (const char *s = text;; s++) {
@@ -193,9 +193,9 @@ static void add_caption_words(struct vfm_report *r, const char *text)
 		if (!*s)
 			break;
 	}
-	r->length_sum += count;
-	r->length_max = count > r->length_max ? count : r->length_max;
-	r->lengths[count / 8 < BINS - 1 ? count / 8 : BINS - 1]++;
+	length = json_pack("{s:I}", "words per caption", count);
+	vfm_histogram_add(r->lengths, length);
+	json_decref(length);
 }
 
 static void add_captions(struct vfm_report *r, const json_t *rec)
@@ -211,7 +211,6 @@ static void add_captions(struct vfm_report *r, const json_t *rec)
 		if (!text)
 			continue;
 		any = true;
-		r->n_captions++;
 		add_caption_words(r, text);
 	}
 	r->captioned += any;
@@ -261,12 +260,6 @@ void vfm_report_add(struct vfm_report *r, const json_t *rec)
 	offer_record(&r->good, rec);
 }
 
-void vfm_report_set_chain(struct vfm_report *r, const json_t *chain)
-{
-	json_decref(r->chain);
-	r->chain = json_copy((json_t *)(uintptr_t)chain);
-}
-
 /* ---- originals of duplicates ---- */
 
 static void match_original(struct vfm_report *r, json_t *rec)
@@ -305,6 +298,17 @@ static int find_originals(struct vfm_report *r, int n_files, char **files, struc
 
 /* ---- pictures ---- */
 
+void vfm_record_facts_html(struct vfm_buf *b, const json_t *rec)
+{
+	double width, height, s;
+
+	vfm_html_addf(b, "<b>%s</b>", vfm_rec_str(rec, "id", vfm_rec_str(rec, "src", "?")));
+	if (vfm_rec_num(rec, "width", &width) && vfm_rec_num(rec, "height", &height))
+		vfm_html_addf(b, " &middot; <span>%.0f&times;%.0f</span>", width, height);
+	if (vfm_rec_num(rec, "duration_s", &s) && s > 0) /* images last 0 s */
+		vfm_html_addf(b, " &middot; <span>%.4g s</span>", s);
+}
+
 /* How a duplicate differs from its original. */
 static void add_difference(struct vfm_buf *b, const json_t *rec)
 {
@@ -319,34 +323,29 @@ static void add_difference(struct vfm_buf *b, const json_t *rec)
 		vfm_buf_adds(b, " &middot; <span>mirrored</span>");
 }
 
-/* note: in front of the caption; by: the number that it shows, or NULL. */
-static int add_figure(const struct vfm_report *r, struct vfm_buf *b, const json_t *rec, const char *by,
-	const char *note, struct vfm_err *err)
+/* note: in front of the caption; rec: NULL if only the id is known. */
+static int add_figure(const struct vfm_report *r, struct vfm_buf *b, const json_t *rec, const char *note,
+	const char *id, struct vfm_err *err)
 {
-	const char *id = vfm_rec_str(rec, "id", vfm_rec_str(rec, "src", "?"));
-	struct vfm_err why = {0};
-	double x, width, height;
-	struct vfm_thumbnails t;
-	int rc;
+	struct vfm_err why = {.msg = "not in these files"};
+	struct vfm_thumbnails t = {0};
+	int rc = rec ? vfm_thumbnails(&t, rec, 1, PICTURE_W, PICTURE_H, r->o.timeout_s, &why) : VFM_EINPUT;
 
-	vfm_buf_adds(b, by ? "<figure class=box>" : "<figure>");
-	rc = vfm_thumbnails(&t, rec, 1, PICTURE_W, PICTURE_H, r->o.timeout_s, &why);
+	vfm_buf_adds(b, "<figure class=box>");
 	if (rc == 0) {
-		rc = vfm_html_picture(b, t.rgb, t.width, t.height, id, err);
+		rc = vfm_html_picture(b, t.rgb, t.width, t.height, "", err);
 	} else {
 		vfm_html_addf(b, "<p class='none failed'>%s</p>", why.msg);
 		rc = rc == VFM_EINPUT || rc == VFM_EUSAGE ? 0 : vfm_fail(err, rc, "%s", why.msg);
 	}
 	free(t.rgb);
-	vfm_html_addf(b, "<figcaption><b>%s</b> ", note);
-	if (by && vfm_rec_num(rec, by, &x))
-		vfm_html_addf(b, "%s <b>%.4g</b><br>", by, x);
-	vfm_html_addf(b, "%s", id);
-	if (vfm_rec_num(rec, "width", &width) && vfm_rec_num(rec, "height", &height))
-		vfm_html_addf(b, " &middot; <span>%.0f&times;%.0f</span>", width, height);
-	if (vfm_rec_num(rec, "duration_s", &x) && x > 0) /* images last 0 s */
-		vfm_html_addf(b, " &middot; <span>%.4g s</span>", x);
-	add_difference(b, rec);
+	vfm_html_addf(b, "<figcaption>%s<br>", note);
+	if (rec) {
+		vfm_record_facts_html(b, rec);
+		add_difference(b, rec);
+	} else {
+		vfm_html_addf(b, "<b>%s</b>", id);
+	}
 	vfm_buf_adds(b, "</figcaption></figure>\n");
 	return rc;
 }
@@ -364,7 +363,7 @@ static int compare_ranked(const void *a, const void *b)
 	return p->x != q->x ? (p->x < q->x ? -1 : 1) : p->at - q->at;
 }
 
-/* The number by which the pictures are chosen; NULL: the records have none. */
+/* The number by which the pictures are chosen. */
 static const char *choose_key(const struct vfm_report *r, const json_t *numbers)
 {
 	const char *key;
@@ -377,9 +376,7 @@ static const char *choose_key(const struct vfm_report *r, const json_t *numbers)
 		if (!strncmp(key, "score.", 6))
 			return key;
 	}
-	if (json_object_get(numbers, "duration_s"))
-		return "duration_s";
-	return json_object_get(numbers, "width") ? "width" : NULL;
+	return "duration_s";
 }
 
 static int add_pictures(const struct vfm_report *r, struct vfm_buf *b, const json_t *numbers, struct vfm_err *err)
@@ -388,28 +385,26 @@ static int add_pictures(const struct vfm_report *r, struct vfm_buf *b, const jso
 	struct ranked_record *list = vfm_calloc((size_t)r->good.n + 1, sizeof(*list));
 	int n = 0, shown, rc = 0;
 
-	for (int i = 0; by && i < r->good.n; i++)
-		if (vfm_rec_num(r->good.rec[i], by, &list[n].x)) {
-			list[n].rec = r->good.rec[i];
-			list[n].at = i;
-			n++;
-		}
+	for (int i = 0; i < r->good.n; i++) {
+		list[n] = (struct ranked_record){.rec = r->good.rec[i], .at = i};
+		n += vfm_rec_num(list[n].rec, by, &list[n].x);
+	}
 	qsort(list, (size_t)n, sizeof(*list), compare_ranked);
 	shown = n < r->o.pictures ? n : (int)r->o.pictures;
-	if (r->o.pictures)
-		vfm_html_addf(b, "<h2>Pictures by %s</h2>\n<p class=dim>%s</p>\n", by ? by : "a number",
-			shown ? "The middle frame of records that were kept, from the lowest value (0 %) to the "
-				"highest (100 %), at equal steps of the number of records."
-			      : "No record that was kept has this number.");
-	vfm_buf_adds(b, shown ? "<div class=shots>\n" : "");
+	vfm_html_addf(b,
+		"<h2>Pictures by %s</h2>\n<p class=dim>The middle frame of %d records that were kept, from the "
+		"lowest value (0 %%) to the highest (100 %%), at equal steps of the number of records.</p>\n"
+		"<div class=shots>\n",
+		by, shown);
 	for (int k = 0; k < shown && rc >= 0; k++) {
 		double q = shown > 1 ? (double)k / (shown - 1) : 0.5;
-		char note[32];
+		const struct ranked_record *at = &list[lrint(q * (n - 1))];
+		char *note = vfm_strfmt("%.0f %% %s %.4g", 100 * q, by, at->x);
 
-		snprintf(note, sizeof(note), "%.0f %%", 100 * q);
-		rc = add_figure(r, b, list[lrint(q * (n - 1))].rec, by, note, err);
+		rc = add_figure(r, b, at->rec, note, NULL, err);
+		free(note);
 	}
-	vfm_buf_adds(b, shown ? "</div>\n" : "");
+	vfm_buf_adds(b, "</div>\n");
 	free(list);
 	return rc;
 }
@@ -423,15 +418,9 @@ static int add_pairs(const struct vfm_report *r, struct vfm_buf *b, struct vfm_e
 		"each beside the record that was kept.</p>\n<div class=grid>\n",
 		(long long)r->copies.offered, r->copies.n);
 	for (int i = 0; i < r->copies.n; i++) {
-		vfm_buf_adds(b, "<div class='box pair'>");
-		if (r->originals[i])
-			TRY(add_figure(r, b, r->originals[i], NULL, "kept", err));
-		else
-			vfm_html_addf(b,
-				"<figure><p class='none dim'>not in these files</p>"
-				"<figcaption><b>kept</b> %s</figcaption></figure>",
-				duplicate_of(r->copies.rec[i]));
-		TRY(add_figure(r, b, r->copies.rec[i], NULL, "duplicate", err));
+		vfm_buf_adds(b, "<div class=pair>");
+		TRY(add_figure(r, b, r->originals[i], "kept", duplicate_of(r->copies.rec[i]), err));
+		TRY(add_figure(r, b, r->copies.rec[i], "duplicate", NULL, err));
 		vfm_buf_adds(b, "</div>\n");
 	}
 	vfm_buf_adds(b, "</div>\n");
@@ -441,68 +430,58 @@ static int add_pairs(const struct vfm_report *r, struct vfm_buf *b, struct vfm_e
 /* ---- distributions ---- */
 
 /* A table of {name: count}, each count raised by `more`: the `most` largest. */
-static void add_count_table(
-	struct vfm_buf *b, const char *title, const json_t *counts, int64_t more, size_t most, const char *kind)
+static void add_count_table(struct vfm_buf *b, const char *title, const json_t *counts, int64_t more, size_t most)
 {
-	size_t n = 0;
-	struct counted *list = vfm_calloc(json_object_size(counts) + 1, sizeof(*list));
-	const char *key;
-	json_t *v;
+	size_t n;
+	struct counted *list = sort_by_count(counts, more, &n);
 
-	json_object_foreach((json_t *)(uintptr_t)counts, key, v)
-	{
-		list[n++] = (struct counted){key, json_integer_value(v) + more};
-	}
-	qsort(list, n, sizeof(*list), compare_counted);
-	vfm_html_addf(b, "<div class=box><h3>%s</h3><table>\n", title);
-	for (size_t i = 0; i < n && i < most; i++) {
-		vfm_html_addf(
-			b, "<tr><td>%s<td class=num>%'lld<td style='width:30%%'>", list[i].name, (long long)list[i].n);
-		vfm_html_bar(b, (double)list[i].n / (double)list[0].n, kind);
-		vfm_buf_adds(b, "\n");
-	}
-	vfm_buf_adds(b, "</table></div>\n");
+	vfm_buf_adds(b, "<div>");
+	vfm_html_table(b, "%s|#records|", title);
+	for (size_t i = 0; i < n && i < most; i++)
+		vfm_html_row(
+			b, "%s|#%'lld|=%f", list[i].name, (long long)list[i].n, (double)list[i].n / (double)list[0].n);
+	vfm_html_table_end(b);
+	vfm_buf_adds(b, "</div>\n");
 	free(list);
 }
 
-static void add_number_box(struct vfm_buf *b, const char *key, const json_t *o)
+/* A row for each of the numbers of vfm_histogram_object; of: the heading of their counts. */
+static void add_number_table(struct vfm_buf *b, const char *of, const json_t *numbers)
 {
 	static const char *const facts[] = {"min", "p5", "p50", "mean", "p95", "max"};
-	int64_t counts[BINS] = {0};
-	const json_t *bins = json_object_get(o, "bins");
+	const char *key;
+	json_t *o;
 
-	for (size_t i = 0; i < BINS && i < json_array_size(bins); i++)
-		counts[i] = json_integer_value(json_array_get(bins, i));
-	vfm_html_addf(b, "<div class=box><h3>%s <span class=dim>%'lld</span></h3>", key,
-		(long long)json_integer_value(json_object_get(o, "count")));
-	vfm_html_histogram(b, counts, BINS, json_number_value(json_object_get(o, "min")),
-		json_number_value(json_object_get(o, "max")));
-	vfm_buf_adds(b, "<p class='dim small'>");
-	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
-		vfm_html_addf(b, "%s%s %.4g", i ? " · " : "", strcmp(facts[i], "p50") ? facts[i] : "median",
-			json_number_value(json_object_get(o, facts[i])));
-	vfm_buf_adds(b, "</p></div>\n");
+	vfm_html_table(b, "number|#%s|#min|#5 %%|#median|#mean|#95 %%|#max|from min to max", of);
+	json_object_foreach((json_t *)(uintptr_t)numbers, key, o)
+	{
+		const json_t *bins = json_object_get(o, "bins");
+		int64_t counts[BINS] = {0};
+
+		for (size_t i = 0; i < BINS && i < json_array_size(bins); i++)
+			counts[i] = json_integer_value(json_array_get(bins, i));
+		vfm_html_row(b, "%s|#%'lld", key, (long long)json_integer_value(json_object_get(o, "count")));
+		for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
+			vfm_html_cells(b, "#%.4g", json_number_value(json_object_get(o, facts[i])));
+		vfm_html_histogram(b, counts, BINS);
+	}
+	vfm_html_table_end(b);
 }
 
 static void add_distributions(struct vfm_buf *b, const json_t *o)
 {
-	const json_t *reasons = json_object_get(o, "reasons");
 	const char *key;
 	json_t *v;
 
-	if (json_object_size(reasons)) {
-		vfm_buf_adds(b, "<h2>Dropped and failed</h2>\n");
-		add_count_table(b, "reasons", reasons, 0, SIZE_MAX, "amber");
-	}
-	vfm_buf_adds(b, "<h2>Distributions of the records that were kept</h2>\n<div class=grid>\n");
-	json_object_foreach(json_object_get(o, "numbers"), key, v)
-	{
-		add_number_box(b, key, v);
-	}
+	vfm_buf_adds(b, "<h2>Dropped and failed</h2>\n");
+	add_count_table(b, "reasons", json_object_get(o, "reasons"), 0, SIZE_MAX);
+	vfm_buf_adds(b, "<h2>Distributions of the records that were kept</h2>\n");
+	add_number_table(b, "records", json_object_get(o, "numbers"));
+	vfm_buf_adds(b, "<div class=grid>\n");
 	json_object_foreach(json_object_get(o, "words"), key, v)
 	{
 		if (json_object_size(v))
-			add_count_table(b, key, v, 0, SIZE_MAX, "");
+			add_count_table(b, key, v, 0, SIZE_MAX);
 	}
 	vfm_buf_adds(b, "</div>\n");
 }
@@ -528,60 +507,31 @@ static void add_caption_samples(const struct vfm_report *r, struct vfm_buf *b)
 	for (int i = 0; i < r->captions.n; i++) {
 		const json_t *rec = r->captions.rec[i];
 
-		vfm_buf_adds(b, "<figure style='margin:0 0 12px'>");
+		vfm_html_row(b, "%s|", vfm_rec_str(rec, "id", "?"));
 		for (int k = 0; vfm_captions_of(&c, rec, NULL) >= 0 && k < c.n; k++) {
-			vfm_buf_adds(b, "<blockquote dir=auto>");
+			vfm_buf_adds(b, "<p dir=auto>");
 			add_caption_text(b, c.list[k].value ? json_string_value(c.list[k].value) : "");
-			vfm_buf_adds(b, "</blockquote>");
 		}
-		vfm_html_addf(b, "<figcaption>%s</figcaption></figure>\n", vfm_rec_str(rec, "id", "?"));
 	}
 }
 
 static void add_caption_section(const struct vfm_report *r, struct vfm_buf *b)
 {
-	int bins = r->length_max / 8 < BINS - 1 ? (int)(r->length_max / 8) + 1 : BINS;
+	json_t *lengths;
 
-	if (!r->n_captions)
+	if (!r->captioned)
 		return;
-	vfm_buf_adds(b, "<h2>Captions</h2>\n<div class=cards>\n");
-	vfm_html_card(b, "records with captions", "%'lld", (long long)r->captioned);
-	vfm_html_card(b, "captions", "%'lld", (long long)r->n_captions);
-	vfm_html_card(b, "words per caption, mean", "%'lld", (long long)(r->length_sum / r->n_captions));
-	vfm_html_card(b, "words of the longest", "%'lld", (long long)r->length_max);
-	vfm_html_addf(b, "</div>\n<div class=grid><div class=box><h3>words per caption%s</h3>",
-		r->length_max >= 8 * BINS ? " (the last bin has all longer captions)" : "");
-	vfm_html_histogram(b, r->lengths, bins, 0, 8.0 * bins);
-	vfm_buf_adds(b, "</div>\n");
-	add_count_table(
-		b, "most frequent words of 4 letters and more", r->words.left, r->words.pruned, SHOWN_WORDS, "");
-	vfm_buf_adds(b, "</div>\n<h2>Samples of captions</h2>\n");
+	lengths = vfm_histogram_object(r->lengths, BINS);
+	vfm_html_addf(b, "<h2>Captions of %'lld records</h2>\n", (long long)r->captioned);
+	add_number_table(b, "captions", json_object_get(lengths, "numbers"));
+	json_decref(lengths);
+	add_count_table(b, "most frequent words of 4 letters and more", r->words.left, r->words.pruned, SHOWN_WORDS);
+	vfm_html_table(b, "record|captions");
 	add_caption_samples(r, b);
+	vfm_html_table_end(b);
 }
 
 /* ---- the page ---- */
-
-static void add_provenance(const struct vfm_report *r, struct vfm_buf *b)
-{
-	size_t i;
-	json_t *e;
-
-	vfm_buf_adds(b, "<h2>Sources and stages</h2>\n<div class=grid>\n");
-	add_count_table(b, "records by source", r->sources.left, r->sources.pruned, SHOWN_SOURCES, "");
-	vfm_buf_adds(b, "</div>\n");
-	if (!json_array_size(r->chain))
-		return;
-	vfm_html_table(b, "stage|version|options|models");
-	json_array_foreach(r->chain, i, e)
-	{
-		char *maker = vfm_provenance_maker_text(json_object_get(e, "maker"));
-
-		vfm_html_addf(b, "<tr><td>%s<td>%s<td>%s<td>%s\n", vfm_rec_str(e, "tool", ""),
-			vfm_rec_str(e, "version", ""), vfm_rec_str(e, "options", ""), maker ? maker : "");
-		free(maker);
-	}
-	vfm_html_table_end(b);
-}
 
 static int build_page(struct vfm_report *r, struct vfm_buf *b, const json_t *o, struct vfm_err *err)
 {
@@ -600,7 +550,8 @@ static int build_page(struct vfm_report *r, struct vfm_buf *b, const json_t *o, 
 	add_distributions(b, o);
 	TRY(add_pairs(r, b, err));
 	add_caption_section(r, b);
-	add_provenance(r, b);
+	vfm_buf_adds(b, "<h2>Sources</h2>\n");
+	add_count_table(b, "records by source", r->sources.left, r->sources.pruned, SHOWN_SOURCES);
 	vfm_html_end(b);
 	return 0;
 }

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 
 struct vfm_report_opts {
 	const char *title; /* NULL: "Dataset" */
@@ -31,12 +32,13 @@ int vfm_report_new(struct vfm_report **r, const struct vfm_report_opts *o, struc
 void vfm_report_free(struct vfm_report *r); /* accepts NULL */
 
 void vfm_report_add(struct vfm_report *r, const json_t *rec);
-/* The stages that made the records (data/record/provenance.h); the last call counts. */
-void vfm_report_set_chain(struct vfm_report *r, const json_t *chain);
 
 /* Reads the files of the records again ("-" is left out) for the originals of the duplicates that the page shows,
  * decodes the pictures and writes the page atomically.  An original that is not found is shown by its id; a picture
  * that cannot be decoded is replaced by the reason. */
 int vfm_report_write(struct vfm_report *r, int n_files, char **files, const char *path, struct vfm_err *err);
+
+/* Appends what a page tells of every record: its id, size and duration. */
+void vfm_record_facts_html(struct vfm_buf *b, const json_t *rec);
 
 #endif

@@ -1,6 +1,6 @@
 #include "media/draw/chart.h"
 
-#include <stdio.h>
+#include <math.h>
 
 #include "media/draw/html.h"
 
@@ -9,35 +9,32 @@ enum { WIDTH = 540, HEIGHT = 230, LEFT = 44, RIGHT = 522, TOP = 8, BOTTOM = 208,
 
 /* ---- axes ---- */
 
-static double value_on_axis(const struct vfm_chart_axis *a, double v)
-{
-	if (!a->log)
-		return v;
-	return v > 0 ? log10(v) : NAN;
-}
+struct chart_axis {
+	double scale;    /* of the values, before their logarithms */
+	double lo, hi;   /* values at its ends, or their logarithms to 10 */
+	double from, to; /* coordinates of its ends in the drawing */
+	bool log;
+	double tick[24];
+	int n_ticks;
+};
 
-void vfm_chart_axis_extend(struct vfm_chart_axis *a, double v)
+static double value_on_axis(const struct chart_axis *a, double v)
 {
-	double x = value_on_axis(a, v);
-
-	if (!isfinite(x))
-		return;
-	a->lo = fmin(a->lo, x);
-	a->hi = fmax(a->hi, x);
+	return a->log ? log10(a->scale * v) : a->scale * v;
 }
 
 /* Ticks at 1, 2 or 5 times a power of ten (Heckbert, "Nice numbers for graph labels", 1990). */
-static void set_linear_ticks(struct vfm_chart_axis *a, int about)
+static void set_linear_ticks(struct chart_axis *a, int about)
 {
 	double raw = (a->hi - a->lo) / about, mag = pow(10, floor(log10(raw))), f = raw / mag;
+	double step = mag * (f < 1.5 ? 1 : f < 3.5 ? 2 : f < 7.5 ? 5 : 10);
 
-	a->step = mag * (f < 1.5 ? 1 : f < 3.5 ? 2 : f < 7.5 ? 5 : 10);
-	for (double t = ceil(a->lo / a->step - 1e-9) * a->step;
-		t <= a->hi + 1e-9 * a->step && a->n_ticks < (int)(sizeof(a->tick) / sizeof(a->tick[0])); t += a->step)
-		a->tick[a->n_ticks++] = fabs(t) < 1e-9 * a->step ? 0 : t;
+	for (double t = ceil(a->lo / step - 1e-9) * step;
+		t <= a->hi + 1e-9 * step && a->n_ticks < (int)(sizeof(a->tick) / sizeof(a->tick[0])); t += step)
+		a->tick[a->n_ticks++] = fabs(t) < 1e-9 * step ? 0 : t;
 }
 
-static void set_log_ticks(struct vfm_chart_axis *a)
+static void set_log_ticks(struct chart_axis *a)
 {
 	static const double marks[] = {1, 2, 5};
 	int n_marks = a->hi - a->lo < 2.5 ? 3 : 1;
@@ -57,11 +54,12 @@ static void set_log_ticks(struct vfm_chart_axis *a)
 	}
 }
 
-void vfm_chart_axis_place_ticks(struct vfm_chart_axis *a, int about, double margin)
+/* Adds `margin` times the range at both ends and places the ticks, about `about` of them on a linear axis. */
+static void place_ticks(struct chart_axis *a, int about, double margin)
 {
 	double room;
 
-	if (a->lo > a->hi) { /* no finite value at all */
+	if (!(a->lo <= a->hi)) { /* no finite value at all */
 		a->lo = 0;
 		a->hi = 1;
 	}
@@ -76,52 +74,49 @@ void vfm_chart_axis_place_ticks(struct vfm_chart_axis *a, int about, double marg
 		set_linear_ticks(a, about);
 }
 
-static double coordinate(const struct vfm_chart_axis *a, double x)
+static double coordinate(const struct chart_axis *a, double x)
 {
 	return a->from + (x - a->lo) / (a->hi - a->lo) * (a->to - a->from);
 }
 
-double vfm_chart_axis_at(const struct vfm_chart_axis *a, double v)
+/* Returns the coordinate of v; not finite: v is not on the axis. */
+static double place_value(const struct chart_axis *a, double v)
 {
 	return coordinate(a, value_on_axis(a, v));
 }
 
-/* "2.5", "40k" */
-static void add_tick_label(struct vfm_buf *b, const struct vfm_chart_axis *a, double tick)
+/* Returns the label of a tick: "2.5", "40k". */
+static const char *tick_label(char text[VFM_NUMBER_TEXT], const struct chart_axis *a, int i)
 {
-	int digits = a->log ? 0 : (int)fmax(0, -floor(log10(a->step) + 1e-9));
-	char text[VFM_NUMBER_TEXT];
-
-	if (a->log)
-		vfm_html_addf(b, "%s", vfm_html_number(text, pow(10, tick)));
-	else if (fmax(fabs(a->lo), fabs(a->hi)) >= 1e5 || digits > 5)
-		vfm_html_addf(b, "%s", vfm_html_number(text, tick));
-	else
-		vfm_html_addf(b, "%.*f", digits, tick);
-	vfm_html_addf(b, "%s</text>", a->unit ? a->unit : "");
+	return vfm_html_number(text, a->log ? pow(10, a->tick[i]) : a->tick[i]);
 }
 
-void vfm_chart_x_axis(struct vfm_buf *b, const struct vfm_chart_axis *a, double top, double bottom)
+static void add_x_axis(struct vfm_buf *b, const struct chart_axis *a)
 {
+	char text[VFM_NUMBER_TEXT];
+
 	for (int i = 0; i < a->n_ticks; i++) {
 		double x = coordinate(a, a->tick[i]);
 
 		vfm_html_addf(b,
-			"<line x1='%.1f' y1='%.1f' x2='%.1f' y2='%.1f'/><text x='%.1f' y='%.1f' text-anchor='middle'>",
-			x, top, x, bottom + 4, x, bottom + 15);
-		add_tick_label(b, a, a->tick[i]);
+			"<line x1='%.1f' y1='%d' x2='%.1f' y2='%d'/><text x='%.1f' y='%d' "
+			"text-anchor='middle'>%s</text>",
+			x, BOTTOM, x, BOTTOM + 4, x, BOTTOM + 15, tick_label(text, a, i));
 	}
+	vfm_html_addf(b, "<line x1='%d' y1='%d' x2='%d' y2='%d'/>", LEFT, BOTTOM, RIGHT, BOTTOM);
 }
 
-void vfm_chart_y_axis(struct vfm_buf *b, const struct vfm_chart_axis *a, double left, double right)
+static void add_y_axis(struct vfm_buf *b, const struct chart_axis *a, const char *unit)
 {
+	char text[VFM_NUMBER_TEXT];
+
 	for (int i = 0; i < a->n_ticks; i++) {
 		double y = coordinate(a, a->tick[i]);
 
 		vfm_html_addf(b,
-			"<line x1='%.1f' y1='%.1f' x2='%.1f' y2='%.1f'/><text x='%.1f' y='%.1f' text-anchor='end'>",
-			left, y, right, y, left - 6, y + 3.5);
-		add_tick_label(b, a, a->tick[i]);
+			"<line x1='%d' y1='%.1f' x2='%d' y2='%.1f'/><text x='%d' y='%.1f' "
+			"text-anchor='end'>%s%s</text>",
+			LEFT, y, RIGHT, y, LEFT - 6, y + 3.5, tick_label(text, a, i), unit);
 	}
 }
 
@@ -129,43 +124,71 @@ void vfm_chart_y_axis(struct vfm_buf *b, const struct vfm_chart_axis *a, double 
 
 struct plot {
 	const struct vfm_chart *c;
-	struct vfm_chart_axis x, y;
-	double scale; /* of values on the axis */
+	struct chart_axis x, y;
 };
 
-static void extend_by_trace(struct plot *p, const struct vfm_trace *t)
+/* Returns the sum of the curves from k on in a column. */
+static double stack_height(const struct vfm_chart *c, int k, int column)
 {
-	for (int i = 0; t->column && i < VFM_TRACE_COLUMNS; i++)
-		if (t->column[i].n) {
-			vfm_chart_axis_extend(&p->y, t->column[i].min * p->scale);
-			vfm_chart_axis_extend(&p->y, t->column[i].max * p->scale);
-		}
+	double sum = 0;
+
+	for (; k < c->n; k++)
+		sum += c->curves[k].trace->column[column].max;
+	return sum;
+}
+
+/* Returns the column of the highest stack. */
+static int find_peak(const struct vfm_chart *c)
+{
+	int best = 0;
+
+	for (int i = 1; i < VFM_TRACE_COLUMNS; i++)
+		if (stack_height(c, 0, i) > stack_height(c, 0, best))
+			best = i;
+	return best;
+}
+
+/* The range of y; of a logarithmic axis, from the smallest positive value. */
+static void set_range(struct chart_axis *y, const struct vfm_chart *c)
+{
+	double min = INFINITY, max = -INFINITY, positive = INFINITY;
+
+	for (int k = 0; k < c->n; k++) {
+		const struct vfm_trace *t = c->curves[k].trace;
+
+		vfm_trace_extend_range(t, &min, &max);
+		for (int i = 0; t->column && i < VFM_TRACE_COLUMNS; i++)
+			if (t->column[i].n && t->column[i].max > 0)
+				positive = fmin(positive, t->column[i].min > 0 ? t->column[i].min : t->column[i].max);
+	}
+	if (c->stacked)
+		max = stack_height(c, 0, find_peak(c));
+	if (c->limit < 3 * max)
+		max = fmax(max, c->limit);
+	y->log = c->log || (c->may_log && min > 0 && max > 10 * min);
+	y->lo = value_on_axis(y, y->log ? positive : min);
+	y->hi = value_on_axis(y, max);
+	if ((c->from_zero || c->stacked) && min <= max) {
+		y->hi = max > 0 ? 1.05 * y->hi : 1;
+		y->lo = 0;
+	}
 }
 
 static void set_plot_axes(struct plot *p, const struct vfm_chart *c)
 {
-	double min = INFINITY, max = -INFINITY, span = (double)(c->hi - c->lo);
-
 	p->c = c;
-	p->scale = c->percent ? 100 : 1;
-	for (int k = 0; k < c->n; k++)
-		vfm_trace_extend_range(c->curves[k].trace, &min, &max);
-	p->x = (struct vfm_chart_axis){.lo = (double)c->lo, .hi = (double)c->hi, .from = LEFT, .to = RIGHT};
-	p->y = (struct vfm_chart_axis){VFM_CHART_AXIS_EMPTY, .from = BOTTOM, .to = TOP, .unit = c->percent ? "%" : NULL,
-		.log = c->log || (c->may_log && min > 0 && max > 10 * min)};
-	for (int k = 0; k < c->n; k++)
-		extend_by_trace(p, c->curves[k].trace);
-	if (c->from_zero && p->y.lo <= p->y.hi) {
-		p->y.hi = p->y.hi > 0 ? 1.05 * p->y.hi : 1;
-		p->y.lo = 0;
-	}
-	vfm_chart_axis_place_ticks(&p->x, (int)fmin(fmax(span, 1), 5), 0);
-	vfm_chart_axis_place_ticks(&p->y, 4, c->from_zero ? 0 : 0.05);
+	p->x = (struct chart_axis){.scale = c->x_scale ? c->x_scale : 1, .from = LEFT, .to = RIGHT};
+	p->x.lo = value_on_axis(&p->x, (double)c->lo);
+	p->x.hi = value_on_axis(&p->x, (double)c->hi);
+	p->y = (struct chart_axis){.scale = c->percent ? 100 : 1, .from = BOTTOM, .to = TOP};
+	set_range(&p->y, c);
+	place_ticks(&p->x, (int)fmin(fmax((double)(c->hi - c->lo), 1), 5), 0);
+	place_ticks(&p->y, 4, c->from_zero || c->stacked ? 0 : 0.05);
 }
 
 static double column_x(const struct plot *p, const struct vfm_trace *t, int i)
 {
-	return vfm_chart_axis_at(&p->x, (double)(t->first + i * t->width) + (double)(t->width - 1) / 2);
+	return place_value(&p->x, (double)(t->first + i * t->width) + (double)(t->width - 1) / 2);
 }
 
 /* Begins a path in the colour of curve k. */
@@ -178,7 +201,7 @@ static void begin_path(struct vfm_buf *b, const char *kind, int k)
 /* Continues a path at a point, or begins anew with a dot if the pen is up. */
 static void add_plot_point(const struct plot *p, struct vfm_buf *b, double x, double y, bool *pen)
 {
-	double at = vfm_chart_axis_at(&p->y, y * p->scale);
+	double at = place_value(&p->y, y);
 
 	if (!isfinite(at)) /* not on a logarithmic axis */
 		return;
@@ -186,44 +209,28 @@ static void add_plot_point(const struct plot *p, struct vfm_buf *b, double x, do
 	*pen = true;
 }
 
-/* Draws the extremes of each column, first the one that is nearer to the last point. */
-static void add_extremes(const struct plot *p, struct vfm_buf *b, int k)
+/* Draws the moving average, or the extremes of each column, first the one that is nearer to the last point. */
+static void add_curve(const struct plot *p, struct vfm_buf *b, int k, bool average)
 {
 	const struct vfm_trace *t = p->c->curves[k].trace;
+	int half = p->c->window ? (int)fmin((double)p->c->window / 2 / (double)t->width, VFM_TRACE_COLUMNS)
+				: vfm_trace_used(t) / 80;
 	double last = 0;
 	bool pen = false;
 
-	begin_path(b, p->c->smooth ? "pale " : "", k);
+	begin_path(b, p->c->smooth && !average ? "pale " : "", k);
 	for (int i = 0; i < VFM_TRACE_COLUMNS; i++) {
 		const struct vfm_trace_column *col = &t->column[i];
 		bool falls = fabs(last - col->max) < fabs(last - col->min);
+		double x = column_x(p, t, i), y = falls ? col->max : col->min;
 
-		if (!col->n && col->gaps)
-			pen = false;
+		pen = pen && (col->n || !col->gaps);
 		if (!col->n)
 			continue;
-		add_plot_point(p, b, column_x(p, t, i), falls ? col->max : col->min, &pen);
-		if (col->max > col->min)
-			add_plot_point(p, b, column_x(p, t, i), falls ? col->min : col->max, &pen);
 		last = falls ? col->min : col->max;
-	}
-	vfm_buf_adds(b, "'/>");
-}
-
-static void add_average(const struct plot *p, struct vfm_buf *b, int k)
-{
-	const struct vfm_trace *t = p->c->curves[k].trace;
-	int half = vfm_trace_used(t) / 80;
-	bool pen = false;
-
-	if (p->c->window)
-		half = (int)fmin((double)p->c->window / 2 / (double)t->width, VFM_TRACE_COLUMNS);
-	begin_path(b, "", k);
-	for (int i = 0; i < VFM_TRACE_COLUMNS; i++) {
-		if (!t->column[i].n && t->column[i].gaps)
-			pen = false;
-		if (t->column[i].n)
-			add_plot_point(p, b, column_x(p, t, i), vfm_trace_mean(t, i, half), &pen);
+		add_plot_point(p, b, x, average ? vfm_trace_mean(t, i, half) : y, &pen);
+		if (!average && last != y)
+			add_plot_point(p, b, x, last, &pen);
 	}
 	vfm_buf_adds(b, "'/>");
 }
@@ -236,7 +243,7 @@ static void add_marks(const struct plot *p, struct vfm_buf *b, int k)
 		return;
 	begin_path(b, "mark ", k);
 	for (int i = 0; i < curve->n_marks; i++) {
-		double x = vfm_chart_axis_at(&p->x, (double)curve->marks[i]);
+		double x = place_value(&p->x, (double)curve->marks[i]);
 
 		if (x > LEFT && x <= RIGHT)
 			vfm_html_addf(b, "M%.1f %dV%d", x, TOP, BOTTOM);
@@ -244,19 +251,42 @@ static void add_marks(const struct plot *p, struct vfm_buf *b, int k)
 	vfm_buf_adds(b, "'/>");
 }
 
+/* Fills what is below the upper edge of curve k; the curves behind it are drawn over it. */
+static void fill_area(const struct plot *p, struct vfm_buf *b, int k)
+{
+	const struct vfm_trace *t = p->c->curves[k].trace;
+	double y = BOTTOM, next;
+
+	vfm_html_addf(b, "<path class=a%d d='M%d %d", k % VFM_COLOURS, LEFT, BOTTOM);
+	for (int i = 0; i < VFM_TRACE_COLUMNS; i++) {
+		next = place_value(&p->y, stack_height(p->c, k, i));
+		if (!t->column[i].n || fabs(next - y) < 0.05)
+			continue;
+		y = next;
+		vfm_html_addf(b, "H%.1fV%.1f", place_value(&p->x, (double)(t->first + i * t->width)), y);
+	}
+	vfm_html_addf(b, "H%d", RIGHT);
+	vfm_html_addf(b, "V%dz'/>\n", BOTTOM);
+}
+
 static void add_drawing(const struct plot *p, struct vfm_buf *b)
 {
-	vfm_chart_y_axis(b, &p->y, LEFT, RIGHT);
-	vfm_chart_x_axis(b, &p->x, BOTTOM, BOTTOM);
-	vfm_html_addf(b, "<line x1='%d' y1='%d' x2='%d' y2='%d'/>", LEFT, BOTTOM, RIGHT, BOTTOM);
+	double limit = place_value(&p->y, p->c->limit);
+
+	add_y_axis(b, &p->y, p->c->percent ? "%" : "");
+	add_x_axis(b, &p->x);
 	for (int k = 0; k < p->c->n; k++)
-		add_marks(p, b, k);
-	for (int k = 0; k < p->c->n; k++)
-		if (p->c->curves[k].trace->n)
-			add_extremes(p, b, k);
+		if (p->c->stacked)
+			fill_area(p, b, k);
+		else if (p->c->curves[k].trace->n)
+			add_curve(p, b, k, false);
 	for (int k = 0; k < p->c->n && p->c->smooth; k++)
 		if (p->c->curves[k].trace->n)
-			add_average(p, b, k);
+			add_curve(p, b, k, true);
+	for (int k = 0; k < p->c->n; k++)
+		add_marks(p, b, k);
+	if (p->c->limit > 0 && limit >= TOP)
+		vfm_html_addf(b, "<path class='limit dashed' d='M%d %.1fH%d'/>", LEFT, limit, RIGHT);
 	vfm_buf_adds(b, "</svg>\n");
 }
 
@@ -269,24 +299,29 @@ static void add_note(const struct plot *p, struct vfm_buf *b)
 	vfm_html_addf(b, "%s%s%s", note ? note : "", note && p->y.log ? ", " : "", p->y.log ? "logarithmic" : "");
 }
 
+static double legend_value(const struct vfm_chart *c, const struct vfm_trace *t)
+{
+	if (c->stacked)
+		return t->column[find_peak(c)].max;
+	return c->smooth ? vfm_trace_recent(t) : t->last;
+}
+
 static void add_chart_legend(struct vfm_buf *b, const struct vfm_chart *c)
 {
 	vfm_buf_adds(b, "<p class=legend>");
 	for (int k = 0; k < c->n; k++) {
-		const struct vfm_trace *t = c->curves[k].trace;
-		double value = c->smooth ? vfm_trace_recent(t) : t->last;
 		char number[VFM_NUMBER_TEXT];
 
-		if (!t->n)
+		if (!c->curves[k].trace->n)
 			continue;
 		vfm_buf_adds(b, "<span>");
-		vfm_html_swatch(b, k);
-		vfm_html_addf(b, "%s <b>", c->n > 1 ? c->curves[k].name : c->smooth ? "recent mean" : "last");
-		if (c->percent)
-			vfm_html_addf(b, "%.3g %%", 100 * value);
-		else
-			vfm_html_addf(b, "%s", vfm_html_number(number, value));
-		vfm_buf_adds(b, "</b></span> ");
+		vfm_html_swatch(b, c->stacked ? 'a' : 'c', k);
+		vfm_html_addf(b, "%s <b>%s%s</b></span> ",
+			c->n > 1            ? c->curves[k].name
+				: c->smooth ? "recent mean"
+					    : "last",
+			vfm_html_number(number, (c->percent ? 100 : 1) * legend_value(c, c->curves[k].trace)),
+			c->percent ? " %" : "");
 	}
 	vfm_buf_adds(b, "</p>\n");
 }

@@ -7,36 +7,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <openssl/evp.h>
+
 #include "media/draw/png.h"
 
 static const char style[] =
-	":root{--ink:#1c2430;--dim:#667085;--line:#e4e7ec;--soft:#f6f7f9;--blue:#2f6fde;--pale:#cfe0fb;--red:#c8372d;"
+	":root{--ink:#1c2430;--dim:#667085;--line:#e4e7ec;--soft:#f6f7f9;--blue:#2f6fde;--red:#c8372d;"
 	"--amber:#b7791f;--green:#2b8a57;--page:#fff}\n"
 	"@media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--dim:#98a2b3;--line:#2d3543;--soft:#1b212c;"
-	"--blue:#6fa0f5;--pale:#27406b;--red:#f0766c;--amber:#e0a94a;--green:#5cc48d;--page:#12161d}}\n"
+	"--blue:#6fa0f5;--red:#f0766c;--amber:#e0a94a;--green:#5cc48d;--page:#12161d}}\n"
 	"*{box-sizing:border-box}\n"
 	"body{margin:0 auto;max-width:1180px;padding:28px 24px 60px;background:var(--page);color:var(--ink);"
 	"overflow-wrap:break-word;font:15px/1.45 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\n"
 	"h1{font-size:24px;margin:0 0 4px;overflow-wrap:anywhere}\n"
 	"h2{font-size:18px;margin:38px 0 12px;padding-bottom:6px;border-bottom:1px solid var(--line)}\n"
-	"h3{font-size:14px;margin:0 0 6px}h3 span{font-weight:400}.sections>h3{margin:30px 0 8px;font-size:16px}\n"
+	"h3{font-size:15px;margin:0 0 4px}h3 span{font-size:12px;font-weight:400}section>h3{margin:30px 0 "
+	"8px;font-size:16px}\n"
 	"a{color:var(--blue)}summary{cursor:pointer;margin:12px 0}\n"
-	"blockquote{margin:0 0 4px;padding:6px 12px;border-left:3px solid var(--pale);overflow-wrap:anywhere}\n"
 	".dim{color:var(--dim)}.small{font-size:12px;margin:4px 0}.state{font-weight:600}.runs{color:var(--blue)}"
 	".done{color:var(--green)}.stopped{color:var(--amber)}.failed{color:var(--red)}\n"
 	/* tables */
 	"table{border-collapse:collapse;width:100%}th{font-weight:600;color:var(--dim);font-size:13px;text-align:left}"
-	"td,th{padding:6px 10px;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}"
+	"tr:only-child::after{content:'none';color:var(--dim)}"
+	"td p{margin:0 0 4px}td,th{padding:6px 10px;border-bottom:1px solid "
+	"var(--line);vertical-align:top;overflow-wrap:anywhere}"
 	".num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
-	".rows td,.rows th{overflow-wrap:normal;padding:4px;font-size:11px}"
-	".rows th{white-space:normal;vertical-align:bottom}.rows td.long{overflow-wrap:anywhere;min-width:84px}\n"
-	/* as wide as the window, beyond the margins of the page; shadows where a wide table goes on */
-	".full{width:calc(100vw - 64px);margin-left:calc(50% - 50vw + 32px)}\n"
-	".wide{overflow-x:auto;background:"
-	"linear-gradient(to right,var(--page) 30%,transparent) left/36px 100% no-repeat local,"
-	"linear-gradient(to left,var(--page) 30%,transparent) right/36px 100% no-repeat local,"
-	"linear-gradient(to right,#98a2b3a0,transparent) left/10px 100% no-repeat scroll,"
-	"linear-gradient(to left,#98a2b3a0,transparent) right/10px 100% no-repeat scroll}\n"
+	".rows td,.rows th{padding:3px;font-size:11px;max-width:180px;overflow-wrap:break-word}"
+	".rows th{font-size:10px;vertical-align:bottom}\n"
+	/* as wide as the window, beyond the margins of the page */
+	".full{width:calc(100vw - 64px);margin-left:calc(50% - 50vw + 32px)}.wide{overflow-x:auto}\n"
 	/* boxes */
 	".cards,.grid,.charts,.shots,.pair{display:grid;gap:12px}"
 	".cards{grid-template-columns:repeat(auto-fill,minmax(150px,1fr));margin:18px 0}"
@@ -45,9 +44,8 @@ static const char style[] =
 	".shots{grid-template-columns:repeat(auto-fill,minmax(190px,1fr))}.pair{grid-template-columns:1fr 1fr}\n"
 	".card,.box{background:var(--soft);border:1px solid var(--line);border-radius:8px;padding:10px 14px}"
 	".card b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.card small{font-size:13px}\n"
-	".bar{height:9px;margin-top:7px;border-radius:5px;background:var(--line);overflow:hidden;min-width:80px}"
-	".bar i{display:block;height:100%;background:var(--blue)}.bar i.red{background:var(--red)}"
-	".bar i.amber{background:var(--amber)}.bar i.green{background:var(--green)}\n"
+	".bar{height:9px;margin-top:7px;border-radius:5px;background:var(--line);overflow:hidden;min-width:160px}"
+	".bar i{display:block;height:100%;background:var(--blue)}\n"
 	/* pictures */
 	"figure{margin:0;min-width:0;overflow-wrap:anywhere}figure p{margin:0;font-size:12px}"
 	"figcaption{font-size:12px;color:var(--dim);margin-top:6px}figcaption span{white-space:nowrap}\n"
@@ -56,16 +54,15 @@ static const char style[] =
 	".sheet{display:grid;gap:12px}.marked{border-color:var(--red)}.strip{display:flex;gap:2px}"
 	".strip img{width:auto;height:auto;min-width:0}\n"
 	/* drawings */
-	"svg{display:block;width:100%;height:auto}svg rect{fill:var(--blue)}svg text{fill:var(--dim);font-size:10px}"
-	"svg line{stroke:var(--line)}svg .red{fill:var(--red)}"
+	"svg{display:block;width:100%;height:auto}td svg[role]{min-width:140px}svg text{fill:var(--dim);font-size:10px}"
+	"svg line{stroke:var(--line)}"
 	"svg path{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}"
 	"svg path.pale{stroke-width:1;opacity:.32}svg path.mark{stroke-width:1;stroke-dasharray:1 4;opacity:.8}"
-	"svg path.dashed{stroke-dasharray:6 3}\n"
+	"svg path.dashed{stroke-dasharray:6 3}svg path.limit{stroke:var(--red)}\n"
 	"svg.swatch{display:inline-block;width:22px;height:10px;vertical-align:baseline}svg.swatch path{stroke-width:3}"
 	".legend{margin:2px 0 6px;font-size:12px;color:var(--dim);overflow-wrap:anywhere}"
 	".legend span{display:inline-block;margin-right:10px}"
-	".legend b{color:var(--ink);font-variant-numeric:tabular-nums}\n"
-	".chart h3{font-size:15px;margin:0}.chart h3 span{font-size:12px}\n";
+	".legend b{color:var(--ink);font-variant-numeric:tabular-nums}\n";
 
 /* ---- text ---- */
 
@@ -164,16 +161,18 @@ static const char *add_conversion(struct vfm_buf *b, const char *s, va_list *ap)
 	return s + 1;
 }
 
-static void add_format(struct vfm_buf *b, const char *format, va_list *ap)
+/* Appends a format to its end, or to the "|" of a cell. */
+static const char *add_format(struct vfm_buf *b, const char *format, bool cell, va_list *ap)
 {
-	while (*format) {
-		size_t n = strcspn(format, "%");
+	while (*format && !(cell && *format == '|')) {
+		size_t n = strcspn(format, cell ? "%|" : "%");
 
 		vfm_buf_add(b, format, n);
 		format += n;
-		if (*format)
+		if (*format == '%')
 			format = add_conversion(b, format, ap);
 	}
+	return format;
 }
 
 void vfm_html_addf(struct vfm_buf *b, const char *format, ...)
@@ -181,7 +180,7 @@ void vfm_html_addf(struct vfm_buf *b, const char *format, ...)
 	va_list ap;
 
 	va_start(ap, format);
-	add_format(b, format, &ap);
+	add_format(b, format, false, &ap);
 	va_end(ap);
 }
 
@@ -218,86 +217,85 @@ void vfm_html_end(struct vfm_buf *b)
 	vfm_buf_adds(b, "</body></html>\n");
 }
 
+static void add_bar(struct vfm_buf *b, double share)
+{
+	vfm_html_addf(b, "<div class=bar><i style='width:%.1f%%'></i></div>", 100 * fmin(1, fmax(0, share)));
+}
+
 void vfm_html_card(struct vfm_buf *b, const char *name, const char *format, ...)
 {
 	va_list ap;
 
 	va_start(ap, format);
 	vfm_html_addf(b, "<div class=card><span class=dim>%s</span><b>", name);
-	add_format(b, format, &ap);
+	add_format(b, format, false, &ap);
 	vfm_buf_adds(b, "</b></div>\n");
 	va_end(ap);
 }
 
-void vfm_html_table(struct vfm_buf *b, const char *headings)
+static void add_cells(struct vfm_buf *b, const char *tag, const char *format, va_list *ap)
 {
-	vfm_buf_adds(b, "<div class=wide><table>\n<tr>");
-	for (const char *s = headings;; s++) {
-		int n = (int)strcspn(s, "|");
-		int number = *s == '#';
+	for (bool more = true; more; format++) {
+		bool number = *format == '#';
 
-		vfm_html_addf(b, number ? "<th class=num>%.*s" : "<th>%.*s", n - number, s + number);
-		s += n;
-		if (!*s)
-			break;
+		vfm_html_addf(b, "<%s%s>", tag, number ? " class=num" : "");
+		if (!strncmp(format, "=%f", 3)) {
+			add_bar(b, va_arg(*ap, double));
+			format += 3;
+		} else {
+			format = add_format(b, format + number, true, ap);
+		}
+		more = *format == '|';
 	}
-	vfm_buf_adds(b, "\n");
+}
+
+void vfm_html_table(struct vfm_buf *b, const char *headings, ...)
+{
+	va_list ap;
+
+	vfm_buf_adds(b, "<div class=wide><table>\n<tr>");
+	va_start(ap, headings);
+	add_cells(b, "th", headings, &ap);
+	va_end(ap);
+}
+
+void vfm_html_row(struct vfm_buf *b, const char *cells, ...)
+{
+	va_list ap;
+
+	vfm_buf_adds(b, "\n<tr>");
+	va_start(ap, cells);
+	add_cells(b, "td", cells, &ap);
+	va_end(ap);
+}
+
+void vfm_html_cells(struct vfm_buf *b, const char *cells, ...)
+{
+	va_list ap;
+
+	va_start(ap, cells);
+	add_cells(b, "td", cells, &ap);
+	va_end(ap);
 }
 
 void vfm_html_table_end(struct vfm_buf *b)
 {
-	vfm_buf_adds(b, "</table></div>\n");
+	vfm_buf_adds(b, "\n</table></div>\n");
 }
 
-void vfm_html_bar(struct vfm_buf *b, double share, const char *kind)
+void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, int n)
 {
-	vfm_html_addf(
-		b, "<div class=bar><i class='%s' style='width:%.1f%%'></i></div>", kind, 100 * fmin(1, fmax(0, share)));
-}
-
-void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, int n, double min, double max)
-{
-	const double width = 300.0 / n;
 	int64_t most = 1;
 
 	for (int i = 0; i < n; i++)
 		most = counts[i] > most ? counts[i] : most;
-	vfm_buf_adds(b, "<svg viewBox='0 0 300 96' role=img>");
-	for (int i = 0; i < n; i++) {
-		double h = fmax(1, 78.0 * (double)counts[i] / (double)most);
-
+	vfm_html_addf(
+		b, "<td><svg viewBox='0 0 %d 41' role=img><line x1='0' y1='40.5' x2='%d' y2='40.5'/>", 6 * n, 6 * n);
+	for (int i = 0; i < n; i++)
 		if (counts[i])
-			vfm_html_addf(b, "<rect x='%.2f' y='%.2f' width='%.2f' height='%.2f'/>", width * i, 80 - h,
-				fmax(0.5, width - 1), h);
-	}
-	vfm_html_addf(b,
-		"<line x1='0' y1='80.5' x2='300' y2='80.5'/><text x='0' y='93'>%.4g</text>"
-		"<text x='300' y='93' text-anchor='end'>%.4g</text></svg>",
-		min, max);
-}
-
-/* ---- pictures ---- */
-
-/* RFC 4648, section 4. */
-static void add_base64(struct vfm_buf *b, const uint8_t *data, size_t n)
-{
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-	for (size_t i = 0; i < n; i += 3) {
-		uint32_t x = (uint32_t)data[i] << 16 | (i + 1 < n ? (uint32_t)data[i + 1] << 8 : 0) |
-			(i + 2 < n ? data[i + 2] : 0);
-		char four[4] = {digits[x >> 18], digits[x >> 12 & 63], i + 1 < n ? digits[x >> 6 & 63] : '=',
-			i + 2 < n ? digits[x & 63] : '='};
-
-		vfm_buf_add(b, four, 4);
-	}
-}
-
-void vfm_html_image(struct vfm_buf *b, const char *type, const void *data, size_t n, const char *alt)
-{
-	vfm_html_addf(b, "<img alt='%s' src='data:%s;base64,", alt, type);
-	add_base64(b, data, n);
-	vfm_buf_adds(b, "'>");
+			vfm_html_addf(b, "<path class=a0 d='M%d 40v-%.1fh5V40z'/>", 6 * i,
+				fmax(1, 40.0 * (double)counts[i] / (double)most));
+	vfm_buf_adds(b, "</svg>");
 }
 
 int vfm_html_picture(struct vfm_buf *b, const uint8_t *rgb, int width, int height, const char *alt, struct vfm_err *err)
@@ -305,8 +303,13 @@ int vfm_html_picture(struct vfm_buf *b, const uint8_t *rgb, int width, int heigh
 	struct vfm_buf png = {0};
 	int rc = vfm_png_encode(&png, rgb, width, height, err);
 
-	if (rc >= 0)
-		vfm_html_image(b, "image/png", png.data, png.len, alt);
+	if (rc >= 0) {
+		unsigned char *text = vfm_malloc((png.len + 2) / 3 * 4 + 1);
+
+		EVP_EncodeBlock(text, (const unsigned char *)png.data, (int)png.len);
+		vfm_html_addf(b, "<img alt='%s' src='data:image/png;base64,%s'>", alt, (const char *)text);
+		free(text);
+	}
 	vfm_buf_release(&png);
 	return rc;
 }
@@ -323,14 +326,13 @@ void vfm_html_palette(struct vfm_buf *b)
 	vfm_buf_adds(b, "\n");
 }
 
-void vfm_html_swatch(struct vfm_buf *b, int colour)
+void vfm_html_swatch(struct vfm_buf *b, char kind, int colour)
 {
-	vfm_html_addf(b, "<svg class=swatch viewBox='0 0 22 10'><path class='c%d%s' d='M1 5H21'/></svg>&nbsp;",
-		colour % VFM_COLOURS_CURVES, colour / VFM_COLOURS_CURVES % 2 ? " dashed" : "");
-}
-
-void vfm_html_area_swatch(struct vfm_buf *b, int colour)
-{
-	vfm_html_addf(b, "<svg class=swatch viewBox='0 0 22 10'><rect class=a%d width='22' height='10'/></svg>&nbsp;",
-		colour);
+	if (kind == 'a')
+		vfm_html_addf(b,
+			"<svg class=swatch viewBox='0 0 22 10'><path class=a%d d='M0 0H22V10H0z'/></svg>&nbsp;",
+			colour % VFM_COLOURS);
+	else
+		vfm_html_addf(b, "<svg class=swatch viewBox='0 0 22 10'><path class='c%d%s' d='M1 5H21'/></svg>&nbsp;",
+			colour % VFM_COLOURS_CURVES, colour / VFM_COLOURS_CURVES % 2 ? " dashed" : "");
 }

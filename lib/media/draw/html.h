@@ -2,9 +2,7 @@
  *
  *	vfm_html_begin(&b, "Dataset", 0);
  *	vfm_html_card(&b, "records", "%'lld", n);
- *	vfm_html_table(&b, "stage|reason|#records");
- *	vfm_html_addf(&b, "<tr><td>%s<td>%s<td class=num>%'lld\n", stage, reason, n);
- *	vfm_html_table_end(&b);
+ *	vfm_html_addf(&b, "<h2>%s</h2>\n", heading);
  *	vfm_html_end(&b);
  *
  * A format is markup; the texts that it takes are not.  vfm_html_addf is the one place that escapes them.  Classes of
@@ -31,30 +29,34 @@ void vfm_html_addf(struct vfm_buf *b, const char *format, ...) __attribute__((fo
 
 /* Appends a card for a <div class=cards>: a name, and a value in large letters. */
 void vfm_html_card(struct vfm_buf *b, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Begins a table with headings that "|" separates; behind "#" stands that of a column of numbers. */
-void vfm_html_table(struct vfm_buf *b, const char *headings);
+/* A table:
+ *
+ *	vfm_html_table(&b, "stage|reason|#records|");
+ *	vfm_html_row(&b, "%s|%s|#%'lld|=%f", stage, reason, n, share);
+ *	vfm_html_table_end(&b);
+ *
+ * "|" separates cells; one that begins with # is a number and aligned right, and =%f is a bar of a share in [0, 1].
+ * vfm_html_cells continues a row or the headings. */
+void vfm_html_table(struct vfm_buf *b, const char *headings, ...) __attribute__((format(printf, 2, 3)));
+void vfm_html_row(struct vfm_buf *b, const char *cells, ...) __attribute__((format(printf, 2, 3)));
+void vfm_html_cells(struct vfm_buf *b, const char *cells, ...) __attribute__((format(printf, 2, 3)));
 void vfm_html_table_end(struct vfm_buf *b);
-/* Appends a bar of `share` in [0, 1]; kind "" (blue), "red", "amber" or "green". */
-void vfm_html_bar(struct vfm_buf *b, double share, const char *kind);
-/* Appends a histogram: counts [n] between min and max. */
-void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, int n, double min, double max);
+/* Continues a row with a histogram of counts [n], without labels. */
+void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, int n);
 
 /* Writes a number in four digits, "0.01234", "12.34k".  Returns text, or NULL for a number that is not finite. */
 enum { VFM_NUMBER_TEXT = 16 };
 const char *vfm_html_number(char text[VFM_NUMBER_TEXT], double x);
 
-/* Appends n bytes of a file as a picture; type: "image/png". */
-void vfm_html_image(struct vfm_buf *b, const char *type, const void *data, size_t n, const char *alt);
 /* Appends rgb [height, width, 3] as a picture. */
 int vfm_html_picture(
 	struct vfm_buf *b, const uint8_t *rgb, int width, int height, const char *alt, struct vfm_err *err);
 
-/* The palette: curves have the classes c0, c1, ..., areas a0, a1, ....  The first VFM_COLOURS_CURVES are for curves. */
-enum { VFM_COLOUR_GREY = 9, VFM_COLOUR_PALE_GREY, VFM_COLOUR_PALE_ORANGE, VFM_COLOURS, VFM_COLOURS_CURVES = 8 };
+/* The palette: curves have the classes c0, c1, ..., areas a0, a1, ....  Colours of curves repeat, then dashed. */
+enum { VFM_COLOURS = 12, VFM_COLOURS_CURVES = 8 };
 /* Appends the rules of the palette to a style. */
 void vfm_html_palette(struct vfm_buf *b);
-/* Appends the swatch of a curve or an area for a legend.  Colours of curves repeat, and are dashed the second time. */
-void vfm_html_swatch(struct vfm_buf *b, int colour);
-void vfm_html_area_swatch(struct vfm_buf *b, int colour);
+/* Appends the swatch of a curve ('c') or an area ('a') for a legend. */
+void vfm_html_swatch(struct vfm_buf *b, char kind, int colour);
 
 #endif

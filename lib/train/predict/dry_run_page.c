@@ -6,15 +6,7 @@
 #include "spec/cost/hw.h"
 #include "train/predict/memory_chart.h"
 
-enum { WIDTH = 1000, LANE = 14, LABEL = 150 };
-
-/* By kind of work, then waiting. */
-static const int kind_colours[VFM_SIM_CLASSES + 1] = {0, 2, 4, 3, VFM_COLOUR_GREY, 1, VFM_COLOUR_PALE_ORANGE};
-
-static const char *kind_name(int kind)
-{
-	return kind == VFM_SIM_CLASSES ? "wait in a collective" : vfm_sim_class_name((enum vfm_sim_class)kind);
-}
+enum { LANE = 14, LABEL = 150 };
 
 double vfm_goodput_sentence(struct vfm_buf *b, const struct vfm_failures *f)
 {
@@ -74,24 +66,32 @@ static void add_dry_cards(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 
 /* ---- the ranks ---- */
 
-static void add_rank_table(struct vfm_buf *b, const struct vfm_dry_run *d, const char *heading)
+/* The kinds of work, and last waiting. */
+static const char *kind_name(int kind)
 {
-	vfm_html_addf(b,
-		"<%s>Simulated ranks</%s>\n<p class=dim>Milliseconds of kernels in a step by kind; kinds on different "
-		"streams overlap.</p>\n<div class=wide><table>\n<tr><th>rank<th>pp stage<th class=num>stands for"
-		"<th class=num>GiB",
-		heading, heading);
+	return kind == VFM_SIM_CLASSES ? "wait in a collective" : vfm_sim_class_name((enum vfm_sim_class)kind);
+}
+
+static int kind_colour(int kind)
+{
+	return kind == VFM_SIM_CLASSES ? VFM_COLOURS - 1 : kind;
+}
+
+static void add_rank_table(struct vfm_buf *b, const struct vfm_dry_run *d)
+{
+	vfm_buf_adds(b,
+		"<h3>Simulated ranks</h3>\n<p class=dim>Milliseconds of kernels in a step by kind; kinds on "
+		"different streams overlap.</p>\n");
+	vfm_html_table(b, "rank|pp stage|#stands for|#GiB");
 	for (int c = 0; c < VFM_SIM_CLASSES; c++)
 		vfm_html_addf(b, "<th class=num>%s", kind_name(c));
 	for (int i = 0; i < d->n; i++) {
 		const struct vfm_dry_run_rank *r = &d->rank[i];
 
-		vfm_html_addf(b, "\n<tr><td>%d<td>%d<td class=num>%d<td class=num>%.2f", r->rank, r->stage,
-			r->stands_for, (double)r->mem_peak / 0x1p30);
+		vfm_html_row(b, "%d|%d|#%d|#%.2f", r->rank, r->stage, r->stands_for, (double)r->mem_peak / 0x1p30);
 		for (int c = 0; c < VFM_SIM_CLASSES; c++)
-			vfm_html_addf(b, "<td class=num>%.1f", r->class_s[c] * 1e3);
+			vfm_html_cells(b, "#%.1f", r->class_s[c] * 1e3);
 	}
-	vfm_buf_adds(b, "\n");
 	vfm_html_table_end(b);
 }
 
@@ -101,12 +101,11 @@ static void add_rank_table(struct vfm_buf *b, const struct vfm_dry_run *d, const
 static int look_at_column(const float *busy, int *quarters)
 {
 	float sum = 0;
-	int best = -1;
+	int best = 0;
 
 	for (int k = 0; k <= VFM_SIM_CLASSES; k++) {
 		sum += busy[k];
-		if (busy[k] > 0 && (best < 0 || busy[k] > busy[best]))
-			best = k;
+		best = busy[k] > busy[best] ? k : best;
 	}
 	*quarters = (int)lrintf(fminf(sum, 1) * 4);
 	return *quarters ? best : -1;
@@ -116,39 +115,28 @@ static int look_at_column(const float *busy, int *quarters)
 static void add_lane(struct vfm_buf *b, const struct vfm_dry_run_rank *r, int stream, int y)
 {
 	const float *lane = r->busy + (size_t)stream * VFM_TIMELINE_COLUMNS * (VFM_SIM_CLASSES + 1);
+	int begin = 0, kind = -1, quarters = 0, k = -1, q = 0;
 
-	for (int i = 0, n; i < VFM_TIMELINE_COLUMNS; i += n) {
-		int quarters, kind = look_at_column(lane + (size_t)i * (VFM_SIM_CLASSES + 1), &quarters), q, k;
-
-		for (n = 1; i + n < VFM_TIMELINE_COLUMNS; n++) {
-			k = look_at_column(lane + (size_t)(i + n) * (VFM_SIM_CLASSES + 1), &q);
-			if (k != kind || q != quarters)
-				break;
-		}
+	for (int i = 0; i <= VFM_TIMELINE_COLUMNS; i++) {
+		if (i < VFM_TIMELINE_COLUMNS)
+			k = look_at_column(lane + (size_t)i * (VFM_SIM_CLASSES + 1), &q);
+		if (i < VFM_TIMELINE_COLUMNS && k == kind && q == quarters)
+			continue;
 		if (kind >= 0)
-			vfm_html_addf(b, "<path class=a%d opacity='%.2f' d='M%d %dh%dv%dh-%dz'/>", kind_colours[kind],
-				0.25 * quarters, LABEL + i, y, n, LANE - 3, n);
+			vfm_html_addf(b, "<path class=a%d opacity='%.2f' d='M%d %dh%dv%dH%dz'/>", kind_colour(kind),
+				0.25 * quarters, LABEL + begin, y, i - begin, LANE - 3, LABEL + begin);
+		begin = i;
+		kind = k;
+		quarters = q;
 	}
 }
 
-static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d, const char *heading)
+/* Returns the height of the lanes. */
+static int add_lanes(struct vfm_buf *b, const struct vfm_dry_run *d)
 {
-	int lanes = 0, y = 0;
+	int y = 0;
 
-	for (int i = 0; i < d->n; i++)
-		for (int s = 0; s < d->rank[i].streams; s++)
-			lanes += d->rank[i].stream_name[s][0] != 0;
-	vfm_html_addf(b,
-		"<%s>Timeline of a step</%s>\n<p class=dim>%.1f ms from left to right; a lane for each stream of a "
-		"simulated rank, named after the groups of its collectives.</p>\n<p class=legend>",
-		heading, heading, d->s[VFM_MID] * 1e3);
-	for (int k = 0; k <= VFM_SIM_CLASSES; k++) {
-		vfm_buf_adds(b, "<span>");
-		vfm_html_area_swatch(b, kind_colours[k]);
-		vfm_html_addf(b, "%s</span>", kind_name(k));
-	}
-	vfm_html_addf(b, "</p>\n<div class=box><svg viewBox='0 0 %d %d'>\n", LABEL + WIDTH, lanes * LANE + d->n * 6);
-	for (int i = 0; i < d->n; i++) {
+	for (int i = 0; i < d->n; i++, y += 6)
 		for (int s = 0; s < d->rank[i].streams; s++) {
 			if (!d->rank[i].stream_name[s][0])
 				continue;
@@ -160,36 +148,45 @@ static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d, const c
 			vfm_buf_adds(b, "\n");
 			y += LANE;
 		}
-		y += 6;
+	return y;
+}
+
+static void add_timeline(struct vfm_buf *b, const struct vfm_dry_run *d)
+{
+	struct vfm_buf lanes = {0};
+	int height = add_lanes(&lanes, d);
+
+	vfm_html_addf(b,
+		"<h3>Timeline of a step</h3>\n<p class=dim>%.1f ms from left to right; a lane for each stream of a "
+		"simulated rank, named after the groups of its collectives.</p>\n<p class=legend>",
+		d->s[VFM_MID] * 1e3);
+	for (int k = 0; k <= VFM_SIM_CLASSES; k++) {
+		vfm_buf_adds(b, "<span>");
+		vfm_html_swatch(b, 'a', kind_colour(k));
+		vfm_html_addf(b, "%s</span>", kind_name(k));
 	}
+	vfm_html_addf(b, "</p>\n<div class=box><svg viewBox='0 0 %d %d'>\n", LABEL + VFM_TIMELINE_COLUMNS, height);
+	vfm_buf_add(b, lanes.data, lanes.len);
 	vfm_buf_adds(b, "</svg></div>\n");
+	vfm_buf_release(&lanes);
 }
 
 /* ---- scaling ---- */
 
-static void add_scaling(struct vfm_buf *b, const struct vfm_dry_run_page *p, const char *heading)
+static void add_scaling(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 {
 	if (p->n_scaled < 2)
 		return;
-	vfm_html_addf(b,
-		"<%s>More GPUs</%s>\n<p class=dim>With as many packs for each data-parallel rank: TFLOP/s of a GPU, "
-		"and "
-		"of it the part of the first row.</p>\n",
-		heading, heading);
-	vfm_html_table(b,
-		p->o->straggler_cv > 0 ? "#GPUs|#TFLOP/s a GPU|#low|#high|part|#with stragglers"
-				       : "#GPUs|#TFLOP/s a GPU|#low|#high|part");
+	vfm_buf_adds(b,
+		"<h3>More GPUs</h3>\n<p class=dim>With as many packs for each data-parallel rank: TFLOP/s of a "
+		"GPU, and of it the part of the first row.</p>\n");
+	vfm_html_table(b, "#GPUs|#TFLOP/s a GPU|#low|#high|#with stragglers|#part|");
 	for (int i = 0; i < p->n_scaled; i++) {
 		const struct vfm_scaled_run *s = &p->scaled[i];
-		double part = s->tflops_gpu[VFM_MID] / p->scaled[0].tflops_gpu[VFM_MID];
+		double mid = s->tflops_gpu[VFM_MID], part = mid / p->scaled[0].tflops_gpu[VFM_MID];
 
-		vfm_html_addf(b,
-			"<tr><td class=num>%d<td class=num>%.1f<td class=num>%.1f<td class=num>%.1f<td>%.1f %%",
-			s->ranks, s->tflops_gpu[VFM_MID], s->tflops_gpu[VFM_LOW], s->tflops_gpu[VFM_HIGH], 100 * part);
-		vfm_html_bar(b, part, "");
-		if (p->o->straggler_cv > 0)
-			vfm_html_addf(b, "<td class=num>%.1f", s->tflops_gpu[VFM_MID] / s->straggler);
-		vfm_buf_adds(b, "\n");
+		vfm_html_row(b, "#%d|#%.1f|#%.1f|#%.1f|#%.1f|#%.1f %%|=%f", s->ranks, mid, s->tflops_gpu[VFM_LOW],
+			s->tflops_gpu[VFM_HIGH], mid / s->straggler, 100 * part, part);
 	}
 	vfm_html_table_end(b);
 }
@@ -237,26 +234,27 @@ void vfm_nodes_sentence(struct vfm_buf *b, const struct vfm_machine *m, int rank
 		vfm_buf_addf(b, "%d %s, %d nodes of %d and one of %d", ranks, unit, nodes - 1, each, ranks % each);
 }
 
-void vfm_dry_run_sections(struct vfm_buf *b, const struct vfm_dry_run_page *p, const char *heading)
+void vfm_dry_run_section(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 {
 	struct vfm_buf nodes = {0};
 
 	if (p->o->ranks > 1)
 		vfm_nodes_sentence(&nodes, p->o->machine, p->o->ranks);
-	vfm_html_addf(b, "<p class=dim>Predicted for %s of the machine %s, not measured.%s</p>\n",
+	vfm_html_addf(b, "<section><p class=dim>Predicted for %s of the machine %s, not measured.%s</p>\n",
 		nodes.data ? nodes.data : "one GPU", p->o->machine->name,
 		p->d->fits ? "" : " It does not fit: times are those of a GPU with enough memory.");
 	vfm_buf_release(&nodes);
 	add_dry_cards(b, p);
-	add_timeline(b, p->d, heading);
-	vfm_memory_section(b, p->d, p->o->machine, heading);
-	add_rank_table(b, p->d, heading);
-	add_scaling(b, p, heading);
+	add_timeline(b, p->d);
+	vfm_memory_section(b, p->d, p->o->machine);
+	add_rank_table(b, p->d);
+	add_scaling(b, p);
+	vfm_buf_adds(b, "</section>\n");
 }
 
 void vfm_dry_run_html(struct vfm_buf *b, const struct vfm_dry_run_page *p)
 {
 	vfm_html_begin(b, "A predicted run", 0);
-	vfm_dry_run_sections(b, p, "h2");
+	vfm_dry_run_section(b, p);
 	vfm_html_end(b);
 }

@@ -35,8 +35,8 @@ struct vfm_dry_run_page {
 	const struct vfm_scaled_run *scaled; /* [n_scaled], by ranks */
 	int n_scaled;
 };
-/* Appends the sections with headings such as "h2", for a page that has more than this run. */
-void vfm_dry_run_sections(struct vfm_buf *b, const struct vfm_dry_run_page *p, const char *heading);
+/* Appends a section with headings h3, for a page that has more than this run. */
+void vfm_dry_run_section(struct vfm_buf *b, const struct vfm_dry_run_page *p);
 /* Appends the page. */
 void vfm_dry_run_html(struct vfm_buf *b, const struct vfm_dry_run_page *p);
 

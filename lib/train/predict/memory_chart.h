@@ -1,6 +1,5 @@
-/* memory_chart.h - the memory of simulated ranks by owner (device/sim/sim_memory.h): as charts over the time of a step
- * and a table at the peak, as JSON (all owners; elsewhere small ones are "other"), as a sentence, and as counters of a
- * trace.
+/* memory_chart.h - the memory of simulated ranks by owner (device/sim/sim_memory.h): as charts over the time of a step,
+ * as JSON (all owners; elsewhere small ones are "other"), as a sentence, and as counters of a trace.
  */
 #ifndef VFM_TRAIN_PREDICT_MEMORY_CHART_H
 #define VFM_TRAIN_PREDICT_MEMORY_CHART_H
@@ -10,10 +9,8 @@
 #include "base/mem.h"
 #include "train/predict/dry_run.h"
 
-/* Appends, for each pp stage, the chart of the simulated rank with the highest peak, and the table of these
- * ranks. No-op without memory.  heading: of the section, "h2". */
-void vfm_memory_section(
-	struct vfm_buf *b, const struct vfm_dry_run *d, const struct vfm_machine *machine, const char *heading);
+/* Appends, for each pp stage, the chart of the simulated rank with the highest peak.  No-op without memory. */
+void vfm_memory_section(struct vfm_buf *b, const struct vfm_dry_run *d, const struct vfm_machine *machine);
 /* Appends {"activations": 1234, ...}: bytes at the peak, descending. */
 void vfm_memory_json(struct vfm_buf *b, const struct vfm_sim_memory *m);
 /* Appends "activations 12.30 GiB, parameters 4.00 GiB, other 0.10 GiB". */

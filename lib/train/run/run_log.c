@@ -27,6 +27,8 @@ const struct vfm_run_curve vfm_run_curves[VFM_RUN_CURVES] = {
 	{"loss", NULL, LOG, "Loss", "mean over the tokens of a step"},
 	{"mse", NULL, LOG, "Squared error", "without weights"},
 	{"held_out_loss", NULL, VFM_CURVE_LOG, "Held-out loss", NULL},
+	{"held_out_levels", NULL, VFM_CURVE_LOG | VFM_CURVE_LEVELS, "Held-out loss by noise level",
+		"last evaluation, from little noise to much"},
 	{"grad_norm", NULL, LOG, "Gradient norm", "before clipping"},
 	{"lr", NULL, VFM_CURVE_ZERO, "Learning rate", NULL},
 	{"tok_s", NULL, SPEED, "Tokens per second", "all ranks"},
@@ -61,6 +63,19 @@ static double record_number(const json_t *o, const char *key)
 	return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
+static void set_levels(struct vfm_run_log *l, struct vfm_trace *t, const json_t *levels)
+{
+	size_t i;
+	json_t *v;
+
+	vfm_trace_release(t);
+	l->levels = (int64_t)json_array_size(levels);
+	json_array_foreach(levels, i, v)
+	{
+		vfm_trace_add(t, (int64_t)i + 1, json_is_number(v) ? json_number_value(v) : NAN);
+	}
+}
+
 static void add_curves(struct vfm_run_log *l, const json_t *o, int64_t step)
 {
 	for (int i = 0; i < VFM_RUN_CURVES; i++) {
@@ -69,6 +84,10 @@ static void add_curves(struct vfm_run_log *l, const json_t *o, int64_t step)
 
 		if (!json_object_get(o, c->key))
 			continue;
+		if (c->flags & VFM_CURVE_LEVELS) {
+			set_levels(l, &l->trace[i], json_object_get(o, c->key));
+			continue;
+		}
 		if (c->of) {
 			double whole = record_number(o, c->of);
 
@@ -79,19 +98,10 @@ static void add_curves(struct vfm_run_log *l, const json_t *o, int64_t step)
 	}
 }
 
-/* Keeps the losses of the newest evaluation. */
-static void set_levels(struct vfm_run_log *l, const json_t *levels)
+static void add_mark(struct vfm_run_log *l, int64_t step)
 {
-	size_t i;
-	json_t *v;
-
-	if (!json_array_size(levels))
-		return;
-	vfm_trace_release(&l->levels);
-	json_array_foreach(levels, i, v)
-	{
-		vfm_trace_add(&l->levels, (int64_t)i + 1, json_is_number(v) ? json_number_value(v) : NAN);
-	}
+	if (l->n_marks < VFM_RUN_MARKS)
+		l->mark[l->n_marks++] = step;
 }
 
 static void note_jump(struct vfm_run_log *l, int64_t line, int64_t from, int64_t to)
@@ -99,6 +109,7 @@ static void note_jump(struct vfm_run_log *l, int64_t line, int64_t from, int64_t
 	if (l->n_jumps < VFM_RUN_JUMPS)
 		l->jump[l->n_jumps] = (struct vfm_run_jump){.line = line, .from = from, .to = to};
 	l->n_jumps++;
+	add_mark(l, to);
 }
 
 static int add_step_record(
@@ -117,7 +128,6 @@ static int add_step_record(
 	l->last = l->steps && l->last > step ? l->last : step;
 	l->steps++;
 	l->not_finite += isnan(record_number(o, "loss")) || isnan(record_number(o, "grad_norm"));
-	l->skipped += json_object_get(o, "skipped") != NULL;
 	l->tokens += json_number_value(json_object_get(o, "tokens")); /* 0 if it is null or missing */
 	l->samples += json_number_value(json_object_get(o, "samples"));
 	l->replaced += json_number_value(json_object_get(o, "replaced"));
@@ -125,7 +135,6 @@ static int add_step_record(
 	if (phase && !l->phase)
 		l->phase = vfm_strdup(phase);
 	add_curves(l, o, step);
-	set_levels(l, json_object_get(o, "held_out_levels"));
 	return 0;
 }
 
@@ -168,10 +177,10 @@ static int compare_run_starts(const void *a, const void *b)
 	return x->time != y->time ? (x->time < y->time ? -1 : 1) : 0;
 }
 
-/* Adds the start of an event file; replaces the oldest one if there are too many. */
+/* Adds the start of an event file. */
 static void add_start(struct vfm_run_log *l, const char *path, const char *name)
 {
-	struct vfm_run_start s = {0}, *at = &l->start[l->n_starts];
+	struct vfm_run_start s = {0};
 	const char *host = strchr(name + strlen(VFM_TFEVENTS_PREFIX), '.'), *end;
 
 	if (vfm_tfevents_start(path, &s.time, &s.step, NULL) < 0)
@@ -179,16 +188,8 @@ static void add_start(struct vfm_run_log *l, const char *path, const char *name)
 	end = host ? strrchr(host, '.') : NULL;
 	if (end && end > host)
 		snprintf(s.host, sizeof(s.host), "%.*s", (int)(end - host - 1), host + 1);
-	if (l->n_starts == VFM_RUN_STARTS) {
-		at = l->start;
-		for (int i = 1; i < l->n_starts; i++)
-			at = l->start[i].time < at->time ? &l->start[i] : at;
-		if (at->time > s.time)
-			return;
-	} else {
-		l->n_starts++;
-	}
-	*at = s;
+	l->start = vfm_realloc(l->start, (size_t)l->n_starts + 1, sizeof(s));
+	l->start[l->n_starts++] = s;
 }
 
 static void read_starts(struct vfm_run_log *l)
@@ -207,7 +208,10 @@ static void read_starts(struct vfm_run_log *l)
 	}
 	if (d)
 		closedir(d);
-	qsort(l->start, (size_t)l->n_starts, sizeof(l->start[0]), compare_run_starts);
+	if (l->n_starts)
+		qsort(l->start, (size_t)l->n_starts, sizeof(l->start[0]), compare_run_starts);
+	for (int i = 1; i < l->n_starts; i++)
+		add_mark(l, l->start[i].step);
 }
 
 /* ---- the other files ---- */
@@ -280,7 +284,6 @@ void vfm_run_log_release(struct vfm_run_log *l)
 {
 	for (int i = 0; i < VFM_RUN_CURVES; i++)
 		vfm_trace_release(&l->trace[i]);
-	vfm_trace_release(&l->levels);
 	json_decref(l->config);
 	json_decref(l->identity);
 	free(l->dir);
@@ -288,5 +291,6 @@ void vfm_run_log_release(struct vfm_run_log *l)
 	free(l->name);
 	free(l->phase);
 	free(l->failure);
+	free(l->start);
 	*l = (struct vfm_run_log){0};
 }

@@ -13,6 +13,7 @@ enum vfm_run_curve_flag {
 	VFM_CURVE_SMOOTH = 4,  /* with a moving average */
 	VFM_CURVE_PERCENT = 8, /* 1 is 100 % */
 	VFM_CURVE_IF_ANY = 16, /* not shown if all values are 0 */
+	VFM_CURVE_LEVELS = 32, /* an array over the noise levels, from 1; the newest counts */
 };
 
 /* A curve: a key of the records (vfm-train(1)), or its share of another one. */
@@ -21,7 +22,7 @@ struct vfm_run_curve {
 	unsigned flags;       /* enum vfm_run_curve_flag */
 	const char *title, *note;
 };
-enum { VFM_RUN_CURVES = 17, VFM_RUN_JUMPS = 64, VFM_RUN_STARTS = 256 };
+enum { VFM_RUN_CURVES = 18, VFM_RUN_JUMPS = 64, VFM_RUN_MARKS = 256 };
 extern const struct vfm_run_curve vfm_run_curves[VFM_RUN_CURVES];
 /* Returns the number of the curve of a key. */
 int vfm_run_curve_of(const char *key);
@@ -44,16 +45,18 @@ struct vfm_run_log {
 	char *name;    /* of the folder */
 	char *phase;   /* the training phase; NULL: none */
 	struct vfm_trace trace[VFM_RUN_CURVES];
-	double sum[VFM_RUN_CURVES];  /* of the values; of shares: of the numerators */
-	struct vfm_trace levels;     /* losses of the last evaluation of held-out data over the noise levels, from 1 */
-	int64_t steps, first, last;  /* records; smallest and largest step; first > last: none */
-	int64_t not_finite, skipped; /* steps */
+	double sum[VFM_RUN_CURVES];              /* of the values; of shares: of the numerators */
+	int64_t levels;                          /* noise levels of the last evaluation of held-out data */
+	int64_t steps, first, last;              /* records; smallest and largest step; first > last: none */
+	int64_t not_finite;                      /* steps */
 	double tokens, samples, replaced, tflop; /* of all steps; tflop: per rank */
 	bool cut;                                /* the last line has no end: the run is at work, or was killed */
 	struct vfm_run_jump jump[VFM_RUN_JUMPS];
-	int64_t n_jumps; /* all of them; the first ones are in jump */
-	struct vfm_run_start start[VFM_RUN_STARTS];
-	int n_starts;              /* the newest ones, in the order of time */
+	int64_t n_jumps;             /* all of them; the first ones are in jump */
+	struct vfm_run_start *start; /* [n_starts] in the order of time */
+	int n_starts;
+	int64_t mark[VFM_RUN_MARKS]; /* [n_marks] steps of jumps and of starts after the first */
+	int n_marks;
 	json_t *config, *identity; /* config.json and run.json; NULL: none */
 	char *failure;             /* failure.txt: the error that ended the run; NULL: none */
 	int64_t checkpoint;        /* step of the newest one; -1: none */

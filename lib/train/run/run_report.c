@@ -1,30 +1,32 @@
 #include "train/run/run_report.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "data/record/thumbnail.h"
 #include "media/draw/chart.h"
 #include "media/draw/html.h"
 #include "spec/model/linears.h"
 #include "spec/model/model.h"
 #include "train/job/config.h"
 #include "train/run/run_log.h"
-#include "train/run/run_samples.h"
 
-enum { PICTURE_BYTES = 16 << 20 };
+enum { SHOWN_STEPS = 6, SHOWN_SAMPLES = 4, FRAME_W = 240, FRAME_H = 180, DECODE_S = 20 };
 
 struct run_report {
 	const struct vfm_run_report_opts *o;
 	int n;
 	struct vfm_run_log log[VFM_RUN_REPORT_RUNS];
 	char *name[VFM_RUN_REPORT_RUNS];
-	/* flat objects of texts, {"train.lr": "0.001"}; null: there is none */
+	/* flat objects of texts, {"train.lr": "0.001"} */
 	json_t *facts[VFM_RUN_REPORT_RUNS], *config[VFM_RUN_REPORT_RUNS], *identity[VFM_RUN_REPORT_RUNS];
-	json_t *defaults;                    /* of the configuration */
-	int64_t *marks[VFM_RUN_REPORT_RUNS]; /* steps of restarts */
-	int n_marks[VFM_RUN_REPORT_RUNS];
+	json_t *defaults; /* of the configuration */
 };
 
 /* ---- JSON objects as lists of keys ---- */
@@ -69,68 +71,26 @@ static const char *flat_text(const json_t *flat, const char *key)
 
 /* ---- facts ---- */
 
-static char *number_text(double x)
+static void set_fact(json_t *facts, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static void set_fact(json_t *facts, const char *name, const char *format, ...)
+{
+	char text[256];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof(text), format, ap);
+	va_end(ap);
+	json_object_set_new(facts, name, json_string(text));
+}
+
+/* Leaves out a number that is not finite. */
+static void set_number(json_t *facts, const char *name, double x)
 {
 	char text[VFM_NUMBER_TEXT];
 
-	return vfm_html_number(text, x) ? vfm_strdup(text) : NULL;
-}
-
-static char *count_text(int64_t n)
-{
-	struct vfm_buf b = {0};
-
-	vfm_html_addf(&b, "%'lld", (long long)n);
-	return b.data;
-}
-
-static double curve_sum(const struct vfm_run_log *l, const char *key)
-{
-	return l->sum[vfm_run_curve_of(key)];
-}
-
-static const struct vfm_trace *curve_trace(const struct vfm_run_log *l, const char *key)
-{
-	return &l->trace[vfm_run_curve_of(key)];
-}
-
-/* The share of the time of the steps. */
-static char *share_text(const struct vfm_run_log *l, const char *key)
-{
-	double share = curve_sum(l, key) / curve_sum(l, "step_ms");
-
-	return curve_trace(l, key)->n && isfinite(share) ? vfm_strfmt("%.1f %%", 100 * share) : NULL;
-}
-
-static char *steps_text(const struct vfm_run_log *l)
-{
-	int64_t planned = json_integer_value(json_object_get(json_object_get(l->identity, "plan"), "steps"));
-	int64_t asked = json_integer_value(json_object_get(json_object_get(l->config, "train"), "steps"));
-
-	struct vfm_buf b = {0};
-
-	vfm_html_addf(&b, "%'lld", (long long)l->last);
-	if (asked || planned)
-		vfm_html_addf(&b, " of %'lld", (long long)(asked ? asked : planned));
-	return b.data;
-}
-
-static char *time_text_of(const struct vfm_run_log *l)
-{
-	double s = curve_sum(l, "step_ms") / 1e3;
-	int64_t minutes = (int64_t)(fmin(s, 1e12) / 60);
-
-	if (s < 600)
-		return vfm_strfmt("%.3g s", s);
-	return vfm_strfmt("%lld:%02lld h", (long long)(minutes / 60), (long long)(minutes % 60));
-}
-
-static char *shape_text(const json_t *config)
-{
-	const char *arch = flat_text(config, "model.arch"), *layers = flat_text(config, "model.layers"),
-		   *hidden = flat_text(config, "model.hidden");
-
-	return arch && layers && hidden ? vfm_strfmt("%s, %s × %s", arch, layers, hidden) : NULL;
+	if (vfm_html_number(text, x))
+		set_fact(facts, name, "%s", text);
 }
 
 static double count_parameters(const json_t *config)
@@ -144,61 +104,42 @@ static double count_parameters(const json_t *config)
 	return (double)vfm_model_params(&c.model);
 }
 
-/* text: owned by the list; NULL: none. */
-static void add_fact(json_t *facts, const char *name, char *text)
+static json_t *list_facts(const struct vfm_run_log *l, const json_t *config, const json_t *identity)
 {
-	json_object_set_new(facts, name, text ? json_string(text) : json_null());
-	free(text);
-}
-
-static json_t *list_facts(const struct vfm_run_log *l, const json_t *config)
-{
-	const struct vfm_trace *held_out = curve_trace(l, "held_out_loss");
-	double ms = curve_sum(l, "step_ms"), best = INFINITY, worst = -INFINITY;
+	const char *arch = flat_text(config, "model.arch"), *steps = flat_text(config, "train.steps");
+	double ms = l->sum[vfm_run_curve_of("step_ms")], best = INFINITY, worst = -INFINITY;
 	json_t *f = json_object();
 
-	vfm_trace_extend_range(held_out, &best, &worst);
-	add_fact(f, "phase", l->phase ? vfm_strdup(l->phase) : NULL);
-	add_fact(f, "model", shape_text(config));
-	add_fact(f, "parameters", number_text(count_parameters(l->config)));
-	add_fact(f, "steps", steps_text(l));
-	add_fact(f, "first step", l->first > 1 ? count_text(l->first) : NULL);
-	add_fact(f, "loss, recent mean", number_text(vfm_trace_recent(curve_trace(l, "loss"))));
-	add_fact(f, "held-out loss, last", number_text(held_out->n ? held_out->last : NAN));
-	add_fact(f, "held-out loss, best", number_text(best));
-	add_fact(f, "tokens", number_text(l->tokens));
-	add_fact(f, "samples", number_text(l->samples));
-	add_fact(f, "time of the steps", time_text_of(l));
-	add_fact(f, "tokens per second", number_text(l->tokens / ms * 1e3));
-	add_fact(f, "model TFLOP/s per rank", number_text(l->tflop / ms * 1e3));
-	add_fact(f, "wait for data, of the time", share_text(l, "data_wait_ms"));
-	add_fact(f, "exposed communication", share_text(l, "comm_ms"));
-	add_fact(f, "pipeline bubble", share_text(l, "bubble_ms"));
-	add_fact(f, "stalls for copies", share_text(l, "copy_ms"));
-	add_fact(f, "host", share_text(l, "host_ms"));
-	add_fact(f, "steps that were not finite", count_text(l->not_finite));
-	add_fact(f, "replaced samples", number_text(l->replaced));
-	add_fact(f, "starts", l->n_starts ? count_text(l->n_starts) : NULL);
-	add_fact(f, "newest checkpoint", l->checkpoint >= 0 ? count_text(l->checkpoint) : NULL);
+	if (!steps || !strcmp(steps, "0"))
+		steps = flat_text(identity, "plan.steps");
+	vfm_trace_extend_range(&l->trace[vfm_run_curve_of("held_out_loss")], &best, &worst);
+	if (l->phase)
+		set_fact(f, "phase", "%s", l->phase);
+	if (arch)
+		set_fact(f, "model", "%s, %s × %s", arch, flat_text(config, "model.layers"),
+			flat_text(config, "model.hidden"));
+	set_number(f, "parameters", count_parameters(l->config));
+	set_fact(f, "steps", "%lld to %lld%s%s", (long long)l->first, (long long)l->last, steps ? " of " : "",
+		steps ? steps : "");
+	set_number(f, "loss, recent mean", vfm_trace_recent(&l->trace[vfm_run_curve_of("loss")]));
+	set_number(f, "held-out loss, best", best);
+	set_number(f, "tokens", l->tokens);
+	set_number(f, "samples", l->samples);
+	set_number(f, "time of the steps, s", ms / 1e3);
+	set_number(f, "tokens per second", l->tokens / ms * 1e3);
+	set_number(f, "model TFLOP/s per rank", l->tflop / ms * 1e3);
+	for (int i = 0; i < VFM_RUN_CURVES; i++)
+		if (vfm_run_curves[i].of && l->trace[i].n)
+			set_fact(f, vfm_run_curves[i].title, "%.1f %%", 100 * l->sum[i] / ms);
+	set_number(f, "steps that were not finite", (double)l->not_finite);
+	set_number(f, "replaced samples", l->replaced);
+	set_number(f, "starts", l->n_starts);
+	if (l->checkpoint >= 0)
+		set_fact(f, "newest checkpoint", "%lld", (long long)l->checkpoint);
 	return f;
 }
 
 /* ---- reading ---- */
-
-/* A restart is a start after the first one, or a step that does not follow the one before. */
-static void collect_marks(struct run_report *r, int k)
-{
-	const struct vfm_run_log *l = &r->log[k];
-	int64_t *m = vfm_calloc(VFM_RUN_STARTS + VFM_RUN_JUMPS, sizeof(*m));
-	int n = 0;
-
-	for (int i = 1; i < l->n_starts; i++)
-		m[n++] = l->start[i].step;
-	for (int i = 0; i < l->n_jumps && i < VFM_RUN_JUMPS; i++)
-		m[n++] = l->jump[i].to;
-	r->marks[k] = m;
-	r->n_marks[k] = n;
-}
 
 /* A run has the name of its folder; if another one has it too, that of the operand. */
 static void name_runs(struct run_report *r)
@@ -226,8 +167,7 @@ static int read_runs(struct run_report *r, struct vfm_err *err)
 		}
 		r->config[k] = flatten_json(r->log[k].config);
 		r->identity[k] = flatten_json(r->log[k].identity);
-		r->facts[k] = list_facts(&r->log[k], r->config[k]);
-		collect_marks(r, k);
+		r->facts[k] = list_facts(&r->log[k], r->config[k], r->identity[k]);
 	}
 	name_runs(r);
 	vfm_config_defaults(&c);
@@ -244,7 +184,6 @@ static void release_runs(struct run_report *r)
 		json_decref(r->facts[k]);
 		json_decref(r->config[k]);
 		json_decref(r->identity[k]);
-		free(r->marks[k]);
 		free(r->name[k]);
 	}
 	json_decref(r->defaults);
@@ -254,7 +193,7 @@ static void release_runs(struct run_report *r)
 
 static void add_run_name(const struct run_report *r, struct vfm_buf *b, int k)
 {
-	vfm_html_swatch(b, k);
+	vfm_html_swatch(b, 'c', k);
 	vfm_html_addf(b, "%s", r->name[k]);
 }
 
@@ -266,48 +205,24 @@ static bool same_text(const char *a, const char *b)
 /* Whether the runs differ in a key; a run alone is compared with the defaults. */
 static bool differs(const struct run_report *r, json_t *const *flat, const json_t *defaults, const char *key)
 {
-	const char *first = flat_text(flat[0], key);
-
-	if (r->n == 1)
-		return defaults && !same_text(first, flat_text(defaults, key));
-	for (int k = 1; k < r->n; k++)
-		if (!same_text(first, flat_text(flat[k], key)))
-			return true;
-	return false;
-}
-
-/* Returns the keys of all runs, in the order in which they come; the caller frees the object. */
-static json_t *all_keys(const struct run_report *r, json_t *const *flat)
-{
-	json_t *all = json_object(), *v;
-	const char *key;
-
-	for (int k = 0; k < r->n; k++)
-		json_object_foreach(flat[k], key, v)
-		{
-			json_object_set(all, key, v);
-		}
-	return all;
-}
-
-static bool has_text(const struct run_report *r, json_t *const *flat, const char *key)
-{
+	const char *first = flat_text(r->n == 1 ? defaults : flat[0], key);
 	bool any = false;
 
 	for (int k = 0; k < r->n; k++)
-		any = any || flat_text(flat[k], key);
+		any = any || !same_text(first, flat_text(flat[k], key));
 	return any;
 }
 
-/* A row for each key that a run has, or only for those that differ, under a heading.  Returns the number of rows. */
-static int add_key_table(const struct run_report *r, struct vfm_buf *b, const char *heading, json_t *const *flat,
+/* Under a heading, a row for each key that a run has, or only for those that differ. */
+static void add_key_table(const struct run_report *r, struct vfm_buf *b, const char *heading, json_t *const *flat,
 	const json_t *defaults, bool all)
 {
-	json_t *keys = all_keys(r, flat), *v;
+	json_t *keys = json_object(), *v;
 	const char *key;
-	int rows = 0;
 
-	vfm_html_addf(b, "<div class=wide><table>\n<tr><th>%s", heading);
+	for (int k = 0; k < r->n; k++)
+		json_object_update_missing(keys, flat[k]);
+	vfm_html_table(b, "%s", heading);
 	vfm_buf_adds(b, defaults ? "<th>default" : "");
 	for (int k = 0; k < r->n; k++) {
 		vfm_buf_adds(b, "<th>");
@@ -315,64 +230,28 @@ static int add_key_table(const struct run_report *r, struct vfm_buf *b, const ch
 	}
 	json_object_foreach(keys, key, v)
 	{
-		if (!has_text(r, flat, key) || (!all && !differs(r, flat, defaults, key)))
+		if (!all && !differs(r, flat, defaults, key))
 			continue;
-		rows++;
-		vfm_html_addf(b, "\n<tr><td>%s", key);
+		vfm_html_row(b, "%s", key);
 		if (defaults)
-			vfm_html_addf(b, "<td class=dim>%s", flat_text(defaults, key));
+			vfm_html_cells(b, "%s", flat_text(defaults, key));
 		for (int k = 0; k < r->n; k++)
-			vfm_html_addf(b, "<td>%s", flat_text(flat[k], key));
+			vfm_html_cells(b, "%s", flat_text(flat[k], key));
 	}
-	vfm_buf_adds(b, "\n");
 	vfm_html_table_end(b);
 	json_decref(keys);
-	return rows;
-}
-
-/* A table of all facts; of a run alone, the most important ones are cards. */
-static void add_facts(const struct run_report *r, struct vfm_buf *b)
-{
-	static const char *const cards[] = {"phase", "parameters", "steps", "loss, recent mean", "held-out loss, last",
-		"held-out loss, best", "tokens", "time of the steps", "tokens per second", "model TFLOP/s per rank"};
-
-	vfm_buf_adds(b, "<div class=cards>\n");
-	for (size_t i = 0; r->n == 1 && i < sizeof(cards) / sizeof(cards[0]); i++) {
-		if (has_text(r, r->facts, cards[i]))
-			vfm_html_card(b, cards[i], "%s", flat_text(r->facts[0], cards[i]));
-		json_object_del(r->facts[0], cards[i]);
-	}
-	vfm_buf_adds(b, "</div>\n");
-	add_key_table(r, b, "", r->facts, NULL, true);
-}
-
-static bool has_keys(const struct run_report *r, json_t *const *flat)
-{
-	bool any = false;
-
-	for (int k = 0; k < r->n; k++)
-		any = any || json_object_size(flat[k]);
-	return any;
 }
 
 static void add_config_section(const struct run_report *r, struct vfm_buf *b)
 {
-	if (!has_keys(r, r->config))
-		return;
 	vfm_html_addf(b, "<h2>Configuration</h2>\n<p class=dim>Keys %s.</p>\n",
 		r->n > 1 ? "in which the runs differ" : "that are not at their defaults");
-	if (!add_key_table(r, b, "key", r->config, r->defaults, false))
-		vfm_buf_adds(b, "<p>None.</p>\n");
+	add_key_table(r, b, "key", r->config, r->defaults, false);
 	vfm_buf_adds(b, "<details><summary>All keys</summary>\n");
 	add_key_table(r, b, "key", r->config, r->defaults, true);
-	vfm_buf_adds(b, "</details>\n");
-}
-
-static void add_identity_section(const struct run_report *r, struct vfm_buf *b)
-{
-	if (!has_keys(r, r->identity))
-		return;
-	vfm_buf_adds(b, "<h2>Identity</h2>\n<p class=dim>Plan, encoders and initial weights (run.json).</p>\n");
+	vfm_buf_adds(b,
+		"</details>\n<h2>Identity</h2>\n"
+		"<p class=dim>Plan, encoders and initial weights (run.json).</p>\n");
 	add_key_table(r, b, "key", r->identity, NULL, true);
 }
 
@@ -406,6 +285,7 @@ static bool has_curve(const struct run_report *r, int i)
 static void add_run_chart(const struct run_report *r, struct vfm_buf *b, int i)
 {
 	const struct vfm_run_curve *c = &vfm_run_curves[i];
+	bool levels = c->flags & VFM_CURVE_LEVELS;
 	struct vfm_curve curves[VFM_RUN_REPORT_RUNS];
 	struct vfm_chart chart = {.title = c->title,
 		.note = c->note,
@@ -413,64 +293,33 @@ static void add_run_chart(const struct run_report *r, struct vfm_buf *b, int i)
 		.from_zero = c->flags & VFM_CURVE_ZERO,
 		.percent = c->flags & VFM_CURVE_PERCENT,
 		.smooth = c->flags & VFM_CURVE_SMOOTH,
-		.lo = r->log[0].first,
-		.hi = r->log[0].last,
+		.lo = INT64_MAX,
 		.curves = curves,
 		.n = r->n};
 
 	for (int k = 0; k < r->n; k++) {
-		chart.lo = r->log[k].first < chart.lo ? r->log[k].first : chart.lo;
-		chart.hi = r->log[k].last > chart.hi ? r->log[k].last : chart.hi;
+		const struct vfm_run_log *l = &r->log[k];
+		int64_t first = levels ? 1 : l->first, last = levels ? l->levels : l->last;
+
+		chart.lo = first < chart.lo ? first : chart.lo;
+		chart.hi = last > chart.hi ? last : chart.hi;
 		curves[k] = (struct vfm_curve){.name = r->name[k],
-			.trace = &r->log[k].trace[i],
-			.marks = r->marks[k],
-			.n_marks = r->n_marks[k]};
+			.trace = &l->trace[i],
+			.marks = l->mark,
+			.n_marks = levels ? 0 : l->n_marks};
 	}
 	vfm_chart_html(b, &chart);
 }
 
-/* The held-out losses of the last evaluation over the noise levels, which all runs with the same eval.times share. */
-static void add_level_chart(const struct run_report *r, struct vfm_buf *b)
-{
-	struct vfm_curve curves[VFM_RUN_REPORT_RUNS];
-	struct vfm_chart chart = {.title = "Held-out loss by noise level",
-		.note = "last evaluation, from little noise to much",
-		.may_log = true,
-		.lo = 1,
-		.hi = 1,
-		.curves = curves,
-		.n = r->n};
-	bool any = false;
-
-	for (int k = 0; k < r->n; k++) {
-		const struct vfm_trace *t = &r->log[k].levels;
-
-		curves[k] = (struct vfm_curve){.name = r->name[k], .trace = t};
-		for (int i = 0; t->n && i < VFM_TRACE_COLUMNS; i++)
-			if (t->column[i].n && t->first + i * t->width > chart.hi)
-				chart.hi = t->first + i * t->width;
-		any = any || t->n;
-	}
-	if (any)
-		vfm_chart_html(b, &chart);
-}
-
 static void add_curve_section(const struct run_report *r, struct vfm_buf *b)
 {
-	bool marks = false;
-
-	for (int k = 0; k < r->n; k++)
-		marks = marks || r->n_marks[k];
-	vfm_html_addf(b,
-		"<h2>Curves</h2>\n<p class=dim>Over the steps. Pale: all values, or the extremes of adjacent steps; "
-		"in front of them the moving average over a fortieth of the run.%s</p>\n<div class=charts>\n",
-		marks ? " Dotted lines: restarts." : "");
+	vfm_buf_adds(b,
+		"<h2>Curves</h2>\n<p class=dim>Over the steps. Pale: all values, or the extremes of adjacent "
+		"steps; in front of them the moving average over a fortieth of the run. Dotted lines: "
+		"restarts.</p>\n<div class=charts>\n");
 	for (int i = 0; i < VFM_RUN_CURVES; i++)
-		if (has_curve(r, i)) {
+		if (has_curve(r, i))
 			add_run_chart(r, b, i);
-			if (i == vfm_run_curve_of("held_out_loss"))
-				add_level_chart(r, b);
-		}
 	vfm_buf_adds(b, "</div>\n");
 }
 
@@ -487,73 +336,140 @@ static void add_start_rows(const struct run_report *r, struct vfm_buf *b, int k)
 
 		if (gmtime_r(&t, &tm))
 			strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S UTC", &tm);
-		vfm_buf_adds(b, "<tr><td>");
-		add_run_name(r, b, k);
-		vfm_html_addf(
-			b, "<td>%s<td class=num>%'lld<td>%s\n", text, (long long)l->start[i].step, l->start[i].host);
+		vfm_html_row(b, "%s|%s|#%'lld|%s", r->name[k], text, (long long)l->start[i].step, l->start[i].host);
 	}
-}
-
-static void add_jumps(const struct run_report *r, struct vfm_buf *b, int k)
-{
-	const struct vfm_run_log *l = &r->log[k];
-
 	for (int i = 0; i < l->n_jumps && i < VFM_RUN_JUMPS; i++)
-		vfm_html_addf(b, "<li>%s, line %lld: step %lld follows step %lld\n", l->metrics,
-			(long long)l->jump[i].line, (long long)l->jump[i].to, (long long)l->jump[i].from);
+		vfm_html_row(b, "%s|%s, line %lld: step %lld follows step %lld|#%'lld|", r->name[k], l->metrics,
+			(long long)l->jump[i].line, (long long)l->jump[i].to, (long long)l->jump[i].from,
+			(long long)l->jump[i].to);
 	if (l->n_jumps > VFM_RUN_JUMPS)
-		vfm_html_addf(b, "<li>and %lld more\n", (long long)(l->n_jumps - VFM_RUN_JUMPS));
+		vfm_html_row(b, "%s|and %lld more||", r->name[k], (long long)(l->n_jumps - VFM_RUN_JUMPS));
 }
 
 static void add_start_section(const struct run_report *r, struct vfm_buf *b)
 {
-	int64_t starts = 0, jumps = 0;
+	vfm_buf_adds(b, "<h2>Starts</h2>\n<p class=dim>And steps that do not follow the one before.</p>\n");
+	vfm_html_table(b, "run|time|#first step|host");
+	for (int k = 0; k < r->n; k++)
+		add_start_rows(r, b, k);
+	vfm_html_table_end(b);
+}
 
-	for (int k = 0; k < r->n; k++) {
-		starts += r->log[k].n_starts;
-		jumps += r->log[k].n_jumps;
+/* ---- samples (preview.h) ---- */
+
+/* Appends a path as a part of a URL (RFC 3986). */
+static void add_url(struct vfm_buf *b, const char *path)
+{
+	for (const unsigned char *s = (const unsigned char *)path; *s; s++)
+		vfm_buf_addf(b, isalnum(*s) || strchr("-._~/", *s) ? "%c" : "%%%02X", *s);
+}
+
+/* Appends the relative link from a folder to a file; both paths are real paths. */
+static void add_relative_link(struct vfm_buf *b, const char *from, const char *file)
+{
+	size_t same = 0, i = 0, end = strlen(from); /* same: bytes of the folders that both paths begin with */
+
+	for (; from[i] && from[i] == file[i]; i++)
+		if (from[i] == '/')
+			same = i + 1;
+	if (!from[i] && file[i] == '/')
+		same = i + 1;
+	for (const char *s = from + (same < end ? same : end); *s;) {
+		vfm_buf_adds(b, "../");
+		s += strcspn(s, "/");
+		s += *s == '/';
 	}
-	if (!starts && !jumps)
-		return;
-	vfm_buf_adds(b, "<h2>Starts</h2>\n");
-	if (starts) {
-		vfm_html_table(b, "run|time|#first step|host");
-		for (int k = 0; k < r->n; k++)
-			add_start_rows(r, b, k);
-		vfm_html_table_end(b);
+	add_url(b, file + same);
+}
+
+static int is_sample(const struct dirent *e)
+{
+	static const char *const suffixes[] = {".png", ".jpg", ".jpeg", ".mp4"};
+	const char *dot = strrchr(e->d_name, '.');
+	bool is = false;
+
+	for (size_t i = 0; dot && i < sizeof(suffixes) / sizeof(suffixes[0]); i++)
+		is = is || !strcmp(dot, suffixes[i]);
+	return is;
+}
+
+/* The sample `name` of an evaluation, if its folder has it: its middle frame, scaled down, with a link to it. */
+static void add_sample_figure(struct vfm_buf *b, const char *folder, const char *name, const char *page_dir)
+{
+	char *path = vfm_strfmt("%s/%s", folder, name);
+	json_t *rec = json_pack("{s:s}", "src", path);
+	struct vfm_thumbnails t = {0};
+
+	if (rec && access(path, R_OK) == 0) {
+		vfm_buf_adds(b, "<figure>");
+		if (vfm_thumbnails(&t, rec, 1, FRAME_W, FRAME_H, DECODE_S, NULL) < 0 ||
+			vfm_html_picture(b, t.rgb, t.width, t.height, name, NULL) < 0)
+			vfm_buf_adds(b, "<p class='none dim'>no picture</p>");
+		vfm_buf_adds(b, "<figcaption><a href='");
+		add_relative_link(b, page_dir, path);
+		vfm_html_addf(b, "'>step %lld</a></figcaption></figure>\n",
+			atoll(strrchr(folder, '/') + sizeof("/step-") - 1));
 	}
-	if (jumps) {
-		vfm_buf_adds(b, "<h3>Steps that do not follow the one before</h3>\n<ul>\n");
-		for (int k = 0; k < r->n; k++)
-			add_jumps(r, b, k);
-		vfm_buf_adds(b, "</ul>\n");
+	free(t.rgb);
+	json_decref(rec);
+	free(path);
+}
+
+static int is_step_folder(const struct dirent *e)
+{
+	return !strncmp(e->d_name, "step-", 5) && isdigit((unsigned char)e->d_name[5]);
+}
+
+static void free_entries(struct dirent **list, int n)
+{
+	for (int i = 0; i < n; i++)
+		free(list[i]);
+	if (n >= 0)
+		free(list);
+}
+
+/* A row for each of the first samples of the newest evaluation. */
+static void add_sample_rows(struct vfm_buf *b, char **folders, int n, const char *page_dir)
+{
+	struct dirent **list = NULL;
+	int found = scandir(folders[n - 1], &list, is_sample, alphasort);
+
+	for (int i = 0; i < found && i < SHOWN_SAMPLES; i++) {
+		vfm_html_addf(b,
+			"<p class='dim small'>%s</p>\n<div class=shots "
+			"style='grid-template-columns:repeat(%d,minmax(0,1fr))'>\n",
+			list[i]->d_name, SHOWN_STEPS);
+		for (int k = 0; k < n; k++)
+			add_sample_figure(b, folders[k], list[i]->d_name, page_dir);
+		vfm_buf_adds(b, "</div>\n");
 	}
+	free_entries(list, found);
+}
+
+/* The samples in RUN/samples: up to six evaluations, the first and the last among them. */
+static void add_sample_section(struct vfm_buf *b, const char *name, const char *run_dir, const char *page_dir)
+{
+	char *given = vfm_strfmt("%s/samples", run_dir), *dir = realpath(given, NULL), *page = realpath(page_dir, NULL);
+	char *folders[SHOWN_STEPS];
+	struct dirent **list = NULL;
+	int n = dir && page ? scandir(dir, &list, is_step_folder, alphasort) : -1;
+	int shown = n < SHOWN_STEPS ? n : SHOWN_STEPS;
+
+	for (int i = 0; i < shown; i++)
+		folders[i] = vfm_strfmt("%s/%s", dir, list[shown > 1 ? i * (n - 1) / (shown - 1) : 0]->d_name);
+	if (shown > 0) {
+		vfm_html_addf(b, "<h2>Samples of %s</h2>\n", name);
+		add_sample_rows(b, folders, shown, page);
+	}
+	for (int i = 0; i < shown; i++)
+		free(folders[i]);
+	free_entries(list, n);
+	free(given);
+	free(dir);
+	free(page);
 }
 
 /* ---- the page ---- */
-
-static void add_sample_section(const struct run_report *r, struct vfm_buf *b)
-{
-	size_t room = PICTURE_BYTES;
-	struct vfm_buf all = {0};
-
-	for (int k = 0; k < r->n; k++) {
-		struct vfm_buf one = {0};
-
-		if (vfm_run_samples_html(&one, r->log[k].dir, r->o->page_dir, &room)) {
-			vfm_buf_adds(&all, "<h3>");
-			add_run_name(r, &all, k);
-			vfm_buf_adds(&all, "</h3>\n");
-			vfm_buf_add(&all, one.data, one.len);
-		}
-		vfm_buf_release(&one);
-	}
-	if (all.len) {
-		vfm_buf_adds(b, "<h2>Samples</h2>\n");
-		vfm_buf_add(b, all.data, all.len);
-	}
-	vfm_buf_release(&all);
-}
 
 int vfm_run_report(struct vfm_buf *b, const struct vfm_run_report_opts *o, struct vfm_err *err)
 {
@@ -566,12 +482,12 @@ int vfm_run_report(struct vfm_buf *b, const struct vfm_run_report_opts *o, struc
 	if (rc == 0) {
 		vfm_html_begin(b, r.n == 1 ? r.name[0] : "Training runs", 0);
 		add_failures(&r, b);
-		add_facts(&r, b);
+		add_key_table(&r, b, "", r.facts, NULL, true);
 		add_curve_section(&r, b);
 		add_config_section(&r, b);
 		add_start_section(&r, b);
-		add_sample_section(&r, b);
-		add_identity_section(&r, b);
+		for (int k = 0; k < r.n; k++)
+			add_sample_section(b, r.name[k], r.log[k].dir, o->page_dir);
 		vfm_html_end(b);
 	}
 	release_runs(&r);
