@@ -52,13 +52,11 @@ struct vfm_gemm_kern {
 	int kc, kc_whole; /* units of a chunk; up to kc_whole units are one chunk */
 	int mc;           /* most rows of a block of C */
 	int held_rows;    /* most rows for which packing a held B is a notable part of the work */
-	/* Pack rows [r0, r0 + n) and elements [k0, k1) of m into panels of `width` rows (mr or nr), `stride` floats
-	 * apart; write up to 16 floats past the end of a panel.  sum (may be NULL): [n rounded up to whole panels] +=
+	/* Packs rows [r0, r0 + n) and elements [k0, k1) of m into panels of A (mr rows) or of B (nr), `stride` floats
+	 * apart; writes up to 16 floats past the end of a panel.  sum (may be NULL): [n rounded up to whole panels] +=
 	 * the sums over k. */
-	void (*pack_a)(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
-		int64_t k0, int64_t k1, float *sum);
-	void (*pack_b)(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
-		int64_t k0, int64_t k1, float *sum);
+	void (*pack)(float *dst, bool of_a, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
+		int64_t k1, float *sum);
 	/* tile [mr][nr], rows ld floats apart, = (first ? 0 : tile) + A panel * B panel, over `units` units, in runs of
 	 * at most VFM_GEMM_RUN that are summed from zero; those of AMX are a unit or a chunk */
 	void (*tile)(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first);
