@@ -225,8 +225,8 @@ static int run_fwd(
 }
 
 /* The members that all ops set alike. */
-static struct attn_call begin_call(const struct vfm_tensor *q, const struct vfm_tensor *k, const struct vfm_tensor *v,
-	const struct vfm_tensor *o, float scale)
+static struct attn_call begin_attn_call(const struct vfm_tensor *q, const struct vfm_tensor *k,
+	const struct vfm_tensor *v, const struct vfm_tensor *o, float scale)
 {
 	return (struct attn_call){
 		.q = view(q),
@@ -242,7 +242,7 @@ static struct attn_call begin_call(const struct vfm_tensor *q, const struct vfm_
 
 int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)
 {
-	struct attn_call c = begin_call(&a->q, &a->k, &a->v, &a->o, a->scale);
+	struct attn_call c = begin_attn_call(&a->q, &a->k, &a->v, &a->o, a->scale);
 
 	c.lse = a->lse.data;
 	c.lse_tok = a->lse.stride[0];
@@ -254,7 +254,7 @@ int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const str
 int vfm_attn_bwd_isa(
 	const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err)
 {
-	struct attn_call c = begin_call(&a->q, &a->k, &a->v, &a->o, a->scale);
+	struct attn_call c = begin_attn_call(&a->q, &a->k, &a->v, &a->o, a->scale);
 	struct attn_work w = {.isa = isa, .call = &c};
 	int64_t blocks = ATTN_KS / ATTN_BK;
 	float *mem = NULL;
@@ -316,7 +316,7 @@ int vfm_cpu_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err 
 
 int vfm_cpu_attn_bias(struct vfm_stream *s, const struct vfm_attn_bias *a, struct vfm_err *err)
 {
-	struct attn_call c = begin_call(&a->q, &a->k, &a->v, &a->o, a->scale);
+	struct attn_call c = begin_attn_call(&a->q, &a->k, &a->v, &a->o, a->scale);
 
 	c.bias = (const float *)a->bias.data + a->bias.shape[1] / 2;
 	c.bias_ld = a->bias.stride[0];

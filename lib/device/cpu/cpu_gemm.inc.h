@@ -353,10 +353,7 @@ INLINE void lines_widen(const struct vfm_patch_lines *x, bool bf)
 
 static void lines_f32(const struct vfm_patch_lines *x)
 {
-	if (x->bf)
-		lines_widen(x, true);
-	else
-		lines_widen(x, false);
+	BF1(x->bf, lines_widen(x, B0));
 }
 
 INLINE void conv_tile_units(const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int vectors,

@@ -84,7 +84,9 @@ struct vfm_few {
 /* Ops of independent rows, each with an operand that has these rows.  The kernel of op X computes rows [t0, t1):
  * X(const struct vfm_X *a, int64_t t0, int64_t t1).  Its member here, its entries in the tables of kernels and its
  * driver (cpu_rows.c) follow from its entry. */
-#define VFM_CPU_ROW_OPS(X) X(add_row, x) X(row_dot, x) X(row_norm_rope, x) X(swiglu, y) X(swiglu_bwd, dy) X(geglu, x)
+#define VFM_CPU_ROW_OPS(X)                                                                                             \
+	X(add_row, x)                                                                                                  \
+	X(row_dot, x) X(row_norm_rope, x) X(swiglu, y) X(swiglu_bwd, dy) X(geglu, x) X(softmax, x) X(softmax_bwd, y)
 /* The same for ops of independent elements [i0, i1) of contiguous operands (cpu_ops.c). */
 #define VFM_CPU_ELEMENT_OPS(X) X(unary, x) X(sum_parts, y)
 
@@ -125,8 +127,6 @@ struct vfm_few {
 		(const struct vfm_channel_norm *a, int64_t i0, int64_t i1, const float *stats, float *tmp))            \
 	/* part [2][groups]: means of the pixels [i0, i1) of a frame, sums of (x - mean)^2; tmp as above */            \
 	K(void, channel_stats, (const struct vfm_channel_norm *a, int64_t i0, int64_t i1, float *part, float *tmp))    \
-	/* n > 0; y may be x */                                                                                        \
-	K(void, softmax, (const float *x, float *y, int64_t n))                                                        \
 	K(void, embed3, (const struct vfm_embed3 *a, int64_t t0, int64_t t1))
 
 struct vfm_cpu_kern {
