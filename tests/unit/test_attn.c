@@ -14,8 +14,8 @@
 #include "base/par.h"
 #include "base/philox.h"
 #include "device/cpu/cpu.h"
-#include "device/cpu/cpu_attn.h"
 #include "device/cpu/cpu_attn_impl.h"
+#include "device/cpu/cpu_impl.h"
 
 enum { MAX_S = 64 };
 

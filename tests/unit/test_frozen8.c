@@ -48,7 +48,7 @@ static void copy_frozen(struct vfm_trainer *from, struct vfm_trainer *to)
 
 		if (a->p[i]->frozen) {
 			OK(vfm_param_get(a, NULL, a->p[i], x, &err));
-			OK(vfm_param_set(b, b->p[i], x, &err));
+			OK(vfm_param_put(b, NULL, b->p[i], x + vfm_param_owned(b, b->p[i]).a, &err));
 		}
 		free(x);
 	}

@@ -64,7 +64,7 @@ static void net_open(struct net *n, bool known)
 			if (known && last)
 				v[k] = (float)(p->d.ndim > 1 ? 0 : bias(k));
 		}
-		OK(vfm_param_set(&n->ps, p, v, &err));
+		OK(vfm_param_put(&n->ps, NULL, p, v + vfm_param_owned(&n->ps, p).a, &err));
 		free(v);
 	}
 	OK(vfm_params_refresh(&n->ps, &err));
@@ -306,7 +306,7 @@ static void test_two_networks(void **state)
 			continue;
 		for (int f = 0; f < F; f++)
 			v[f] = (float)(-3 * bias(f));
-		OK(vfm_param_set(&low.ps, q, v, &err));
+		OK(vfm_param_put(&low.ps, NULL, q, v + vfm_param_owned(&low.ps, q).a, &err));
 	}
 	OK(vfm_params_refresh(&low.ps, &err));
 	add_prompt(&p, 1);

@@ -47,7 +47,7 @@ static void layer_open(struct layer *o, bool delayed)
 		OK(vfm_scales_new(&o->ps, WINDOW, &err));
 	for (int i = 0; i < OUT * IN; i++)
 		w[i] = (float)contribution(0, 0, 0, "w", i);
-	OK(vfm_param_set(&o->ps, o->l.w, w, &err));
+	OK(vfm_param_put(&o->ps, NULL, o->l.w, w + vfm_param_owned(&o->ps, o->l.w).a, &err));
 	OK(vfm_params_refresh(&o->ps, &err));
 	o->t = vfm_tape_new(o->dev.stream);
 	free(w);

@@ -1,5 +1,13 @@
-#include "device/cpu/cpu_attn.h"
-
+/* cpu_attn.c - attention, forward and backward, over packed samples of any length: the work and its division.
+ *
+ * A thread holds the score matrix only as a tile of BK keys by BQ queries (online softmax: Milakov & Gimelshein, arXiv
+ * 1805.02867; tiling and backward: Dao, arXiv 2307.08691).  Besides a fixed scratch per thread, the backward of samples
+ * of more than KS keys allocates an f32 copy of their dq on the stream's device.
+ *
+ * Results have the same bits for any number of threads, and are equal to rounding between instruction sets.  Sums and
+ * softmax are f32.  bf16 operands are multiplied as bf16 with avx512_bf16, and converted to f32 tile by tile otherwise;
+ * with AMX, products of f32 are six products of bf16 (cpu_bf16x3.h).  vfm_op_attn has checked the operands.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,74 +224,51 @@ static int run_fwd(
 	return rc;
 }
 
-int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)
+/* The members that all ops set alike. */
+static struct attn_call begin_attn_call(const struct vfm_tensor *q, const struct vfm_tensor *k,
+	const struct vfm_tensor *v, const struct vfm_tensor *o, float scale)
 {
-	struct attn_call c = {
-		.q = view(&a->q),
-		.k = view(&a->k),
-		.v = view(&a->v),
-		.o = view(&a->o),
-		.lse = a->lse.data,
-		.lse_tok = a->lse.stride[0],
-		.d = (int)a->q.shape[2],
-		.kv_heads = (int)a->k.shape[1],
-		.group = (int)(a->q.shape[1] / a->k.shape[1]),
-		.scale = a->scale,
-		.cu_q = a->seqs_q->cu,
-		.cu_k = a->seqs_k->cu,
+	return (struct attn_call){
+		.q = view(q),
+		.k = view(k),
+		.v = view(v),
+		.o = view(o),
+		.d = (int)q->shape[2],
+		.kv_heads = (int)k->shape[1],
+		.group = k->shape[1] ? (int)(q->shape[1] / k->shape[1]) : 1,
+		.scale = scale,
 	};
-
-	return run_fwd(isa, s, &c, a->seqs_q->n, err);
 }
 
-int vfm_attn_bias_isa(
-	const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bias *a, struct vfm_err *err)
+int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)
 {
-	struct attn_call c = {
-		.q = view(&a->q),
-		.k = view(&a->k),
-		.v = view(&a->v),
-		.o = view(&a->o),
-		.bias = (const float *)a->bias.data + a->bias.shape[1] / 2,
-		.bias_ld = a->bias.stride[0],
-		.d = (int)a->q.shape[2],
-		.kv_heads = (int)a->k.shape[1],
-		.group = 1,
-		.scale = a->scale,
-		.cu_q = a->seqs->cu,
-		.cu_k = a->seqs->cu,
-	};
+	struct attn_call c = begin_attn_call(&a->q, &a->k, &a->v, &a->o, a->scale);
 
-	return run_fwd(isa, s, &c, a->seqs->n, err);
+	c.lse = a->lse.data;
+	c.lse_tok = a->lse.stride[0];
+	c.cu_q = a->seqs_q->cu;
+	c.cu_k = a->seqs_k->cu;
+	return run_fwd(isa, s, &c, a->seqs_q->n, err);
 }
 
 int vfm_attn_bwd_isa(
 	const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err)
 {
-	struct attn_call c = {
-		.q = view(&a->q),
-		.k = view(&a->k),
-		.v = view(&a->v),
-		.o = view(&a->o),
-		.dout = view(&a->dout),
-		.dq = view(&a->dq),
-		.dk = view(&a->dk),
-		.dv = view(&a->dv),
-		.lse = a->lse.data,
-		.lse_tok = a->lse.stride[0],
-		.d = (int)a->q.shape[2],
-		.kv_heads = (int)a->k.shape[1],
-		.group = (int)(a->q.shape[1] / a->k.shape[1]),
-		.scale = a->scale,
-		.cu_q = a->seqs_q->cu,
-		.cu_k = a->seqs_k->cu,
-	};
+	struct attn_call c = begin_attn_call(&a->q, &a->k, &a->v, &a->o, a->scale);
 	struct attn_work w = {.isa = isa, .call = &c};
 	int64_t blocks = ATTN_KS / ATTN_BK;
 	float *mem = NULL;
 	size_t bytes;
 	int rc = 0;
 
+	c.dout = view(&a->dout);
+	c.dq = view(&a->dq);
+	c.dk = view(&a->dk);
+	c.dv = view(&a->dv);
+	c.lse = a->lse.data;
+	c.lse_tok = a->lse.stride[0];
+	c.cu_q = a->seqs_q->cu;
+	c.cu_k = a->seqs_k->cu;
 	/* as many keys an item as leave items for all threads */
 	while (plan_bwd(&w, &c, a->seqs_q->n, blocks, NULL), w.n < 2 * (int64_t)vfm_par_threads() && blocks > 1)
 		blocks /= 2;
@@ -331,7 +316,13 @@ int vfm_cpu_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err 
 
 int vfm_cpu_attn_bias(struct vfm_stream *s, const struct vfm_attn_bias *a, struct vfm_err *err)
 {
-	return vfm_attn_bias_isa(pick(s, is_bf16(&a->q)), s, a, err);
+	struct attn_call c = begin_attn_call(&a->q, &a->k, &a->v, &a->o, a->scale);
+
+	c.bias = (const float *)a->bias.data + a->bias.shape[1] / 2;
+	c.bias_ld = a->bias.stride[0];
+	c.cu_q = a->seqs->cu;
+	c.cu_k = a->seqs->cu;
+	return run_fwd(pick(s, is_bf16(&a->q)), s, &c, a->seqs->n, err);
 }
 
 int vfm_cpu_attn_bwd(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err)

@@ -88,13 +88,10 @@ struct attn_isa {
 
 struct vfm_stream;
 struct vfm_attn;
-struct vfm_attn_bias;
 struct vfm_attn_bwd;
 struct vfm_err;
 /* Run with the given kernels; for cpu_attn.c and tests. */
 int vfm_attn_fwd_isa(const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err);
-int vfm_attn_bias_isa(
-	const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bias *a, struct vfm_err *err);
 int vfm_attn_bwd_isa(
 	const struct attn_isa *isa, struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err);
 

@@ -82,7 +82,7 @@ static void pack_panel(const struct cpu_conv *v, int64_t j)
 						int64_t first = (i * taps + k * v->kw + l) * v->c;
 						int64_t k0 = first + b * v->lanes;
 
-						v->kern->pack_b(dst, (int)nr, v->b_unit, &m, j * nr, rows, k0,
+						v->kern->pack(dst, false, v->b_unit, &m, j * nr, rows, k0,
 							cpu_min(k0 + v->lanes, first + v->c), NULL);
 					}
 }

@@ -118,7 +118,7 @@ static float dot(const void *x, bool x_bf, const void *y, bool y_bf, int64_t n)
 	return r;
 }
 
-static void softmax(const float *x, float *y, int64_t len)
+INLINE void softmax_row(const float *x, float *y, int64_t len)
 {
 	float most = x[0], sum = 0;
 	vf m, total = v_set(0);
@@ -136,6 +136,25 @@ static void softmax(const float *x, float *y, int64_t len)
 	sum = v_sum(total);
 	V_FOR(i, n, 0, len)
 	v_put(y, i, v_get(y, i, n, false) / v_set(sum), n, false);
+}
+
+static void softmax(const struct vfm_softmax *a, int64_t t0, int64_t t1)
+{
+	for (int64_t t = t0; t < t1 && a->x.shape[1]; t++)
+		softmax_row(crow(&a->x, t), row(&a->y, t), a->x.shape[1]);
+}
+
+static void softmax_bwd(const struct vfm_softmax_bwd *a, int64_t t0, int64_t t1)
+{
+	int64_t e = a->y.shape[1];
+
+	for (int64_t t = t0; t < t1; t++) {
+		const float *y = crow(&a->y, t), *dy = crow(&a->dy, t);
+		float *dx = row(&a->dx, t), sum = dot(dy, false, y, false, e);
+
+		for (int64_t i = 0; i < e; i++)
+			dx[i] = y[i] * (dy[i] - sum);
+	}
 }
 
 /* y = act(a) * b, x = [a | b] */

@@ -130,10 +130,7 @@ static void channel_stats(const struct vfm_channel_norm *a, int64_t i0, int64_t 
 
 	memset(mean, 0, (size_t)c * sizeof(*mean));
 	for (int pass = 0; pass < 2; pass++) {
-		if (is_bf(&a->x))
-			sum_pixels(a, i0, i1, mean, sum, squares, true);
-		else
-			sum_pixels(a, i0, i1, mean, sum, squares, false);
+		BF1(is_bf(&a->x), sum_pixels(a, i0, i1, mean, sum, squares, B0));
 		for (int g = 0; g < a->groups; g++) {
 			float shift = row_sum(sum + g * width, width, false) / count;
 

@@ -106,8 +106,5 @@ INLINE void few_all(const struct vfm_few *f, int64_t n0, int64_t n1, float *tile
 
 static void few_rows(const struct vfm_few *f, int64_t n0, int64_t n1, float *tiles)
 {
-	if (f->b.bf)
-		few_all(f, n0, n1, tiles, true);
-	else
-		few_all(f, n0, n1, tiles, false);
+	BF1(f->b.bf, few_all(f, n0, n1, tiles, B0));
 }

@@ -78,7 +78,7 @@ static void pack_b_range(int64_t i0, int64_t i1, void *ctx)
 		int64_t j = g->p0 + i % g->b_groups * B_GROUP, c = i / g->b_groups, k = g->k0 + c * step;
 		int64_t n = cpu_min(cpu_min(B_GROUP, g->p1 - j) * nr, g->n - j * nr);
 
-		g->kern->pack_b(g->packed + (j - g->p0) * stride + c * count_b(g, step), nr, stride, &g->b, j * nr, n,
+		g->kern->pack(g->packed + (j - g->p0) * stride + c * count_b(g, step), false, stride, &g->b, j * nr, n,
 			k, cpu_min(k + step, g->k1), NULL);
 	}
 }
@@ -191,7 +191,7 @@ static void pack_chunk_a(const struct gemm *g, float *dst, int64_t i0, int64_t i
 
 	if (sums)
 		memset(chunk, 0, (size_t)rows * sizeof(*chunk));
-	g->kern->pack_a(dst, (int)mr, get_a_stride(g), &g->a, i0 * mr, cpu_min(rows, g->m - i0 * mr), k, ke, chunk);
+	g->kern->pack(dst, true, get_a_stride(g), &g->a, i0 * mr, cpu_min(rows, g->m - i0 * mr), k, ke, chunk);
 	for (int64_t r = 0; sums && r < rows; r++)
 		slice[r] += chunk[r];
 }
@@ -301,8 +301,8 @@ static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float 
 		if (g->held)
 			b = find_panel(g, j0, k, &b_stride);
 		else
-			kern->pack_b(panels, (int)nr, b_stride, &g->b, j0 * nr, cpu_min((j1 - j0) * nr, g->n - j0 * nr),
-				k, ke, NULL);
+			kern->pack(panels, false, b_stride, &g->b, j0 * nr, cpu_min((j1 - j0) * nr, g->n - j0 * nr), k,
+				ke, NULL);
 		for (int64_t j = j0; j < j1; j++)
 			for (int64_t i = 0; i < g->m_panels; i++) {
 				prefetch_next(g, i, j, 0, g->m_panels, j1, ke == g->k1);
@@ -489,7 +489,7 @@ static int run_slices(struct vfm_stream *s, struct gemm *g, float *rowsum, struc
 	int64_t rows = g->m_panels * g->kern->mr;
 
 	if (g->k > g->slice && !plain) {
-		g->total = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(g->m * g->n) * sizeof(float), err);
+		g->total = vfm_cpu_ws(s, VFM_WS_TEMP, (size_t)(g->m * g->n + 1) * sizeof(float), err);
 		if (!g->total)
 			return VFM_EENV;
 	}
@@ -498,7 +498,7 @@ static int run_slices(struct vfm_stream *s, struct gemm *g, float *rowsum, struc
 		choose_epilogue(g, &last, plain);
 		if (rowsum)
 			memset(g->sums, 0, (size_t)rows * sizeof(float));
-		if (g->m <= g->kern->mc)
+		if (g->m <= g->kern->mc || !g->n) /* without columns the row sums of A remain */
 			TRY(run_one_block(s, g, err));
 		else
 			TRY(multiply_blocks(s, g, err));
@@ -508,8 +508,10 @@ static int run_slices(struct vfm_stream *s, struct gemm *g, float *rowsum, struc
 	return 0;
 }
 
-static int run_gemm(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, float *rowsum, struct vfm_err *err)
+static int run_gemm(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
 {
+	float *rowsum = vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL;
+
 	g->m_panels = cpu_ceil_div(g->m, g->kern->mr);
 	g->n_panels = cpu_ceil_div(g->n, g->kern->nr);
 	if (rowsum) {
@@ -517,7 +519,7 @@ static int run_gemm(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm 
 		if (!g->sums)
 			return VFM_EENV;
 	}
-	if (a->b.version && g->m <= g->kern->held_rows)
+	if (a->b.version && g->n && g->m <= g->kern->held_rows)
 		get_held(s, g, a->b.version);
 	return run_slices(s, g, rowsum, err);
 }
@@ -534,50 +536,20 @@ static void empty_sums(int64_t i0, int64_t i1, void *ctx)
 			g->kern->epilogue(&g->epi, tile, i, j, cpu_min(mr, g->m - i), cpu_min(nr, g->n - j));
 }
 
-static void rowsum_range(int64_t i0, int64_t i1, void *ctx)
+/* Sets the bias, which the kernels add in f32. */
+static int get_bias(struct vfm_stream *s, struct vfm_epi *epi, const struct vfm_tensor *bias, struct vfm_err *err)
 {
-	const struct gemm *g = ctx;
-	enum { KC = 256 };
-	float panel[32 * KC + 64], sums[32];
-	int64_t step = (int64_t)KC / g->kern->words * g->kern->ku, mr = g->kern->mr;
+	size_t n = vfm_has(bias) ? (size_t)bias->shape[0] : 0;
+	float *x;
 
-	for (int64_t i = i0; i < i1; i++)
-		for (int64_t k = 0; k < g->k; k += step) {
-			memset(sums, 0, sizeof(sums));
-			g->kern->pack_a(panel, (int)mr, 0, &g->a, i * mr, cpu_min(mr, g->m - i * mr), k,
-				cpu_min(k + step, g->k), sums);
-			for (int64_t r = 0; r < mr; r++)
-				g->sums[i * mr + r] += sums[r];
-		}
-}
-
-/* Adds the row sums of A, which remain if C has no columns. */
-static int add_rowsums(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm *a, struct vfm_err *err)
-{
-	int64_t panels = cpu_ceil_div(g->m, g->kern->mr);
-	float *rowsum = a->a_rowsum.data;
-
-	if (!vfm_has(&a->a_rowsum) || !g->k)
+	if (!vfm_has(bias) || bias->dtype == VFM_F32) {
+		epi->bias = vfm_has(bias) ? bias->data : NULL;
 		return 0;
-	g->sums = vfm_cpu_ws(s, VFM_WS_PART, (size_t)(panels * g->kern->mr) * sizeof(float), err);
-	if (!g->sums)
-		return VFM_EENV;
-	memset(g->sums, 0, (size_t)(panels * g->kern->mr) * sizeof(float));
-	vfm_par_for(panels, 1, rowsum_range, g);
-	for (int64_t i = 0; i < g->m; i++)
-		rowsum[i] += g->sums[i];
-	return 0;
-}
-
-/* The kernels add biases in f32. */
-static int widen_bias(struct vfm_stream *s, struct vfm_tensor *bias, struct vfm_err *err)
-{
-	float *x = vfm_cpu_ws(s, VFM_WS_BIAS, (size_t)bias->shape[0] * sizeof(float) + 1, err);
-
+	}
+	epi->bias = x = vfm_cpu_ws(s, VFM_WS_BIAS, n * sizeof(float) + 1, err);
 	if (!x)
 		return VFM_EENV;
-	vfm_dtype_convert(VFM_F32, x, bias->dtype, bias->data, (size_t)bias->shape[0]);
-	*bias = vfm_t1(x, VFM_F32, bias->shape[0]);
+	vfm_dtype_convert(VFM_F32, x, bias->dtype, bias->data, n);
 	return 0;
 }
 
@@ -590,7 +562,7 @@ static const struct vfm_gemm_kern *choose_f32(const struct vfm_cpu *c, const str
 	return n < TILES_MIN || k < TILES_MIN ? &c->kern->gemm_f32 : &c->gemm_f32;
 }
 
-static int multiply(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)
+int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)
 {
 	struct vfm_cpu *c = vfm_cpu_of(s);
 	bool bf = a->a.dtype == VFM_BF16;
@@ -602,7 +574,6 @@ static int multiply(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_e
 			.ldc = a->c.stride[0],
 			.c_bf = a->c.dtype == VFM_BF16,
 			.accumulate = a->accumulate,
-			.bias = vfm_has(&a->bias) ? a->bias.data : NULL,
 			.act = a->act,
 			.dact = a->dact,
 			.aux = vfm_has(&a->aux) ? a->aux.data : NULL,
@@ -614,10 +585,9 @@ static int multiply(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_e
 
 	if (vfm_has(&a->scale_a))
 		return vfm_cpu_gemm8(s, a, err);
-	if (!g.m)
+	TRY(get_bias(s, &g.epi, &a->bias, err));
+	if (!g.m || (!g.n && !vfm_has(&a->a_rowsum)))
 		return 0;
-	if (!g.n)
-		return add_rowsums(s, &g, a, err);
 	if (!g.k) {
 		if (!a->accumulate || g.epi.bias)
 			vfm_par_for(cpu_ceil_div(g.m, g.kern->mr), 1, empty_sums, &g);
@@ -626,14 +596,5 @@ static int multiply(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_e
 	choose_chunk(&g);
 	if (suits_few_rows(&g, a))
 		return run_few_rows(s, &g, err);
-	return run_gemm(s, &g, a, vfm_has(&a->a_rowsum) ? a->a_rowsum.data : NULL, err);
-}
-
-int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)
-{
-	struct vfm_gemm g = *a;
-
-	if (vfm_has(&g.bias) && g.bias.dtype != VFM_F32)
-		TRY(widen_bias(s, &g.bias, err));
-	return multiply(s, &g, err);
+	return run_gemm(s, &g, a, err);
 }

@@ -231,24 +231,24 @@ INLINE void pack_as(float *dst, int width, int64_t stride, const struct vfm_mat 
 }
 
 /* Compiles the narrow vectors for each width, where the loops over groups cost as much as the copies. */
-INLINE void pack_width(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
+INLINE void pack_width(float *dst, bool of_a, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
 	int64_t k0, int64_t k1, float *sum, enum unit how)
 {
-	if (VW < 16 && width == NR)
-		pack_as(dst, NR, stride, m, r0, n, k0, k1, sum, how);
-	else if (VW < 16 && width == MR)
+	if (VW == 16)
+		pack_as(dst, of_a ? MR : NR, stride, m, r0, n, k0, k1, sum, how);
+	else if (of_a)
 		pack_as(dst, MR, stride, m, r0, n, k0, k1, sum, how);
 	else
-		pack_as(dst, width, stride, m, r0, n, k0, k1, sum, how);
+		pack_as(dst, NR, stride, m, r0, n, k0, k1, sum, how);
 }
 
-static void pack_f32(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
+static void pack_f32(float *dst, bool of_a, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
 	int64_t k1, float *sum)
 {
 	if (m->bf)
-		pack_width(dst, width, stride, m, r0, n, k0, k1, sum, UNIT_WIDEN);
+		pack_width(dst, of_a, stride, m, r0, n, k0, k1, sum, UNIT_WIDEN);
 	else
-		pack_width(dst, width, stride, m, r0, n, k0, k1, sum, UNIT_F32);
+		pack_width(dst, of_a, stride, m, r0, n, k0, k1, sum, UNIT_F32);
 }
 
 #ifdef __AVX512BF16__
@@ -257,10 +257,10 @@ static void tile_bf16(int64_t units, const float *a, const float *b, float *tile
 	tile_units(units, a, b, tile, ld, first, UNIT_PAIR);
 }
 
-static void pack_bf16(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
+static void pack_bf16(float *dst, bool of_a, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
 	int64_t k1, float *sum)
 {
-	pack_as(dst, width, stride, m, r0, n, k0, k1, sum, UNIT_PAIR);
+	pack_width(dst, of_a, stride, m, r0, n, k0, k1, sum, UNIT_PAIR);
 }
 #endif
 
@@ -353,10 +353,7 @@ INLINE void lines_widen(const struct vfm_patch_lines *x, bool bf)
 
 static void lines_f32(const struct vfm_patch_lines *x)
 {
-	if (x->bf)
-		lines_widen(x, true);
-	else
-		lines_widen(x, false);
+	BF1(x->bf, lines_widen(x, B0));
 }
 
 INLINE void conv_tile_units(const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int vectors,
@@ -427,8 +424,8 @@ static void conv_bf16(
 #define GEMM_KERN(units, type)                                                                                         \
 	{                                                                                                              \
 		.mr = MR, .nr = NR, .ku = (units), .words = 1, .kc = KC, .kc_whole = KC_WHOLE, .mc = 168,              \
-		.held_rows = 512, .pack_a = pack_##type, .pack_b = pack_##type, .tile = tile_##type,                   \
-		.epilogue = epilogue, .lines = lines_##type, .conv = conv_##type                                       \
+		.held_rows = 512, .pack = pack_##type, .tile = tile_##type, .epilogue = epilogue,                      \
+		.lines = lines_##type, .conv = conv_##type                                                             \
 	}
 #define GEMM_F32 GEMM_KERN(1, f32)
 #ifdef __AVX512BF16__

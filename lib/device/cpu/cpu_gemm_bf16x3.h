@@ -55,7 +55,6 @@ TSTATIC void store_parts(float *dst, int ld, const words16 x[2][16])
 	}
 }
 
-/* Packs a unit of 16 rows.  by_row: dst receives rows of 16 words (A), else words of 16 rows (B). */
 TSTATIC void pack_unit(
 	float *dst, bool by_row, const struct vfm_mat *m, int64_t r0, int64_t rows, int64_t k, int64_t k1, float *sum)
 {
@@ -89,35 +88,13 @@ TSTATIC void pack_unit(
 	store_parts(dst, by_row ? 16 : WIDE, x);
 }
 
-/* Operands are read in the order of memory, as in cpu_gemm_tile.h. */
-TSTATIC void pack_split(float *dst, bool by_row, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
+static void pack_split(float *dst, bool of_a, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
 	int64_t k0, int64_t k1, float *sum)
 {
-	int64_t units = (k1 - k0 + 31) / 32, panels = (n + WIDE - 1) / WIDE;
-
-	for (int64_t i = 0; i < units * panels; i++) {
-		int64_t u = m->kmajor ? i / panels : i % units, p = m->kmajor ? i % panels : i / units;
-		int64_t r = p * WIDE, k = k0 + u * 32;
-		float *d = dst + p * stride + u * UNIT;
-
-		pack_unit(d, by_row, m, r0 + r, n - r, k, k1, sum ? sum + r : NULL);
-		pack_unit(d + (by_row ? PART / 2 : 16), by_row, m, r0 + r + 16, n - r - 16, k, k1,
-			sum ? sum + r + 16 : NULL);
-	}
-}
-
-static void pack_split_a(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
-	int64_t k0, int64_t k1, float *sum)
-{
-	(void)width;
-	pack_split(dst, true, stride, m, r0, n, k0, k1, sum);
-}
-
-static void pack_split_b(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
-	int64_t k0, int64_t k1, float *sum)
-{
-	(void)width;
-	pack_split(dst, false, stride, m, r0, n, k0, k1, sum);
+	if (of_a)
+		pack_panels(pack_unit, UNIT, dst, true, stride, m, r0, n, k0, k1, sum);
+	else
+		pack_panels(pack_unit, UNIT, dst, false, stride, m, r0, n, k0, k1, sum);
 }
 
 static void tile_split(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first)
@@ -171,7 +148,7 @@ static void conv_split(
 #define GEMM_BF16X3                                                                                                    \
 	{                                                                                                              \
 		.mr = WIDE, .nr = WIDE, .ku = 32, .words = PARTS * 16, .kc = 12, .kc_whole = 16, .mc = 320,            \
-		.held_rows = 1024, .pack_a = pack_split_a, .pack_b = pack_split_b, .tile = tile_split,                 \
-		.lines = lines_split, .conv = conv_split, .begin = tiles_begin, .end = tiles_end                       \
+		.held_rows = 1024, .pack = pack_split, .tile = tile_split, .lines = lines_split, .conv = conv_split,   \
+		.begin = tiles_begin, .end = tiles_end                                                                 \
 	}
 #endif

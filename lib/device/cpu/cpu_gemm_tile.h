@@ -124,7 +124,10 @@ TSTATIC void add_word_sums(float *sum, const words16 w[16], int64_t n)
 		sum[i] += acc[i];
 }
 
-/* Packs a step of 16 rows.  by_row: dst receives rows of 16 words (A), else words of 16 rows (B). */
+/* Packs 16 rows of a unit of 32 elements.  by_row: dst receives rows of 16 words (A), else words of 16 rows (B). */
+typedef void pack_unit_fn(
+	float *dst, bool by_row, const struct vfm_mat *m, int64_t r0, int64_t rows, int64_t k, int64_t k1, float *sum);
+
 TSTATIC void pack_step(
 	float *dst, bool by_row, const struct vfm_mat *m, int64_t r0, int64_t rows, int64_t k, int64_t k1, float *sum)
 {
@@ -151,35 +154,31 @@ TSTATIC void pack_step(
 		memcpy(dst + i * (by_row ? STEP : TROWS), &w[i], 64);
 }
 
-/* Operands are read in the order of memory: a k-major one step by step across all panels, others panel by panel. */
-TSTATIC void pack_panels(float *dst, bool by_row, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
-	int64_t k0, int64_t k1, float *sum)
+/* Packs panels of units of `words` floats by `pack`.  Operands are read in the order of memory: a k-major one unit by
+ * unit across all panels, others panel by panel. */
+TSTATIC void pack_panels(pack_unit_fn *pack, int words, float *dst, bool by_row, int64_t stride,
+	const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0, int64_t k1, float *sum)
 {
-	int64_t steps = (k1 - k0 + 2 * STEP - 1) / (2 * STEP), panels = (n + TROWS - 1) / TROWS;
+	int64_t units = (k1 - k0 + 2 * STEP - 1) / (2 * STEP), panels = (n + TROWS - 1) / TROWS;
 
-	for (int64_t i = 0; i < steps * panels; i++) {
-		int64_t step = m->kmajor ? i / panels : i % steps, p = m->kmajor ? i % panels : i / steps;
-		int64_t r = p * TROWS, k = k0 + step * 2 * STEP;
-		float *d = dst + p * stride + step * TWORDS;
+	for (int64_t i = 0; i < units * panels; i++) {
+		int64_t u = m->kmajor ? i / panels : i % units, p = m->kmajor ? i % panels : i / units;
+		int64_t r = p * TROWS, k = k0 + u * 2 * STEP;
+		float *d = dst + p * stride + u * words;
 
-		pack_step(d, by_row, m, r0 + r, n - r, k, k1, sum ? sum + r : NULL);
-		pack_step(d + (by_row ? TWORDS / 2 : STEP), by_row, m, r0 + r + 16, n - r - 16, k, k1,
+		pack(d, by_row, m, r0 + r, n - r, k, k1, sum ? sum + r : NULL);
+		pack(d + (by_row ? TWORDS / 2 : STEP), by_row, m, r0 + r + 16, n - r - 16, k, k1,
 			sum ? sum + r + 16 : NULL);
 	}
 }
 
-static void pack_tile_a(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
-	int64_t k0, int64_t k1, float *sum)
+static void pack_tile(float *dst, bool of_a, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
+	int64_t k1, float *sum)
 {
-	(void)width;
-	pack_panels(dst, true, stride, m, r0, n, k0, k1, sum);
-}
-
-static void pack_tile_b(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
-	int64_t k0, int64_t k1, float *sum)
-{
-	(void)width;
-	pack_panels(dst, false, stride, m, r0, n, k0, k1, sum);
+	if (of_a)
+		pack_panels(pack_step, TWORDS, dst, true, stride, m, r0, n, k0, k1, sum);
+	else
+		pack_panels(pack_step, TWORDS, dst, false, stride, m, r0, n, k0, k1, sum);
 }
 
 static void tile_32x32(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first)
@@ -293,8 +292,8 @@ static void conv_tile(
 #define GEMM_TILES                                                                                                     \
 	{                                                                                                              \
 		.mr = TROWS, .nr = TROWS, .ku = 2 * STEP, .words = STEP, .kc = 10, .kc_whole = 12, .mc = 320,          \
-		.held_rows = 4096, .pack_a = pack_tile_a, .pack_b = pack_tile_b, .tile = tile_32x32,                   \
-		.lines = lines_tile, .conv = conv_tile, .begin = tiles_begin, .end = tiles_end                         \
+		.held_rows = 4096, .pack = pack_tile, .tile = tile_32x32, .lines = lines_tile, .conv = conv_tile,      \
+		.begin = tiles_begin, .end = tiles_end                                                                 \
 	}
 
 #endif

@@ -67,29 +67,26 @@ struct vfm_held_key {
 float *vfm_cpu_held(struct vfm_cpu *c, const struct vfm_held_key *key, int64_t version, size_t bytes, bool *valid);
 void vfm_cpu_drop_held(struct vfm_cpu *c); /* frees all */
 
+/* The context of vfm_par_for over a kernel alone. */
+struct vfm_cpu_job {
+	const struct vfm_cpu_kern *kern;
+	const void *args;
+};
+/* Defines op_range for vfm_par_for, which runs the kernel of an op on a range of its rows or elements. */
+#define VFM_CPU_RANGE(op)                                                                                              \
+	static void op##_range(int64_t i0, int64_t i1, void *ctx)                                                      \
+	{                                                                                                              \
+		const struct vfm_cpu_job *j = ctx;                                                                     \
+                                                                                                                       \
+		j->kern->op(j->args, i0, i1);                                                                          \
+	}
+
 /* A range of at most `grain` tokens within one sample; without samples s = -1. */
 struct vfm_chunk {
 	int64_t t0, t1, s;
 };
 int64_t vfm_cpu_chunks(struct vfm_stream *st, const struct vfm_seqs *q, int64_t total, int64_t grain,
 	struct vfm_chunk **out, struct vfm_err *err); /* returns their number; *out is in VFM_WS_CHUNKS */
-
-/* cpu_stream.c: streams, events and copies as dev.h says. */
-struct vfm_stream *vfm_cpu_stream_new(struct vfm_dev *d, bool async, struct vfm_err *err);
-void vfm_cpu_stream_free(struct vfm_stream *s);
-int vfm_cpu_stream_sync(struct vfm_stream *s, struct vfm_err *err);
-int vfm_cpu_host_call(struct vfm_stream *s, int (*fn)(void *arg, struct vfm_err *err), const void *arg, size_t bytes,
-	struct vfm_err *err);
-int vfm_cpu_copy(struct vfm_stream *s, void *dst, const void *src, size_t bytes, struct vfm_err *err);
-int vfm_cpu_zero(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err);
-struct vfm_event *vfm_cpu_event_new(struct vfm_dev *d, struct vfm_err *err);
-void vfm_cpu_event_free(struct vfm_event *e);
-int vfm_cpu_event_record(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
-int vfm_cpu_event_wait(struct vfm_event *e, struct vfm_stream *s, struct vfm_err *err);
-int vfm_cpu_event_sync(struct vfm_event *e, struct vfm_err *err);
-int vfm_cpu_event_elapsed(struct vfm_event *a, struct vfm_event *b, double *s, struct vfm_err *err);
-struct vfm_event *vfm_cpu_event_new_timed(struct vfm_dev *d, struct vfm_err *err);
-bool vfm_cpu_event_passed(struct vfm_event *e);
 
 extern const struct vfm_ops vfm_cpu_ops;
 /* The drivers of all ops. */

@@ -52,13 +52,11 @@ struct vfm_gemm_kern {
 	int kc, kc_whole; /* units of a chunk; up to kc_whole units are one chunk */
 	int mc;           /* most rows of a block of C */
 	int held_rows;    /* most rows for which packing a held B is a notable part of the work */
-	/* Pack rows [r0, r0 + n) and elements [k0, k1) of m into panels of `width` rows (mr or nr), `stride` floats
-	 * apart; write up to 16 floats past the end of a panel.  sum (may be NULL): [n rounded up to whole panels] +=
+	/* Packs rows [r0, r0 + n) and elements [k0, k1) of m into panels of A (mr rows) or of B (nr), `stride` floats
+	 * apart; writes up to 16 floats past the end of a panel.  sum (may be NULL): [n rounded up to whole panels] +=
 	 * the sums over k. */
-	void (*pack_a)(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
-		int64_t k0, int64_t k1, float *sum);
-	void (*pack_b)(float *dst, int width, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
-		int64_t k0, int64_t k1, float *sum);
+	void (*pack)(float *dst, bool of_a, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
+		int64_t k1, float *sum);
 	/* tile [mr][nr], rows ld floats apart, = (first ? 0 : tile) + A panel * B panel, over `units` units, in runs of
 	 * at most VFM_GEMM_RUN that are summed from zero; those of AMX are a unit or a chunk */
 	void (*tile)(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first);
@@ -86,7 +84,9 @@ struct vfm_few {
 /* Ops of independent rows, each with an operand that has these rows.  The kernel of op X computes rows [t0, t1):
  * X(const struct vfm_X *a, int64_t t0, int64_t t1).  Its member here, its entries in the tables of kernels and its
  * driver (cpu_rows.c) follow from its entry. */
-#define VFM_CPU_ROW_OPS(X) X(add_row, x) X(row_dot, x) X(row_norm_rope, x) X(swiglu, y) X(swiglu_bwd, dy) X(geglu, x)
+#define VFM_CPU_ROW_OPS(X)                                                                                             \
+	X(add_row, x)                                                                                                  \
+	X(row_dot, x) X(row_norm_rope, x) X(swiglu, y) X(swiglu_bwd, dy) X(geglu, x) X(softmax, x) X(softmax_bwd, y)
 /* The same for ops of independent elements [i0, i1) of contiguous operands (cpu_ops.c). */
 #define VFM_CPU_ELEMENT_OPS(X) X(unary, x) X(sum_parts, y)
 
@@ -127,8 +127,6 @@ struct vfm_few {
 		(const struct vfm_channel_norm *a, int64_t i0, int64_t i1, const float *stats, float *tmp))            \
 	/* part [2][groups]: means of the pixels [i0, i1) of a frame, sums of (x - mean)^2; tmp as above */            \
 	K(void, channel_stats, (const struct vfm_channel_norm *a, int64_t i0, int64_t i1, float *part, float *tmp))    \
-	/* n > 0; y may be x */                                                                                        \
-	K(void, softmax, (const float *x, float *y, int64_t n))                                                        \
 	K(void, embed3, (const struct vfm_embed3 *a, int64_t t0, int64_t t1))
 
 struct vfm_cpu_kern {

@@ -9,57 +9,6 @@
 
 enum { ROWS = 256 }; /* a piece */
 
-/* ---- softmax ---------------------------------------------------------------------------- */
-
-struct expert_rows_job {
-	const struct vfm_cpu_kern *kern;
-	const void *args;
-};
-
-static void softmax_range(int64_t t0, int64_t t1, void *ctx)
-{
-	const struct expert_rows_job *j = ctx;
-	const struct vfm_softmax *a = j->args;
-	int64_t e = a->x.shape[1];
-
-	for (int64_t t = t0; t < t1; t++)
-		j->kern->softmax((const float *)a->x.data + t * e, (float *)a->y.data + t * e, e);
-}
-
-int vfm_cpu_softmax(struct vfm_stream *s, const struct vfm_softmax *a, struct vfm_err *err)
-{
-	struct expert_rows_job j = {vfm_cpu_of(s)->kern, a};
-
-	(void)err;
-	if (a->x.shape[1])
-		vfm_par_for(a->x.shape[0], ROWS, softmax_range, &j);
-	return 0;
-}
-
-static void softmax_bwd_range(int64_t t0, int64_t t1, void *ctx)
-{
-	const struct expert_rows_job *j = ctx;
-	const struct vfm_softmax_bwd *a = j->args;
-	int64_t e = a->y.shape[1];
-
-	for (int64_t t = t0; t < t1; t++) {
-		const float *y = (const float *)a->y.data + t * e, *dy = (const float *)a->dy.data + t * e;
-		float *dx = (float *)a->dx.data + t * e, sum = j->kern->dot(dy, false, y, false, e);
-
-		for (int64_t i = 0; i < e; i++)
-			dx[i] = y[i] * (dy[i] - sum);
-	}
-}
-
-int vfm_cpu_softmax_bwd(struct vfm_stream *s, const struct vfm_softmax_bwd *a, struct vfm_err *err)
-{
-	struct expert_rows_job j = {vfm_cpu_of(s)->kern, a};
-
-	(void)err;
-	vfm_par_for(a->y.shape[0], ROWS, softmax_bwd_range, &j);
-	return 0;
-}
-
 /* ---- expert choice -------------------------------------------------------------------------- */
 
 struct expert_job {
@@ -220,20 +169,21 @@ static void token_bwd_range(int64_t t0, int64_t t1, void *ctx)
 	}
 }
 
-static int keys_ok(const char *op, const int32_t *key, int64_t n, int64_t m, int32_t least, struct vfm_err *err)
+static int keys_ok(
+	const char *op, const int32_t *key, int64_t n, int64_t m, int32_t least, const char *of, struct vfm_err *err)
 {
 	for (int64_t i = 0; i < n; i++)
 		if (key[i] >= m || key[i] < least)
 			return vfm_fail(err, VFM_EUSAGE,
-				"%s: element %" PRId64 " is %" PRId32 ", but there are %" PRId64 " experts", op, i,
-				key[i], m);
+				"%s: element %" PRId64 " is %" PRId32 ", but there are %" PRId64 " %s", op, i, key[i],
+				m, of);
 	return 0;
 }
 
 int vfm_cpu_moe_topk_token_bwd(struct vfm_stream *s, const struct vfm_moe_topk_token_bwd *a, struct vfm_err *err)
 {
 	(void)s;
-	TRY(keys_ok("moe_topk_token_bwd", a->expert.data, vfm_numel(&a->expert), a->score.shape[1], 0, err));
+	TRY(keys_ok("moe_topk_token_bwd", a->expert.data, vfm_numel(&a->expert), a->score.shape[1], 0, "experts", err));
 	vfm_par_for(a->score.shape[0], ROWS, token_bwd_range, (void *)a);
 	return 0;
 }
@@ -247,11 +197,8 @@ int vfm_cpu_moe_own(struct vfm_stream *s, const struct vfm_moe_own *a, struct vf
 	int32_t *row = a->row.data, *place = a->place.data, *count = a->count.data;
 
 	(void)s;
-	for (int64_t i = 0; own && i < ne * k; i++)
-		if (index[i] < 0 || index[i] >= a->own.shape[0])
-			return vfm_fail(err, VFM_EUSAGE,
-				"moe_own: element %" PRId64 " is %" PRId32 ", but there are %" PRId64 " tokens", i,
-				index[i], a->own.shape[0]);
+	if (own)
+		TRY(keys_ok("moe_own", index, ne * k, a->own.shape[0], 0, "tokens", err));
 	for (int64_t e = 0; e < ne; e++) {
 		int64_t before = n;
 
@@ -278,7 +225,7 @@ int vfm_cpu_moe_sort(struct vfm_stream *s, const struct vfm_moe_sort *a, struct 
 	int32_t *source = vfm_has(&a->source) ? a->source.data : NULL,
 		*inverse = vfm_has(&a->inverse) ? a->inverse.data : NULL;
 
-	TRY(keys_ok("moe_sort", key, n, e, INT32_MIN, err));
+	TRY(keys_ok("moe_sort", key, n, e, INT32_MIN, "experts", err));
 	at = vfm_cpu_ws(s, VFM_WS_CHUNKS, (size_t)(e + 1) * sizeof(*at), err);
 	if (!at)
 		return VFM_EENV;
@@ -310,7 +257,7 @@ int vfm_cpu_moe_count(struct vfm_stream *s, const struct vfm_moe_count *a, struc
 	float *count = a->count.data;
 
 	(void)s;
-	TRY(keys_ok("moe_count", expert, vfm_numel(&a->expert), e, INT32_MIN, err));
+	TRY(keys_ok("moe_count", expert, vfm_numel(&a->expert), e, INT32_MIN, "experts", err));
 	if (vfm_numel(&a->count))
 		memset(count, 0, vfm_nbytes(&a->count));
 	for (int64_t i = 0; i < a->seqs->n; i++)
@@ -373,17 +320,6 @@ int vfm_cpu_moe_balance(struct vfm_stream *s, const struct vfm_moe_balance *a, s
 
 /* ---- products in groups ------------------------------------------------------------------------------------ */
 
-static struct vfm_tensor rows_from(const struct vfm_tensor *t, int64_t first, int64_t n)
-{
-	struct vfm_tensor r = *t;
-
-	if (!vfm_has(t))
-		return r;
-	r.data = (char *)t->data + (size_t)(first * t->stride[0]) * vfm_dtype_size(t->dtype);
-	r.shape[0] = n;
-	return r;
-}
-
 /* Returns the view of group g: [G,R,C] -> [R,C], [G,C] -> [C]. */
 static struct vfm_tensor view_group(const struct vfm_tensor *t, int64_t g)
 {
@@ -403,21 +339,21 @@ int vfm_cpu_grouped_gemm(struct vfm_stream *s, const struct vfm_grouped_gemm *a,
 {
 	for (int64_t g = 0; g < a->groups->n; g++) {
 		int64_t first = a->groups->cu[g], n = a->groups->cu[g + 1] - first;
-		struct vfm_gemm one = {.a = rows_from(&a->a, first, n), .accumulate = a->accumulate};
+		struct vfm_gemm one = {.a = vfm_row_slice(&a->a, first, n), .accumulate = a->accumulate};
 
 		if (a->what == VFM_GROUPED_WGRAD) {
 			one.trans_a = true;
-			one.b = rows_from(&a->b, first, n);
+			one.b = vfm_row_slice(&a->b, first, n);
 			one.c = view_group(&a->c, g);
 			one.a_rowsum = view_group(&a->a_colsum, g);
 		} else {
 			one.trans_b = a->what == VFM_GROUPED_FWD;
 			one.b = view_group(&a->b, g);
-			one.c = rows_from(&a->c, first, n);
+			one.c = vfm_row_slice(&a->c, first, n);
 			one.bias = view_group(&a->bias, g);
 			one.act = a->act;
 			one.dact = a->dact;
-			one.aux = rows_from(&a->aux, first, n);
+			one.aux = vfm_row_slice(&a->aux, first, n);
 		}
 		TRY(vfm_cpu_gemm(s, &one, err));
 	}

@@ -312,18 +312,13 @@ int vfm_cpu_mse(struct vfm_stream *s, const struct vfm_mse *a, struct vfm_err *e
 /* ---- elements ---------------------------------------------------------------------------- */
 
 #define X(op, operand)                                                                                                 \
-	static void op##_elements(int64_t i0, int64_t i1, void *ctx)                                                   \
-	{                                                                                                              \
-		const struct ops_job *j = ctx;                                                                         \
-                                                                                                                       \
-		j->kern->op(j->args, i0, i1);                                                                          \
-	}                                                                                                              \
+	VFM_CPU_RANGE(op)                                                                                              \
 	int vfm_cpu_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                          \
 	{                                                                                                              \
-		struct ops_job j = {.kern = vfm_cpu_of(s)->kern, .args = a};                                           \
+		struct vfm_cpu_job j = {vfm_cpu_of(s)->kern, a};                                                       \
                                                                                                                        \
 		(void)err;                                                                                             \
-		vfm_par_for(vfm_numel(&a->operand), ELEM_GRAIN, op##_elements, &j);                                    \
+		vfm_par_for(vfm_numel(&a->operand), ELEM_GRAIN, op##_range, &j);                                       \
 		return 0;                                                                                              \
 	}
 VFM_CPU_ELEMENT_OPS(X)
@@ -406,16 +401,11 @@ int vfm_cpu_timestep(struct vfm_stream *s, const struct vfm_timestep *a, struct 
 	return 0;
 }
 
-static void adamw_range(int64_t i0, int64_t i1, void *ctx)
-{
-	const struct ops_job *j = ctx;
-
-	j->kern->adamw(j->args, i0, i1);
-}
+VFM_CPU_RANGE(adamw)
 
 int vfm_cpu_adamw(struct vfm_stream *s, const struct vfm_adamw *a, struct vfm_err *err)
 {
-	struct ops_job j = {.kern = vfm_cpu_of(s)->kern, .args = a};
+	struct vfm_cpu_job j = {vfm_cpu_of(s)->kern, a};
 
 	(void)err;
 	if (vfm_has(&a->grad_scale) && !isfinite(*(const float *)a->grad_scale.data))

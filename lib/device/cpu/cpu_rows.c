@@ -210,19 +210,15 @@ int vfm_cpu_index_add(struct vfm_stream *s, const struct vfm_index_add *a, struc
 
 /* ---- merged attention ----------------------------------------------------------------------- */
 
-struct merge {
-	const struct vfm_cpu_kern *kern;
-	const struct vfm_attn_merge *a;
-};
-
-static void merge_head(const struct merge *m, float *o, float *lse, const void *o_b, float lse_b)
+static void merge_head(const struct vfm_cpu_kern *kern, const struct vfm_attn_merge *a, float *o, float *lse,
+	const void *o_b, float lse_b)
 {
-	int64_t d = m->a->o.shape[2];
-	bool bf = m->a->o_b.dtype == VFM_BF16;
+	int64_t d = a->o.shape[2];
+	bool bf = a->o_b.dtype == VFM_BF16;
 	float most, wa, wb;
 
-	if (m->a->first || *lse == -INFINITY) {
-		m->kern->axpby(1, o_b, bf, 0, o, false, d);
+	if (a->first || *lse == -INFINITY) {
+		kern->axpby(1, o_b, bf, 0, o, false, d);
 		*lse = lse_b;
 		return;
 	}
@@ -232,69 +228,55 @@ static void merge_head(const struct merge *m, float *o, float *lse, const void *
 	wa = expf(*lse - most);
 	wb = expf(lse_b - most);
 	*lse = most + logf(wa + wb);
-	m->kern->axpby(wb / (wa + wb), o_b, bf, wa / (wa + wb), o, false, d);
+	kern->axpby(wb / (wa + wb), o_b, bf, wa / (wa + wb), o, false, d);
 }
 
 static void merge_range(int64_t t0, int64_t t1, void *ctx)
 {
-	const struct merge *m = ctx;
-	const struct vfm_tensor *o = &m->a->o, *b = &m->a->o_b;
+	const struct vfm_cpu_job *j = ctx;
+	const struct vfm_attn_merge *a = j->args;
+	const struct vfm_tensor *o = &a->o, *b = &a->o_b;
 	int64_t nh = o->shape[1];
 
 	for (int64_t t = t0; t < t1; t++)
 		for (int64_t h = 0; h < nh; h++)
-			merge_head(m, (float *)o->data + t * o->stride[0] + h * o->stride[1],
-				(float *)m->a->lse.data + t * nh + h,
+			merge_head(j->kern, a, (float *)o->data + t * o->stride[0] + h * o->stride[1],
+				(float *)a->lse.data + t * nh + h,
 				(const char *)b->data +
 					(t * b->stride[0] + h * b->stride[1]) * (b->dtype == VFM_BF16 ? 2 : 4),
-				((const float *)m->a->lse_b.data)[t * nh + h]);
+				((const float *)a->lse_b.data)[t * nh + h]);
 }
 
 int vfm_cpu_attn_merge(struct vfm_stream *s, const struct vfm_attn_merge *a, struct vfm_err *err)
 {
-	struct merge m = {vfm_cpu_of(s)->kern, a};
+	struct vfm_cpu_job j = {vfm_cpu_of(s)->kern, a};
 
 	(void)err;
-	vfm_par_for(a->o.shape[0], grain(a->o.shape[1] * a->o.shape[2]), merge_range, &m);
+	vfm_par_for(a->o.shape[0], grain(a->o.shape[1] * a->o.shape[2]), merge_range, &j);
 	return 0;
 }
 
 /* ---- independent rows, embeddings --------------------------------------------------------------- */
 
-struct rows_job {
-	const struct vfm_cpu_kern *kern;
-	const void *args;
-};
-
 #define X(op, operand)                                                                                                 \
-	static void op##_rows(int64_t t0, int64_t t1, void *ctx)                                                       \
-	{                                                                                                              \
-		const struct rows_job *j = ctx;                                                                        \
-                                                                                                                       \
-		j->kern->op(j->args, t0, t1);                                                                          \
-	}                                                                                                              \
+	VFM_CPU_RANGE(op)                                                                                              \
 	int vfm_cpu_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                          \
 	{                                                                                                              \
-		struct rows_job j = {vfm_cpu_of(s)->kern, a};                                                          \
+		struct vfm_cpu_job j = {vfm_cpu_of(s)->kern, a};                                                       \
                                                                                                                        \
 		(void)err;                                                                                             \
-		vfm_par_for(a->operand.shape[0], grain(view_rows(&a->operand).d), op##_rows, &j);                      \
+		vfm_par_for(a->operand.shape[0], grain(view_rows(&a->operand).d), op##_range, &j);                     \
 		return 0;                                                                                              \
 	}
 VFM_CPU_ROW_OPS(X)
 #undef X
 
-static void embed3_range(int64_t t0, int64_t t1, void *ctx)
-{
-	const struct rows_job *j = ctx;
-
-	j->kern->embed3(j->args, t0, t1);
-}
+VFM_CPU_RANGE(embed3)
 
 int vfm_cpu_embed3(struct vfm_stream *s, const struct vfm_embed3 *a, struct vfm_err *err)
 {
 	const struct vfm_tensor *table[] = {&a->table_t, &a->table_h, &a->table_w};
-	struct rows_job j = {vfm_cpu_of(s)->kern, a};
+	struct vfm_cpu_job j = {vfm_cpu_of(s)->kern, a};
 
 	for (int i = 0; i < 3; i++)
 		TRY(index_ok(

@@ -1,30 +1,27 @@
 /* cpu_rows.inc.h - row kernels: norm, gate, add_row, QK norm, RoPE.  Included by cpu_kern_<isa>.c after cpu_vec.h. */
 #include "device/cpu/cpu_fp8.h"
 
-/* BF2(a, b, f(…)): makes the call with both dtype flags as compile-time constants B0 and B1. */
+/* BF2(a, b, f(…)): makes the call with both dtype flags as compile-time constants B0 and B1; BF1(a, f(…)): with one. */
+#define BF_CASE(a, b, call)                                                                                            \
+	case (a)*2 + (b): {                                                                                            \
+		enum { B0 = (a), B1 = (b) };                                                                           \
+		call;                                                                                                  \
+		break;                                                                                                 \
+	}
 #define BF2(b0, b1, call)                                                                                              \
 	do {                                                                                                           \
 		switch ((b0)*2 + (b1)) {                                                                               \
-		case 0: {                                                                                              \
-			enum { B0 = 0, B1 = 0 };                                                                       \
-			call;                                                                                          \
-			break;                                                                                         \
+			BF_CASE(0, 0, call)                                                                            \
+			BF_CASE(0, 1, call)                                                                            \
+			BF_CASE(1, 0, call)                                                                            \
+			BF_CASE(1, 1, call)                                                                            \
 		}                                                                                                      \
-		case 1: {                                                                                              \
-			enum { B0 = 0, B1 = 1 };                                                                       \
-			call;                                                                                          \
-			break;                                                                                         \
-		}                                                                                                      \
-		case 2: {                                                                                              \
-			enum { B0 = 1, B1 = 0 };                                                                       \
-			call;                                                                                          \
-			break;                                                                                         \
-		}                                                                                                      \
-		default: {                                                                                             \
-			enum { B0 = 1, B1 = 1 };                                                                       \
-			call;                                                                                          \
-			break;                                                                                         \
-		}                                                                                                      \
+	} while (0)
+#define BF1(b0, call)                                                                                                  \
+	do {                                                                                                           \
+		switch ((b0)*2) {                                                                                      \
+			BF_CASE(0, 0, call)                                                                            \
+			BF_CASE(1, 0, call)                                                                            \
 		}                                                                                                      \
 	} while (0)
 
@@ -220,10 +217,7 @@ static void norm_branch_bwd(const struct vfm_norm_bwd *a, int64_t t, const float
 	void *dh = row(&a->dh, t);
 	float *dg = a->dgate.ndim ? part : NULL, *sum = a->dh_sum.ndim ? part + d : NULL;
 
-	if (is_bf(&a->dh))
-		branch_bwd(ds, h, g, dh, dg, sum, d, false, true);
-	else
-		branch_bwd(ds, h, g, dh, dg, sum, d, false, false);
+	BF1(is_bf(&a->dh), branch_bwd(ds, h, g, dh, dg, sum, d, false, B0));
 }
 
 /* Two passes over a row: the first computes the sums that dx needs (and the column sums for dscale and dshift), the
@@ -380,10 +374,7 @@ INLINE void add_row_bwd_rows(const struct vfm_add_row_bwd *a, int64_t t0, int64_
 
 static void add_row_bwd(const struct vfm_add_row_bwd *a, int64_t t0, int64_t t1, float *part)
 {
-	if (is_bf(&a->dy))
-		add_row_bwd_rows(a, t0, t1, part, true);
-	else
-		add_row_bwd_rows(a, t0, t1, part, false);
+	BF1(is_bf(&a->dy), add_row_bwd_rows(a, t0, t1, part, B0));
 }
 
 /* ---- QK norm and RoPE ---------------------------------------------------------------- */
@@ -430,10 +421,7 @@ INLINE void qk_rows(const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t1, bo
 static void qk_norm_rope(const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t1, float *tmp)
 {
 	(void)tmp;
-	if (is_bf(&a->x))
-		qk_rows(a, t0, t1, true);
-	else
-		qk_rows(a, t0, t1, false);
+	BF1(is_bf(&a->x), qk_rows(a, t0, t1, B0));
 }
 
 enum { HEADS_RUN = 64 }; /* rows of a run of the sum for dweight, about */
@@ -560,10 +548,7 @@ INLINE void row_norm_rows(const struct vfm_row_norm_rope *a, int64_t t0, int64_t
 
 static void row_norm_rope(const struct vfm_row_norm_rope *a, int64_t t0, int64_t t1)
 {
-	if (is_bf(&a->x))
-		row_norm_rows(a, t0, t1, true);
-	else
-		row_norm_rows(a, t0, t1, false);
+	BF1(is_bf(&a->x), row_norm_rows(a, t0, t1, B0));
 }
 
 INLINE void row_norm_bwd_rows(

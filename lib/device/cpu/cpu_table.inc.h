@@ -1,4 +1,14 @@
-/* cpu_table.inc.h - defines the kernel table of one instruction set, KERN_TABLE(name), from the lists of cpu_kern.h. */
+/* cpu_table.inc.h - the kernels for the instruction set of the including file, and KERN_TABLE(name), which defines
+ * their table from the lists of cpu_kern.h. */
+#include "device/cpu/cpu_kern.h"
+#include "device/cpu/cpu_vec.h"
+
+#include "device/cpu/cpu_rows.inc.h"
+#include "device/cpu/cpu_elem.inc.h"
+#include "device/cpu/cpu_encoder.inc.h"
+#include "device/cpu/cpu_gemm.inc.h"
+#include "device/cpu/cpu_few.inc.h"
+
 #define KERN_ENTRY(result, name, args) .name = name,
 #define ROW_ENTRY(op, operand)         .op = op,
 #define KERN_TABLE(name)                                                                                               \

@@ -4,5 +4,5 @@
  *
  * Used by: device/open, train/predict, vfm-bench
  * Calls: base, device/dev, device/ops, spec/model
- * Read first: cpu.h, cpu_gemm.c, cpu_attn.h
+ * Read first: cpu.h, cpu_gemm.c, cpu_attn.c
  */

@@ -19,6 +19,9 @@ enum {
 	OPT = 1u << 30,     /* may be absent */
 	STRIDED = 1u << 29, /* outer strides may be larger than the shape asks for */
 	LIKE = 1u << 28,    /* has the dtype of the op's first operand, or one that is given, too */
+	/* of the cost: the operand is read or written, not both; it does not count, as it is small or `extra` counts it */
+	ONCE = 1u << 27,
+	UNCOUNTED = 1u << 26,
 };
 
 int vfm_op_check(const char *op, const char *name, const struct vfm_tensor *t, unsigned what, int ndim,
@@ -29,6 +32,12 @@ static inline int no_check(const void *args, struct vfm_err *err)
 {
 	(void)args, (void)err;
 	return 0;
+}
+
+static inline struct vfm_cost no_extra(const void *args)
+{
+	(void)args;
+	return (struct vfm_cost){0};
 }
 
 static inline double op_bytes(const struct vfm_tensor *t)
@@ -52,35 +61,35 @@ VFM_OP_LIST(X)
 
 /* OP(op, check, seqs, operands…) is the row of an op.  It defines the description of the op and vfm_op_X, which checks
  * the operands, calls `check` for what their shapes do not say (no_check: nothing), and then the device's
- * implementation.
+ * implementation.  It also defines vfm_cost_X: no FLOPs, and the bytes of each operand, of IO twice.
+ * OP_EXTRA(op, check, extra, seqs, operands…) adds what extra(args) returns: FLOPs, and bytes moved more often.
  *
  * An operand is IN(name, contents, allows, shape), OUT(name, allows, shape), OUT_OVER(name, other, allows, shape),
- * which may have the memory of the other, or IO(name, contents, allows, shape), which the op adds to or updates.
+ * which may have the memory of the other, or IO(name, contents, allows, shape), which the op adds to or updates, or IO_IF(name, flag, contents, allows,
+ * shape), which it adds to if this member of its arguments is true.
  * Contents (enum vfm_content) are those in the cases; outputs have some, too, because accumulating variants read them.
  *
  * A shape has for each dimension a letter, the same length in all operands; a multiple of one, as in "T2F"; a number,
  * as in "S4"; or '*', any length.  `check` checks operands that are IN_CHECK.  SEQS(name, dims): a member that is a
  * struct vfm_seqs, with the letters of its rows and of its samples ('*': any number); absent only if no operand that is
  * present has the samples' letter. */
-#define OPERAND(f, role, c, over, ...)                                                                                 \
+#define OPERAND(f, role, c, over, adds, ...)                                                                           \
 	{                                                                                                              \
-#f, offsetof(op_args, f), role, VFM_C_##c, over, __VA_ARGS__                                           \
+#f, offsetof(op_args, f), role, VFM_C_##c, over, adds, __VA_ARGS__                                     \
 	}
-#define IN(f, c, ...)       OPERAND(f, VFM_IN, c, NULL, __VA_ARGS__)
-#define OUT(f, ...)         OPERAND(f, VFM_OUT, NORMAL, NULL, __VA_ARGS__)
-#define OUT_OVER(f, x, ...) OPERAND(f, VFM_OUT, NORMAL, #x, __VA_ARGS__)
-#define IO(f, c, ...)       OPERAND(f, VFM_INOUT, c, NULL, __VA_ARGS__)
-#define IN_CHECK            0, NULL
-#define NO_SEQS                                                                                                        \
-	{                                                                                                              \
-		0                                                                                                      \
-	}
-#define SEQS(f, dims)                                                                                                  \
-	{                                                                                                              \
-#f, offsetof(op_args, f), dims                                                                         \
-	}
-#define SEQS2(f, g) f, g
-#define OP(op, check, seqs, ...)                                                                                       \
+#define IN(f, c, ...)          OPERAND(f, VFM_IN, c, NULL, 0, __VA_ARGS__)
+#define OUT(f, ...)            OPERAND(f, VFM_OUT, NORMAL, NULL, 0, __VA_ARGS__)
+#define OUT_OVER(f, x, ...)    OPERAND(f, VFM_OUT, NORMAL, #x, 0, __VA_ARGS__)
+#define IO(f, c, ...)          OPERAND(f, VFM_INOUT, c, NULL, 0, __VA_ARGS__)
+#define IO_IF(f, flag, c, ...) OPERAND(f, VFM_INOUT, c, NULL, offsetof(op_args, flag), __VA_ARGS__)
+#define IN_CHECK               0, NULL
+/* in parentheses, as an argument that OP passes on */
+#define NO_SEQS                  ({0})
+#define SEQS(f, dims)            ({#f, offsetof(op_args, f), dims})
+#define SEQS2(f, g)              (STRIP f, STRIP g)
+#define STRIP(...)               __VA_ARGS__
+#define OP(op, check, seqs, ...) OP_EXTRA(op, check, no_extra, seqs, __VA_ARGS__)
+#define OP_EXTRA(op, check, extra, seqs, ...)                                                                          \
 	int vfm_op_##op(struct vfm_stream *s, const struct vfm_##op *a, struct vfm_err *err)                           \
 	{                                                                                                              \
 		const struct vfm_dev_table *t = s->dev->t;                                                             \
@@ -99,6 +108,13 @@ VFM_OP_LIST(X)
 	{                                                                                                              \
 		return vfm_op_##op(s, a, err);                                                                         \
 	}                                                                                                              \
+	struct vfm_cost vfm_cost_##op(const struct vfm_##op *a)                                                        \
+	{                                                                                                              \
+		struct vfm_cost c = extra(a);                                                                          \
+                                                                                                                       \
+		c.bytes += vfm_op_bytes(VFM_OP_##op, a);                                                               \
+		return c;                                                                                              \
+	}                                                                                                              \
 	static struct vfm_cost cost_##op(const void *a)                                                                \
 	{                                                                                                              \
 		return vfm_cost_##op(a);                                                                               \
@@ -107,15 +123,10 @@ VFM_OP_LIST(X)
 	{                                                                                                              \
 		typedef struct vfm_##op op_args;                                                                       \
 		static const struct vfm_operand operands[] = {__VA_ARGS__, {0}};                                       \
-		static const struct vfm_op_info info = {#op, sizeof(op_args), operands, {seqs}, call_##op, cost_##op}; \
+		static const struct vfm_op_info info = {                                                               \
+			#op, sizeof(op_args), operands, {STRIP seqs}, call_##op, cost_##op};                           \
                                                                                                                        \
 		return &info;                                                                                          \
-	}
-/* Defines vfm_cost_X of an op that multiplies no matrices: each operand is read or written once, and IO both. */
-#define COST_OF_BYTES(op)                                                                                              \
-	struct vfm_cost vfm_cost_##op(const struct vfm_##op *a)                                                        \
-	{                                                                                                              \
-		return (struct vfm_cost){0, vfm_op_bytes(VFM_OP_##op, a)};                                             \
 	}
 
 #endif

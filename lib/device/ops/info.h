@@ -33,6 +33,7 @@ struct vfm_operand {
 	enum vfm_role role;
 	enum vfm_content content;
 	const char *over;  /* the operand whose memory it may have; NULL: none */
+	size_t adds;       /* VFM_INOUT: offset of the bool that says whether the op adds to it; 0: it does */
 	unsigned allows;   /* dtypes and properties (check.h) */
 	const char *shape; /* "TD", as check.h says; NULL: only the op knows */
 };
@@ -52,7 +53,7 @@ struct vfm_op_info {
 	struct vfm_cost (*cost)(const void *args);
 };
 const struct vfm_op_info *vfm_op_info(enum vfm_op_id op);
-/* Returns the bytes that the op reads and writes once. */
+/* Returns the bytes of all operands, twice of those that the op adds to. */
 double vfm_op_bytes(enum vfm_op_id op, const void *args);
 
 enum { VFM_MAX_OPERANDS = 16 };

@@ -27,21 +27,16 @@ static int check_gemm(const struct vfm_gemm *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_gemm(const struct vfm_gemm *a)
+static struct vfm_cost extra_gemm(const struct vfm_gemm *a)
 {
-	double k = (double)a->a.shape[a->trans_a ? 0 : 1];
-
-	return (struct vfm_cost){
-		2.0 * (double)vfm_numel(&a->c) * k,
-		(double)(vfm_nbytes(&a->a) + vfm_nbytes(&a->b) + vfm_nbytes(&a->c) * (a->accumulate ? 2 : 1) +
-			vfm_nbytes(&a->bias) + vfm_nbytes(&a->aux) + 2 * vfm_nbytes(&a->a_rowsum)),
-	};
+	return (struct vfm_cost){2.0 * (double)vfm_numel(&a->c) * (double)a->a.shape[a->trans_a ? 0 : 1], 0};
 }
 
-OP(gemm, check_gemm, NO_SEQS, IN(a, NORMAL, ACT | F8 | STRIDED, "**"), IN(b, SMALL, ACT | F8 | STRIDED, "**"),
-	IO(c, NORMAL, ACT | STRIDED, "MN"), IN(bias, NORMAL, ACT | OPT, "N"),
-	IO(aux, NORMAL, ACT | STRIDED | OPT, "MN"), IO(a_rowsum, NORMAL, F32 | OPT, "M"),
-	IN(scale_a, POWER, F32 | OPT, "1"), IN(scale_b, POWER, F32 | OPT, "1"))
+OP_EXTRA(gemm, check_gemm, extra_gemm, NO_SEQS, IN(a, NORMAL, ACT | F8 | STRIDED, "**"),
+	IN(b, SMALL, ACT | F8 | STRIDED, "**"), IO_IF(c, accumulate, NORMAL, ACT | STRIDED, "MN"),
+	IN(bias, NORMAL, ACT | OPT, "N"), IO(aux, NORMAL, ONCE | ACT | STRIDED | OPT, "MN"),
+	IO(a_rowsum, NORMAL, F32 | OPT, "M"), IN(scale_a, POWER, UNCOUNTED | F32 | OPT, "1"),
+	IN(scale_b, POWER, UNCOUNTED | F32 | OPT, "1"))
 
 static int check_quant(const struct vfm_quant *a, struct vfm_err *err)
 {
@@ -51,16 +46,15 @@ static int check_quant(const struct vfm_quant *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_quant(const struct vfm_quant *a)
+static struct vfm_cost extra_quant(const struct vfm_quant *a)
 {
-	return (struct vfm_cost){0,
-		(double)(vfm_nbytes(&a->x) * (vfm_has(&a->history) ? 1 : 2) + vfm_nbytes(&a->y) + vfm_nbytes(&a->yt) +
-			2 * vfm_nbytes(&a->colsum))};
+	/* x is read once more for its amax */
+	return (struct vfm_cost){0, vfm_has(&a->history) ? 0 : op_bytes(&a->x)};
 }
 
-OP(quant, check_quant, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "TD"), OUT(y, F8 | OPT, "TD"), OUT(yt, F8 | OPT, "D*"),
-	IN(history, PAST, F32 | OPT, "*"), IO(amax, POSITIVE, F32, "1"), OUT(inv, F32, "1"),
-	IO(colsum, NORMAL, F32 | OPT, "D"))
+OP_EXTRA(quant, check_quant, extra_quant, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "TD"), OUT(y, F8 | OPT, "TD"),
+	OUT(yt, F8 | OPT, "D*"), IN(history, PAST, UNCOUNTED | F32 | OPT, "*"),
+	IO(amax, POSITIVE, UNCOUNTED | F32, "1"), OUT(inv, UNCOUNTED | F32, "1"), IO(colsum, NORMAL, F32 | OPT, "D"))
 
 static int check_transpose8(const struct vfm_transpose8 *a, struct vfm_err *err)
 {
@@ -68,7 +62,6 @@ static int check_transpose8(const struct vfm_transpose8 *a, struct vfm_err *err)
 	return 0;
 }
 
-COST_OF_BYTES(transpose8)
 OP(transpose8, check_transpose8, NO_SEQS, IN(x, NORMAL, F8, "TD"), OUT(y, LIKE, "D*"))
 
 static int check_amax_push(const struct vfm_amax_push *a, struct vfm_err *err)
@@ -77,13 +70,8 @@ static int check_amax_push(const struct vfm_amax_push *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_amax_push(const struct vfm_amax_push *a)
-{
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->parts) + 2 * vfm_nbytes(&a->past))};
-}
-
 OP(amax_push, check_amax_push, NO_SEQS, IN(parts, POSITIVE, F32 | STRIDED, "*N"), IO(past, POSITIVE, F32, "N*"),
-	IN(grad_scale, SCALE, F32 | OPT, "1"))
+	IN(grad_scale, SCALE, UNCOUNTED | F32 | OPT, "1"))
 
 /* ---- norm ---------------------------------------------------------------------- */
 
@@ -103,7 +91,6 @@ static int check_norm(const struct vfm_norm *a, struct vfm_err *err)
 	return 0;
 }
 
-COST_OF_BYTES(norm)
 OP(norm, check_norm, SEQS(seqs, "TS"), IN(x, NORMAL, ACT, "TD"), OUT(y, ACT | F8, "TD"),
 	IN(weight, POSITIVE, F32 | OPT, "D"), IN(bias, NORMAL, F32 | OPT, "D"),
 	IN(shift, NORMAL, ACT | STRIDED | OPT, "SD"), IN(scale, SMALL, ACT | STRIDED | OPT, "SD"),
@@ -129,19 +116,9 @@ static int check_norm_bwd(const struct vfm_norm_bwd *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_norm_bwd(const struct vfm_norm_bwd *a)
-{
-	return (struct vfm_cost){0,
-		(double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->dy) + vfm_nbytes(&a->dx) * (a->dx_accumulate ? 2 : 1) +
-			vfm_nbytes(&a->weight) + vfm_nbytes(&a->scale) + vfm_nbytes(&a->mean) + vfm_nbytes(&a->rstd) +
-			2 * vfm_nbytes(&a->dweight) + 2 * vfm_nbytes(&a->dbias) + vfm_nbytes(&a->dshift) +
-			vfm_nbytes(&a->dscale) + vfm_nbytes(&a->h) + vfm_nbytes(&a->gate) + vfm_nbytes(&a->dh) +
-			vfm_nbytes(&a->dgate) + 2 * vfm_nbytes(&a->dh_sum))};
-}
-
 OP(norm_bwd, check_norm_bwd, SEQS(seqs, "TS"), IN(x, NORMAL, ACT, "TD"), IN(dy, NORMAL, ACT, "TD"),
 	IN(weight, POSITIVE, F32 | OPT, "D"), IN(scale, SMALL, ACT | STRIDED | OPT, "SD"),
-	IN(mean, SMALL, F32 | OPT, "T"), IN(rstd, POSITIVE, F32, "T"), IO(dx, NORMAL, ACT, "TD"),
+	IN(mean, SMALL, F32 | OPT, "T"), IN(rstd, POSITIVE, F32, "T"), IO_IF(dx, dx_accumulate, NORMAL, ACT, "TD"),
 	IO(dweight, NORMAL, F32 | OPT, "D"), IO(dbias, NORMAL, F32 | OPT, "D"), OUT(dshift, F32 | STRIDED | OPT, "SD"),
 	OUT(dscale, F32 | STRIDED | OPT, "SD"), IN(h, NORMAL, ACT | OPT, "TD"),
 	IN(gate, NORMAL, ACT | STRIDED | OPT, "SD"), OUT(dh, ACT | OPT, "TD"), OUT(dgate, F32 | STRIDED | OPT, "SD"),
@@ -149,7 +126,6 @@ OP(norm_bwd, check_norm_bwd, SEQS(seqs, "TS"), IN(x, NORMAL, ACT, "TD"), IN(dy, 
 
 /* ---- gate ---------------------------------------------------------------------- */
 
-COST_OF_BYTES(gate)
 OP(gate, no_check, SEQS(seqs, "TS"), IN(x, NORMAL, ACT, "TD"), IN(h, NORMAL, ACT, "TD"),
 	IN(gate, NORMAL, ACT | STRIDED | OPT, "SD"), OUT_OVER(y, x, LIKE, "TD"))
 
@@ -160,17 +136,14 @@ static int check_gate_bwd(const struct vfm_gate_bwd *a, struct vfm_err *err)
 	return 0;
 }
 
-COST_OF_BYTES(gate_bwd)
 OP(gate_bwd, check_gate_bwd, SEQS(seqs, "TS"), IN(dy, NORMAL, ACT, "TD"), IN(h, NORMAL, ACT | OPT, "TD"),
 	IN(gate, NORMAL, ACT | STRIDED, "SD"), OUT(dh, ACT, "TD"), OUT(dgate, F32 | STRIDED | OPT, "SD"),
 	IO(dh_sum, NORMAL, F32 | OPT, "D"))
 
 /* ---- add_row ------------------------------------------------------------------- */
 
-COST_OF_BYTES(add_row)
 OP(add_row, no_check, NO_SEQS, IN(x, NORMAL, ACT, "TD"), IN(row, NORMAL, ACT, "D"), OUT_OVER(y, x, LIKE, "TD"))
 
-COST_OF_BYTES(add_row_bwd)
 OP(add_row_bwd, no_check, NO_SEQS, IN(dy, NORMAL, ACT, "TD"), IO(drow, NORMAL, F32, "D"))
 
 /* ---- qk_norm_rope ---------------------------------------------------------------- */
@@ -194,7 +167,6 @@ static int check_qk_norm_rope(const struct vfm_qk_norm_rope *a, struct vfm_err *
 	return 0;
 }
 
-COST_OF_BYTES(qk_norm_rope)
 OP(qk_norm_rope, check_qk_norm_rope, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "THD"), OUT(y, LIKE | STRIDED, "THD"),
 	IN(weight, POSITIVE, F32 | OPT, "D"), IN(rope, NORMAL, F32 | OPT, "TD"), OUT(rstd, F32 | OPT, "TH"),
 	IN(x2, NORMAL, LIKE | STRIDED | OPT, "UGD"), OUT(y2, LIKE | STRIDED | OPT, "UGD"),
@@ -225,26 +197,21 @@ static int check_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a, struct v
 	return 0;
 }
 
-struct vfm_cost vfm_cost_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a)
+static struct vfm_cost extra_qk_norm_rope_bwd(const struct vfm_qk_norm_rope_bwd *a)
 {
-	double bytes = (double)((vfm_has(&a->weight) ? vfm_nbytes(&a->x) : 0) + vfm_nbytes(&a->dy) +
-		vfm_nbytes(&a->dx) + vfm_nbytes(&a->weight) + vfm_nbytes(&a->rope) + vfm_nbytes(&a->rstd) +
-		2 * vfm_nbytes(&a->dweight));
-	struct vfm_qk_norm_rope_bwd b = vfm_qk_second_bwd(a);
-
-	return (struct vfm_cost){0, bytes + (vfm_has(&b.dy) ? vfm_cost_qk_norm_rope_bwd(&b).bytes : 0)};
+	return (struct vfm_cost){0, vfm_has(&a->weight) ? op_bytes(&a->x) + op_bytes(&a->x2) : 0};
 }
 
-OP(qk_norm_rope_bwd, check_qk_norm_rope_bwd, NO_SEQS, IN(x, NORMAL, ACT | STRIDED | OPT, "THD"),
-	IN(dy, NORMAL, ACT | STRIDED, "THD"), IN(weight, POSITIVE, F32 | OPT, "D"), IN(rope, NORMAL, F32 | OPT, "TD"),
-	IN(rstd, POSITIVE, F32 | OPT, "TH"), OUT(dx, ACT | STRIDED, "THD"), IO(dweight, NORMAL, F32 | OPT, "D"),
-	IN(x2, NORMAL, ACT | STRIDED | OPT, "UGD"), IN(dy2, NORMAL, ACT | STRIDED | OPT, "UGD"),
+OP_EXTRA(qk_norm_rope_bwd, check_qk_norm_rope_bwd, extra_qk_norm_rope_bwd, NO_SEQS,
+	IN(x, NORMAL, UNCOUNTED | ACT | STRIDED | OPT, "THD"), IN(dy, NORMAL, ACT | STRIDED, "THD"),
+	IN(weight, POSITIVE, F32 | OPT, "D"), IN(rope, NORMAL, F32 | OPT, "TD"), IN(rstd, POSITIVE, F32 | OPT, "TH"),
+	OUT(dx, ACT | STRIDED, "THD"), IO(dweight, NORMAL, F32 | OPT, "D"),
+	IN(x2, NORMAL, UNCOUNTED | ACT | STRIDED | OPT, "UGD"), IN(dy2, NORMAL, ACT | STRIDED | OPT, "UGD"),
 	IN(weight2, POSITIVE, F32 | OPT, "D"), IN(rope2, NORMAL, F32 | OPT, "UD"), IN(rstd2, POSITIVE, F32 | OPT, "UG"),
 	OUT(dx2, ACT | STRIDED | OPT, "UGD"), IO(dweight2, NORMAL, F32 | OPT, "D"))
 
 /* ---- norms of whole rows ------------------------------------------------------------ */
 
-COST_OF_BYTES(row_dot)
 OP(row_dot, no_check, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "THD"), IN(y, NORMAL, ACT | STRIDED | OPT, "THD"),
 	OUT(out, F32, "T"))
 
@@ -267,7 +234,6 @@ static int check_row_norm_rope(const struct vfm_row_norm_rope *a, struct vfm_err
 	return check_row_norm("row_norm_rope", &a->x, &a->weight, &a->rope, a->width, err);
 }
 
-COST_OF_BYTES(row_norm_rope)
 OP(row_norm_rope, check_row_norm_rope, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "THD"), OUT(y, LIKE | STRIDED, "THD"),
 	IN(weight, POSITIVE, F32, "*"), IN(rope, NORMAL, IN_CHECK), IN(sumsq, POSITIVE, F32, "T"))
 
@@ -276,7 +242,6 @@ static int check_row_norm_rope_bwd(const struct vfm_row_norm_rope_bwd *a, struct
 	return check_row_norm("row_norm_rope_bwd", &a->x, &a->weight, &a->rope, a->width, err);
 }
 
-COST_OF_BYTES(row_norm_rope_bwd)
 OP(row_norm_rope_bwd, check_row_norm_rope_bwd, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "THD"),
 	IN(dy, NORMAL, ACT | STRIDED, "THD"), IN(weight, POSITIVE, F32, "W"), IN(rope, NORMAL, IN_CHECK),
 	IN(sumsq, POSITIVE, F32, "T"), IN(dot, NORMAL, F32, "T"), OUT(dx, ACT | STRIDED, "THD"),
@@ -319,29 +284,27 @@ static double count_pairs(const struct vfm_seqs *q, const struct vfm_seqs *k)
 	return n;
 }
 
-struct vfm_cost vfm_cost_attn(const struct vfm_attn *a)
+static struct vfm_cost extra_attn(const struct vfm_attn *a)
 {
-	return (struct vfm_cost){4 * count_pairs(a->seqs_q, a->seqs_k) * (double)(a->q.shape[1] * a->q.shape[2]),
-		vfm_op_bytes(VFM_OP_attn, a)};
+	return (struct vfm_cost){4 * count_pairs(a->seqs_q, a->seqs_k) * (double)(a->q.shape[1] * a->q.shape[2]), 0};
 }
 
-OP(attn, check_attn, SEQS2(SEQS(seqs_q, "T*"), SEQS(seqs_k, "K*")), IN(q, NORMAL, ACT | STRIDED, "THD"),
-	IN(k, NORMAL, LIKE | STRIDED, "KGD"), IN(v, NORMAL, LIKE | STRIDED, "KGD"), OUT(o, LIKE | STRIDED, "THD"),
-	OUT(lse, F32, "TH"))
+OP_EXTRA(attn, check_attn, extra_attn, SEQS2(SEQS(seqs_q, "T*"), SEQS(seqs_k, "K*")),
+	IN(q, NORMAL, ACT | STRIDED, "THD"), IN(k, NORMAL, LIKE | STRIDED, "KGD"), IN(v, NORMAL, LIKE | STRIDED, "KGD"),
+	OUT(o, LIKE | STRIDED, "THD"), OUT(lse, F32, "TH"))
 
 static int check_attn_bwd(const struct vfm_attn_bwd *a, struct vfm_err *err)
 {
 	return check_attn_heads("attn_bwd", &a->q, &a->k, a->seqs_q, a->seqs_k, err);
 }
 
-struct vfm_cost vfm_cost_attn_bwd(const struct vfm_attn_bwd *a)
+static struct vfm_cost extra_attn_bwd(const struct vfm_attn_bwd *a)
 {
-	return (struct vfm_cost){10 * count_pairs(a->seqs_q, a->seqs_k) * (double)(a->q.shape[1] * a->q.shape[2]),
-		vfm_op_bytes(VFM_OP_attn_bwd, a)};
+	return (struct vfm_cost){10 * count_pairs(a->seqs_q, a->seqs_k) * (double)(a->q.shape[1] * a->q.shape[2]), 0};
 }
 
-OP(attn_bwd, check_attn_bwd, SEQS2(SEQS(seqs_q, "T*"), SEQS(seqs_k, "K*")), IN(q, NORMAL, ACT | STRIDED, "THD"),
-	IN(k, NORMAL, LIKE | STRIDED, "KGD"), IN(v, NORMAL, LIKE | STRIDED, "KGD"),
+OP_EXTRA(attn_bwd, check_attn_bwd, extra_attn_bwd, SEQS2(SEQS(seqs_q, "T*"), SEQS(seqs_k, "K*")),
+	IN(q, NORMAL, ACT | STRIDED, "THD"), IN(k, NORMAL, LIKE | STRIDED, "KGD"), IN(v, NORMAL, LIKE | STRIDED, "KGD"),
 	IN(o, NORMAL, LIKE | STRIDED, "THD"), IN(lse, LSE, F32, "TH"), IN(dout, NORMAL, LIKE | STRIDED, "THD"),
 	OUT(dq, F32 | LIKE | STRIDED, "THD"), OUT(dk, F32 | LIKE | STRIDED, "KGD"),
 	OUT(dv, F32 | LIKE | STRIDED, "KGD"))
@@ -361,13 +324,12 @@ static int check_attn_bias(const struct vfm_attn_bias *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_attn_bias(const struct vfm_attn_bias *a)
+static struct vfm_cost extra_attn_bias(const struct vfm_attn_bias *a)
 {
-	return (struct vfm_cost){4 * count_pairs(a->seqs, a->seqs) * (double)(a->q.shape[1] * a->q.shape[2]),
-		vfm_op_bytes(VFM_OP_attn_bias, a)};
+	return (struct vfm_cost){4 * count_pairs(a->seqs, a->seqs) * (double)(a->q.shape[1] * a->q.shape[2]), 0};
 }
 
-OP(attn_bias, check_attn_bias, SEQS(seqs, "T*"), IN(q, NORMAL, ACT | STRIDED, "THD"),
+OP_EXTRA(attn_bias, check_attn_bias, extra_attn_bias, SEQS(seqs, "T*"), IN(q, NORMAL, ACT | STRIDED, "THD"),
 	IN(k, NORMAL, LIKE | STRIDED, "THD"), IN(v, NORMAL, LIKE | STRIDED, "THD"), IN(bias, NORMAL, F32, "H*"),
 	OUT(o, LIKE | STRIDED, "THD"))
 
@@ -384,7 +346,6 @@ static int check_unary(const struct vfm_unary *a, struct vfm_err *err)
 	return vfm_op_check("unary", "y", &a->y, ACT, n, s, err);
 }
 
-COST_OF_BYTES(unary)
 OP(unary, check_unary, NO_SEQS, IN(x, NORMAL, IN_CHECK), IN(dy, NORMAL, IN_CHECK), OUT(y, IN_CHECK))
 
 static int check_axpby(const struct vfm_axpby *a, struct vfm_err *err)
@@ -394,12 +355,12 @@ static int check_axpby(const struct vfm_axpby *a, struct vfm_err *err)
 	return vfm_op_check("axpby", "y", &a->y, ACT | STRIDED, a->x.ndim, a->x.shape, err);
 }
 
-struct vfm_cost vfm_cost_axpby(const struct vfm_axpby *a)
+static struct vfm_cost extra_axpby(const struct vfm_axpby *a)
 {
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->x) + vfm_nbytes(&a->y) * (a->beta != 0 ? 2 : 1))};
+	return (struct vfm_cost){0, a->beta != 0 ? op_bytes(&a->y) : 0};
 }
 
-OP(axpby, check_axpby, NO_SEQS, IN(x, NORMAL, IN_CHECK), IO(y, NORMAL, IN_CHECK))
+OP_EXTRA(axpby, check_axpby, extra_axpby, NO_SEQS, IN(x, NORMAL, IN_CHECK), IO(y, NORMAL, ONCE | IN_CHECK))
 
 static int check_sum_parts(const struct vfm_sum_parts *a, struct vfm_err *err)
 {
@@ -408,7 +369,6 @@ static int check_sum_parts(const struct vfm_sum_parts *a, struct vfm_err *err)
 	return 0;
 }
 
-COST_OF_BYTES(sum_parts)
 OP(sum_parts, check_sum_parts, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "*N"), IN(own, NORMAL, LIKE | OPT, "N"),
 	OUT(y, ACT, "N"))
 
@@ -418,17 +378,11 @@ static int check_timestep(const struct vfm_timestep *a, struct vfm_err *err)
 	return 0;
 }
 
-COST_OF_BYTES(timestep)
 OP(timestep, check_timestep, NO_SEQS, IN(t, TIME, F32, "S"), OUT(out, ACT, "S*"))
 
-struct vfm_cost vfm_cost_diffuse(const struct vfm_diffuse *a)
-{
-	return (struct vfm_cost){
-		0, (double)(vfm_nbytes(&a->x0) + vfm_nbytes(&a->idx) + vfm_nbytes(&a->input) + vfm_nbytes(&a->target))};
-}
-
-OP(diffuse, no_check, SEQS(seqs, "TS"), IN(x0, NORMAL, ACT | F16, "TF"), IN(id, ID, I64, "S"), IN(idx, IDX, I32, "T"),
-	IN(coef, NORMAL, F32, "S4"), OUT(input, ACT, "TF"), OUT(target, F32 | OPT, "TF"))
+OP(diffuse, no_check, SEQS(seqs, "TS"), IN(x0, NORMAL, ACT | F16, "TF"), IN(id, ID, UNCOUNTED | I64, "S"),
+	IN(idx, IDX, I32, "T"), IN(coef, NORMAL, UNCOUNTED | F32, "S4"), OUT(input, ACT, "TF"),
+	OUT(target, F32 | OPT, "TF"))
 
 static int check_mse(const struct vfm_mse *a, struct vfm_err *err)
 {
@@ -436,14 +390,10 @@ static int check_mse(const struct vfm_mse *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_mse(const struct vfm_mse *a)
-{
-	return (struct vfm_cost){0, (double)(vfm_nbytes(&a->pred) + vfm_nbytes(&a->target) + vfm_nbytes(&a->dpred))};
-}
-
 OP(mse, check_mse, SEQS(seqs, "TS"), IN(pred, NORMAL, ACT, "TF"), IN(target, NORMAL, F32, "TF"),
-	IN(w, POSITIVE, F32, "S"), IO(loss, POSITIVE, F64, "1"), IO(unweighted, POSITIVE, F64 | OPT, "1"),
-	OUT(sample_loss, F32 | OPT, "S"), OUT(dpred, LIKE | OPT, "TF"))
+	IN(w, POSITIVE, UNCOUNTED | F32, "S"), IO(loss, POSITIVE, UNCOUNTED | F64, "1"),
+	IO(unweighted, POSITIVE, UNCOUNTED | F64 | OPT, "1"), OUT(sample_loss, UNCOUNTED | F32 | OPT, "S"),
+	OUT(dpred, LIKE | OPT, "TF"))
 
 static int check_adamw(const struct vfm_adamw *a, struct vfm_err *err)
 {
@@ -456,41 +406,23 @@ static int check_adamw(const struct vfm_adamw *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_adamw(const struct vfm_adamw *a)
+static struct vfm_cost extra_adamw(const struct vfm_adamw *a)
 {
-	return (struct vfm_cost){0,
-		(double)(2 *
-				(vfm_nbytes(&a->p) + vfm_nbytes(&a->p_lo) + vfm_nbytes(&a->m) + vfm_nbytes(&a->v) +
-					vfm_nbytes(&a->ema)) +
-			(vfm_has(&a->p_lo) ? 2 : 1) * vfm_nbytes(&a->w) + vfm_nbytes(&a->g))};
+	/* split masters are read from w, too */
+	return (struct vfm_cost){0, vfm_has(&a->p_lo) ? op_bytes(&a->w) : 0};
 }
 
-OP(adamw, check_adamw, NO_SEQS, IO(p, NORMAL, F32 | OPT, "N"), IO(m, SMALL, ACT, "N"), IO(v, POSITIVE, F32, "N"),
-	IN(g, NORMAL, ACT, "N"), IN(grad_scale, SCALE, F32 | OPT, "1"), IO(w, NORMAL, BF16 | OPT, "N"),
-	IO(p_lo, LOW, I16 | OPT, "N"), IO(ema, NORMAL, F32 | OPT, "N"))
+OP_EXTRA(adamw, check_adamw, extra_adamw, NO_SEQS, IO(p, NORMAL, F32 | OPT, "N"), IO(m, SMALL, ACT, "N"),
+	IO(v, POSITIVE, F32, "N"), IN(g, NORMAL, ACT, "N"), IN(grad_scale, SCALE, UNCOUNTED | F32 | OPT, "1"),
+	IO(w, NORMAL, ONCE | BF16 | OPT, "N"), IO(p_lo, LOW, I16 | OPT, "N"), IO(ema, NORMAL, F32 | OPT, "N"))
 
-struct vfm_cost vfm_cost_split_master(const struct vfm_split_master *a)
-{
-	return (struct vfm_cost){0, (double)(2 * vfm_nbytes(&a->x))};
-}
+OP(split_master, no_check, NO_SEQS, IO(x, NORMAL, ONCE | F32, "N"), IO(hi, NORMAL, ONCE | BF16, "N"),
+	IO(lo, INDEX, ONCE | I16, "N"))
 
-OP(split_master, no_check, NO_SEQS, IO(x, NORMAL, F32, "N"), IO(hi, NORMAL, BF16, "N"), IO(lo, INDEX, I16, "N"))
+OP(sumsq, no_check, NO_SEQS, IN(x, NORMAL, ACT, "N"), IO(sum, POSITIVE, UNCOUNTED | F64, "1"))
 
-struct vfm_cost vfm_cost_sumsq(const struct vfm_sumsq *a)
-{
-	return (struct vfm_cost){0, (double)vfm_nbytes(&a->x)};
-}
-
-OP(sumsq, no_check, NO_SEQS, IN(x, NORMAL, ACT, "N"), IO(sum, POSITIVE, F64, "1"))
-
-struct vfm_cost vfm_cost_clip(const struct vfm_clip *a)
-{
-	(void)a;
-	return (struct vfm_cost){0, 16};
-}
-
-OP(clip, no_check, NO_SEQS, IN(sum, SCALE, F64, "1"), IN(loss, POSITIVE, F64 | OPT, "1"), OUT(norm, F32, "1"),
-	OUT(scale, F32, "1"))
+OP(clip, no_check, NO_SEQS, IN(sum, SCALE, F64, "1"), IN(loss, POSITIVE, UNCOUNTED | F64 | OPT, "1"),
+	OUT(norm, F32, "1"), OUT(scale, F32, "1"))
 
 static int check_fill(const struct vfm_fill *a, struct vfm_err *err)
 {
@@ -498,7 +430,6 @@ static int check_fill(const struct vfm_fill *a, struct vfm_err *err)
 	return 0;
 }
 
-COST_OF_BYTES(fill)
 OP(fill, check_fill, NO_SEQS, OUT(x, ACT, "N"))
 
 /* ---- block-wise floats of 8 bits ---------------------------------------------------- */
@@ -511,12 +442,8 @@ static int check_block8(const struct vfm_block8 *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_block8(const struct vfm_block8 *a)
-{
-	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->code) + op_bytes(&a->scale)};
-}
-
-OP(block8, check_block8, NO_SEQS, IO(x, NORMAL, F32, "N"), IO(code, INDEX, U8, "N"), IO(scale, POSITIVE, F32, "*"))
+OP(block8, check_block8, NO_SEQS, IO(x, NORMAL, ONCE | F32, "N"), IO(code, INDEX, ONCE | U8, "N"),
+	IO(scale, POSITIVE, ONCE | F32, "*"))
 
 static int check_mxfp8(const struct vfm_mxfp8 *a, struct vfm_err *err)
 {
@@ -529,13 +456,8 @@ static int check_mxfp8(const struct vfm_mxfp8 *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_mxfp8(const struct vfm_mxfp8 *a)
-{
-	return (struct vfm_cost){0, op_bytes(&a->x) + op_bytes(&a->code) + op_bytes(&a->scale)};
-}
-
-OP(mxfp8, check_mxfp8, NO_SEQS, IO(x, NORMAL, ACT, "RN"), IO(code, NORMAL, 1u << VFM_F8E4M3 | STRIDED, "RN"),
-	IO(scale, INDEX, U8 | STRIDED, "R*"))
+OP(mxfp8, check_mxfp8, NO_SEQS, IO(x, NORMAL, ONCE | ACT, "RN"),
+	IO(code, NORMAL, ONCE | 1u << VFM_F8E4M3 | STRIDED, "RN"), IO(scale, INDEX, ONCE | U8 | STRIDED, "R*"))
 
 /* ---- of encoders alone --------------------------------------------------------------- */
 
@@ -553,16 +475,13 @@ static int check_channel_norm(const struct vfm_channel_norm *a, struct vfm_err *
 	return 0;
 }
 
-struct vfm_cost vfm_cost_channel_norm(const struct vfm_channel_norm *a)
+static struct vfm_cost extra_channel_norm(const struct vfm_channel_norm *a)
 {
-	int reads = a->kind == VFM_CHANNEL_NORM_GROUP ? 2 : 1; /* the statistics of a frame need a pass of their own */
-
-	return (struct vfm_cost){
-		0, reads * op_bytes(&a->x) + op_bytes(&a->y) + op_bytes(&a->weight) + op_bytes(&a->bias)};
+	/* the statistics of a frame need a pass of their own */
+	return (struct vfm_cost){0, a->kind == VFM_CHANNEL_NORM_GROUP ? op_bytes(&a->x) : 0};
 }
 
-OP(channel_norm, check_channel_norm, NO_SEQS, IN(x, NORMAL, ACT, "FNC"), IN(weight, POSITIVE, F32, "C"),
-	IN(bias, NORMAL, F32 | OPT, "C"), OUT_OVER(y, x, LIKE, "FNC"))
+OP_EXTRA(channel_norm, check_channel_norm, extra_channel_norm, NO_SEQS, IN(x, NORMAL, ACT, "FNC"),
+	IN(weight, POSITIVE, F32, "C"), IN(bias, NORMAL, F32 | OPT, "C"), OUT_OVER(y, x, LIKE, "FNC"))
 
-COST_OF_BYTES(upsample)
 OP(upsample, no_check, NO_SEQS, IN(x, NORMAL, ACT, "FHWC"), OUT(y, LIKE, "F2H2WC"))

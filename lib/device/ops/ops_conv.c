@@ -40,14 +40,13 @@ static int check_conv3d(const struct vfm_conv3d *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_conv3d(const struct vfm_conv3d *a)
+static struct vfm_cost extra_conv3d(const struct vfm_conv3d *a)
 {
-	return (struct vfm_cost){2 * (double)vfm_numel(&a->y) * (double)(a->weight.shape[1] * a->weight.shape[2]),
-		vfm_op_bytes(VFM_OP_conv3d, a)};
+	return (struct vfm_cost){2 * (double)vfm_numel(&a->y) * (double)(a->weight.shape[1] * a->weight.shape[2]), 0};
 }
 
-OP(conv3d, check_conv3d, NO_SEQS, IN(x, NORMAL, ACT, "FHWC"), IN(past, NORMAL, IN_CHECK), IN(weight, SMALL, IN_CHECK),
-	IN(bias, NORMAL, IN_CHECK), IN(add, NORMAL, IN_CHECK), OUT(y, IN_CHECK))
+OP_EXTRA(conv3d, check_conv3d, extra_conv3d, NO_SEQS, IN(x, NORMAL, ACT, "FHWC"), IN(past, NORMAL, IN_CHECK),
+	IN(weight, SMALL, IN_CHECK), IN(bias, NORMAL, IN_CHECK), IN(add, NORMAL, IN_CHECK), OUT(y, IN_CHECK))
 
 size_t vfm_conv3d_packed_size(struct vfm_stream *s, const struct vfm_conv3d *a)
 {

@@ -3,10 +3,8 @@
 
 #include <math.h>
 
-COST_OF_BYTES(softmax)
 OP(softmax, no_check, NO_SEQS, IN(x, NORMAL, F32, "TE"), OUT(y, F32, "TE"))
 
-COST_OF_BYTES(softmax_bwd)
 OP(softmax_bwd, no_check, NO_SEQS, IN(y, POSITIVE, F32, "TE"), IN(dy, NORMAL, F32, "TE"), OUT(dx, F32, "TE"))
 
 /* ---- choices -------------------------------------------------------------------------- */
@@ -38,7 +36,6 @@ static int check_moe_topk_expert(const struct vfm_moe_topk_expert *a, struct vfm
 	return 0;
 }
 
-COST_OF_BYTES(moe_topk_expert)
 OP(moe_topk_expert, check_moe_topk_expert, SEQS(seqs, "T*"), IN(score, COARSE, F32, "TE"), OUT(index, I32, "EK"),
 	OUT(weight, F32 | OPT, "EK"))
 
@@ -48,15 +45,15 @@ static int check_moe_own(const struct vfm_moe_own *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_moe_own(const struct vfm_moe_own *a)
+static struct vfm_cost extra_moe_own(const struct vfm_moe_own *a)
 {
-	return (struct vfm_cost){0,
-		op_bytes(&a->index) * (vfm_has(&a->own) ? 3 : 1) + op_bytes(&a->row) + op_bytes(&a->place) +
-			op_bytes(&a->count)};
+	/* to place the rows of others the index is read three times */
+	return (struct vfm_cost){0, vfm_has(&a->own) ? 2 * op_bytes(&a->index) : 0};
 }
 
-OP(moe_own, check_moe_own, NO_SEQS, IN(index, INDEX, I32, "EK"), IN(own, INDEX_OR_NONE, I32 | OPT, "*"),
-	OUT(row, I32, "N"), OUT(place, I32, "N"), OUT(count, I32, "E"))
+OP_EXTRA(moe_own, check_moe_own, extra_moe_own, NO_SEQS, IN(index, INDEX, I32, "EK"),
+	IN(own, INDEX_OR_NONE, UNCOUNTED | I32 | OPT, "*"), OUT(row, I32, "N"), OUT(place, I32, "N"),
+	OUT(count, I32, "E"))
 
 static int check_moe_topk_token(const struct vfm_moe_topk_token *a, struct vfm_err *err)
 {
@@ -65,11 +62,9 @@ static int check_moe_topk_token(const struct vfm_moe_topk_token *a, struct vfm_e
 	return 0;
 }
 
-COST_OF_BYTES(moe_topk_token)
 OP(moe_topk_token, check_moe_topk_token, NO_SEQS, IN(score, COARSE, F32, "TE"), OUT(expert, I32, "TK"),
 	OUT(weight, F32, "TK"))
 
-COST_OF_BYTES(moe_topk_token_bwd)
 OP(moe_topk_token_bwd, no_check, NO_SEQS, IN(score, POSITIVE, F32, "TE"), IN(expert, DISTINCT, I32, "TK"),
 	IN(dweight, NORMAL, F32, "TK"), OUT(dscore, F32, "TE"))
 
@@ -81,30 +76,26 @@ static int check_moe_sort(const struct vfm_moe_sort *a, struct vfm_err *err)
 	return 0;
 }
 
-struct vfm_cost vfm_cost_moe_sort(const struct vfm_moe_sort *a)
+static struct vfm_cost extra_moe_sort(const struct vfm_moe_sort *a)
 {
-	return (struct vfm_cost){0,
-		2 * op_bytes(&a->key) + op_bytes(&a->order) + op_bytes(&a->source) + op_bytes(&a->inverse) +
-			op_bytes(&a->count)};
+	return (struct vfm_cost){0, op_bytes(&a->key)};
 }
 
-OP(moe_sort, check_moe_sort, NO_SEQS, IN(key, INDEX_OR_NONE, I32, "N"), OUT(order, I32, "N"),
+OP_EXTRA(moe_sort, check_moe_sort, extra_moe_sort, NO_SEQS, IN(key, INDEX_OR_NONE, I32, "N"), OUT(order, I32, "N"),
 	OUT(source, I32 | OPT, "N"), OUT(inverse, I32 | OPT, "N"), OUT(count, I32, "*"))
 
 /* ---- balance ---------------------------------------------------------------------------- */
 
-COST_OF_BYTES(moe_count)
 OP(moe_count, no_check, SEQS(seqs, "TS"), IN(expert, INDEX_OR_NONE, I32, "T*"), OUT(count, F32, "S*"))
 
-struct vfm_cost vfm_cost_moe_balance(const struct vfm_moe_balance *a)
+static struct vfm_cost extra_moe_balance(const struct vfm_moe_balance *a)
 {
-	return (struct vfm_cost){0,
-		(vfm_has(&a->loss) ? op_bytes(&a->score) : 0) + op_bytes(&a->count) + op_bytes(&a->coef) +
-			op_bytes(&a->dscore) * (a->accumulate ? 2 : 1)};
+	return (struct vfm_cost){0, vfm_has(&a->loss) ? op_bytes(&a->score) : 0};
 }
 
-OP(moe_balance, no_check, SEQS(seqs, "TS"), IN(score, POSITIVE, F32, "TE"), IN(count, POSITIVE, F32, "SE"),
-	IN(coef, POSITIVE, F32, "S"), IO(loss, POSITIVE, F64 | OPT, "1"), IO(dscore, NORMAL, F32 | OPT, "TE"))
+OP_EXTRA(moe_balance, no_check, extra_moe_balance, SEQS(seqs, "TS"), IN(score, POSITIVE, UNCOUNTED | F32, "TE"),
+	IN(count, POSITIVE, F32, "SE"), IN(coef, POSITIVE, F32, "S"), IO(loss, POSITIVE, UNCOUNTED | F64 | OPT, "1"),
+	IO_IF(dscore, accumulate, NORMAL, F32 | OPT, "TE"))
 
 /* ---- grouped products ---------------------------------------------------------------------- */
 
@@ -135,16 +126,13 @@ static int check_grouped_gemm(const struct vfm_grouped_gemm *a, struct vfm_err *
 	return 0;
 }
 
-struct vfm_cost vfm_cost_grouped_gemm(const struct vfm_grouped_gemm *a)
+static struct vfm_cost extra_grouped_gemm(const struct vfm_grouped_gemm *a)
 {
-	double n = (double)a->a.shape[0], k = (double)a->a.shape[1];
 	double out = (double)(a->what == VFM_GROUPED_FWD ? a->b.shape[1] : a->b.shape[a->b.ndim - 1]);
 
-	return (struct vfm_cost){2 * n * k * out,
-		op_bytes(&a->a) + op_bytes(&a->b) + op_bytes(&a->c) * (a->accumulate ? 2 : 1) + op_bytes(&a->bias) +
-			op_bytes(&a->aux) + 2 * op_bytes(&a->a_colsum)};
+	return (struct vfm_cost){2 * (double)a->a.shape[0] * (double)a->a.shape[1] * out, 0};
 }
 
-OP(grouped_gemm, check_grouped_gemm, SEQS(groups, "N*"), IN(a, NORMAL, ACT | STRIDED, "NK"), IN(b, SMALL, IN_CHECK),
-	IO(c, NORMAL, IN_CHECK), IN(bias, NORMAL, IN_CHECK), IO(aux, NORMAL, IN_CHECK),
-	IO(a_colsum, NORMAL, F32 | OPT, "*K"))
+OP_EXTRA(grouped_gemm, check_grouped_gemm, extra_grouped_gemm, SEQS(groups, "N*"), IN(a, NORMAL, ACT | STRIDED, "NK"),
+	IN(b, SMALL, IN_CHECK), IO_IF(c, accumulate, NORMAL, IN_CHECK), IN(bias, NORMAL, IN_CHECK),
+	IO(aux, NORMAL, ONCE | IN_CHECK), IO(a_colsum, NORMAL, F32 | OPT, "*K"))

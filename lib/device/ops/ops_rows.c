@@ -30,17 +30,13 @@ static int check_index_select(const struct vfm_index_select *a, struct vfm_err *
 	return row_len("index_select", "y", &a->y, a->index.shape[0], d, a->x.ndim, err) < 0 ? VFM_EUSAGE : 0;
 }
 
-struct vfm_cost vfm_cost_index_select(const struct vfm_index_select *a)
+static struct vfm_cost extra_index_select(const struct vfm_index_select *a)
 {
-	double row = a->y.shape[0]
-		? op_bytes(&a->y) / (double)vfm_dtype_size(a->y.dtype) * (double)vfm_dtype_size(a->x.dtype)
-		: 0;
-
-	return (struct vfm_cost){0, row + op_bytes(&a->y) + op_bytes(&a->index) + op_bytes(&a->weight)};
+	return (struct vfm_cost){0, (double)vfm_numel(&a->y) * (double)vfm_dtype_size(a->x.dtype)};
 }
 
-OP(index_select, check_index_select, NO_SEQS, IN(x, NORMAL, IN_CHECK), IN(index, INDEX_OR_NONE, I32, "N"),
-	IN(weight, NORMAL, F32 | OPT, "N"), OUT(y, IN_CHECK))
+OP_EXTRA(index_select, check_index_select, extra_index_select, NO_SEQS, IN(x, NORMAL, UNCOUNTED | IN_CHECK),
+	IN(index, INDEX_OR_NONE, I32, "N"), IN(weight, NORMAL, F32 | OPT, "N"), OUT(y, IN_CHECK))
 
 static int check_index_add(const struct vfm_index_add *a, struct vfm_err *err)
 {
@@ -51,56 +47,41 @@ static int check_index_add(const struct vfm_index_add *a, struct vfm_err *err)
 	return row_len("index_add", "y", &a->y, -1, d, a->x.ndim, err) < 0 ? VFM_EUSAGE : 0;
 }
 
-struct vfm_cost vfm_cost_index_add(const struct vfm_index_add *a)
-{
-	return (struct vfm_cost){0,
-		op_bytes(&a->x) + op_bytes(&a->y) * (a->accumulate ? 2 : 1) + op_bytes(&a->index) +
-			op_bytes(&a->weight)};
-}
-
 OP(index_add, check_index_add, NO_SEQS, IN(x, NORMAL, IN_CHECK), IN(index, INDEX_OR_NONE, I32, "N"),
-	IN(weight, NORMAL, F32 | OPT, "N"), IO(y, NORMAL, IN_CHECK))
+	IN(weight, NORMAL, F32 | OPT, "N"), IO_IF(y, accumulate, NORMAL, IN_CHECK))
 
-struct vfm_cost vfm_cost_index_dot(const struct vfm_index_dot *a)
+static struct vfm_cost extra_index_dot(const struct vfm_index_dot *a)
 {
-	return (struct vfm_cost){0, 2 * op_bytes(&a->x) + op_bytes(&a->index) + op_bytes(&a->dot)};
+	return (struct vfm_cost){0, op_bytes(&a->x)};
 }
 
-OP(index_dot, no_check, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "ND"), IN(y, NORMAL, ACT | STRIDED, "*D"),
-	IN(index, INDEX_OR_NONE, I32, "N"), OUT(dot, F32, "N"))
+OP_EXTRA(index_dot, no_check, extra_index_dot, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "ND"),
+	IN(y, NORMAL, UNCOUNTED | ACT | STRIDED, "*D"), IN(index, INDEX_OR_NONE, I32, "N"), OUT(dot, F32, "N"))
 
-struct vfm_cost vfm_cost_attn_merge(const struct vfm_attn_merge *a)
+static struct vfm_cost extra_attn_merge(const struct vfm_attn_merge *a)
 {
-	double times = a->first ? 1 : 2;
-
-	return (struct vfm_cost){
-		0, times * (op_bytes(&a->o) + op_bytes(&a->lse)) + op_bytes(&a->o_b) + op_bytes(&a->lse_b)};
+	return (struct vfm_cost){0, a->first ? 0 : op_bytes(&a->o) + op_bytes(&a->lse)};
 }
 
-OP(attn_merge, no_check, NO_SEQS, IO(o, NORMAL, F32 | STRIDED, "THD"), IO(lse, LSE_OR_NONE, F32, "TH"),
-	IN(o_b, NORMAL, ACT | STRIDED, "THD"), IN(lse_b, LSE_OR_NONE, F32, "TH"))
+OP_EXTRA(attn_merge, no_check, extra_attn_merge, NO_SEQS, IO(o, NORMAL, ONCE | F32 | STRIDED, "THD"),
+	IO(lse, LSE_OR_NONE, ONCE | F32, "TH"), IN(o_b, NORMAL, ACT | STRIDED, "THD"),
+	IN(lse_b, LSE_OR_NONE, F32, "TH"))
 
-COST_OF_BYTES(swiglu)
 OP(swiglu, no_check, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "T2F"), OUT(y, ACT | STRIDED, "TF"))
 
-COST_OF_BYTES(swiglu_bwd)
 OP(swiglu_bwd, no_check, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "T2F"), IN(dy, NORMAL, ACT | STRIDED, "TF"),
 	OUT(dx, ACT | STRIDED, "T2F"))
 
-COST_OF_BYTES(geglu)
 OP(geglu, no_check, NO_SEQS, IN(x, NORMAL, ACT | STRIDED, "T2F"), OUT(y, ACT | STRIDED, "TF"))
 
-COST_OF_BYTES(embed3)
 OP(embed3, no_check, NO_SEQS, IN(table_t, NORMAL, ACT, "*D"), IN(table_h, NORMAL, LIKE, "*D"),
 	IN(table_w, NORMAL, LIKE, "*D"), IN(pos, INDEX, I32, "T3"), OUT(out, ACT, "TD"))
 
-struct vfm_cost vfm_cost_embed3_bwd(const struct vfm_embed3_bwd *a)
+static struct vfm_cost extra_embed3_bwd(const struct vfm_embed3_bwd *a)
 {
-	return (struct vfm_cost){0,
-		3 * op_bytes(&a->dy) + op_bytes(&a->pos) +
-			2 * (op_bytes(&a->dtable_t) + op_bytes(&a->dtable_h) + op_bytes(&a->dtable_w))};
+	return (struct vfm_cost){0, 2 * op_bytes(&a->dy)};
 }
 
-OP(embed3_bwd, no_check, NO_SEQS, IN(dy, NORMAL, ACT, "TD"), IN(pos, INDEX, I32, "T3"),
+OP_EXTRA(embed3_bwd, no_check, extra_embed3_bwd, NO_SEQS, IN(dy, NORMAL, ACT, "TD"), IN(pos, INDEX, I32, "T3"),
 	IO(dtable_t, NORMAL, F32 | OPT, "*D"), IO(dtable_h, NORMAL, F32 | OPT, "*D"),
 	IO(dtable_w, NORMAL, F32 | OPT, "*D"))

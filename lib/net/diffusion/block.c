@@ -140,7 +140,7 @@ static void add_text_attn(
 	struct vfm_norm_args norm = {.kind = vfm_block_norm(b->arch),
 		.eps = b->eps,
 		.out = in->in->x.dtype,
-		.fp8 = vfm_cross_attn_norm(&b->cross, l)};
+		.fp8 = vfm_linear_norm(&b->cross.q, l)};
 	struct vfm_var *y;
 
 	if (b->ln_w)
@@ -186,7 +186,7 @@ struct vfm_var *vfm_block(struct vfm_tape *t, const struct vfm_block *b, const s
 		add_text_attn(t, b, in, &s);
 	norm.shift = mod[SHIFT];
 	norm.scale = mod[SCALE];
-	norm.fp8 = b->has_moe ? (struct vfm_norm_fp8){0} : vfm_mlp_norm(&b->mlp, l);
+	norm.fp8 = b->has_moe ? (struct vfm_norm_fp8){0} : vfm_linear_norm(&b->mlp.in, l);
 	y = residual_norm(t, &s, &norm);
 	residual_add(t, &s, block_mlp(t, b, y, in->in, s.h->v.dtype), mod[GATE]);
 	return residual_value(t, &s);

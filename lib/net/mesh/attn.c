@@ -274,10 +274,8 @@ static struct vfm_var *to_all(struct vfm_tape *t, const struct vfm_attn_layout *
 	struct vfm_tensor v[3] = {0};
 	int64_t columns[3] = {0};
 	struct vfm_err err = {0};
-	struct vfm_node *node;
 	struct vfm_var *y;
 	struct heads *h;
-	int rc;
 
 	for (int i = 0; i < n; i++) {
 		v[i] = vfm_read(x[i]);
@@ -287,12 +285,8 @@ static struct vfm_var *to_all(struct vfm_tape *t, const struct vfm_attn_layout *
 	y = vfm_var_new(t, vfm_t2(NULL, h->dt, h->all_rows, h->width));
 	if (vfm_tape_failed(t))
 		return y;
-	rc = heads_to_all(t, h, v, y->v, false, &err);
-	if (rc < 0)
-		vfm_tape_fail(t, rc, &err);
-	node = vfm_record(t, to_all_backward, y, x, n);
-	if (node)
-		node->ctx = h;
+	vfm_tape_fail(t, heads_to_all(t, h, v, y->v, false, &err), &err);
+	vfm_record_ctx(t, to_all_backward, y, x, n, h, sizeof(*h));
 	return y;
 }
 
@@ -301,10 +295,8 @@ static struct vfm_var *to_mine(struct vfm_tape *t, const struct vfm_attn_layout 
 {
 	struct vfm_err err = {0};
 	int64_t columns;
-	struct vfm_node *node;
 	struct vfm_var *y;
 	struct heads *h;
-	int rc;
 
 	if (vfm_tape_failed(t))
 		return x;
@@ -313,12 +305,8 @@ static struct vfm_var *to_mine(struct vfm_tape *t, const struct vfm_attn_layout 
 	y = vfm_var_new(t, vfm_t2(NULL, h->dt, h->rows, columns));
 	if (vfm_tape_failed(t))
 		return y;
-	rc = heads_to_mine(t, h, vfm_read(x), &y->v, (const float[3]){0}, false, &err);
-	if (rc < 0)
-		vfm_tape_fail(t, rc, &err);
-	node = vfm_record(t, to_mine_backward, y, &x, 1);
-	if (node)
-		node->ctx = h;
+	vfm_tape_fail(t, heads_to_mine(t, h, vfm_read(x), &y->v, (const float[3]){0}, false, &err), &err);
+	vfm_record_ctx(t, to_mine_backward, y, &x, 1, h, sizeof(*h));
 	return y;
 }
 
@@ -432,8 +420,9 @@ static int next_block(struct ring *r, int s, struct vfm_tensor *k, struct vfm_te
 }
 
 /* a: q, k, v of this position.  Computes o and lse. */
-static int ring_forward(struct vfm_tape *t, const struct vfm_attn_layout *l, struct vfm_attn a, struct vfm_err *err)
+static int ring_forward(struct vfm_tape *t, const void *layout, struct vfm_attn a, struct vfm_err *err)
 {
+	const struct vfm_attn_layout *l = layout;
 	struct vfm_tensor o = a.o, lse = a.lse, sum = a.o, part, part_lse;
 	struct ring r;
 	int rc;
@@ -505,26 +494,17 @@ static int ring_steps(
 	return vfm_stall_wait(r->arrived[ARRIVED_GRAD], r->compute, VFM_STALL_COMM, err);
 }
 
-struct ring_ctx {
-	struct vfm_attn_bwd a;
-	const struct vfm_attn_layout *l;
-};
-
-static int ring_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+static int ring_backward(
+	struct vfm_tape *t, const void *layout, struct vfm_attn_bwd a, struct vfm_var *const in[3], struct vfm_err *err)
 {
-	const struct ring_ctx *c = n->ctx;
-	const struct vfm_attn_layout *l = c->l;
-	struct vfm_attn_bwd a = c->a;
 	struct vfm_tensor to[3], dq, dkv;
 	bool accumulate[3];
 	struct ring r;
 	int rc;
 
-	TRY_OUT(ring_begin(&r, t, l, &a.k, err));
-	a.dout = a.o;
-	a.dout.data = n->out->g.data;
+	TRY_OUT(ring_begin(&r, t, layout, &a.k, err));
 	for (int i = 0; i < 3; i++)
-		TRY_OUT(vfm_grad_into(t, n->in[i], &to[i], &accumulate[i], err));
+		TRY_OUT(vfm_grad_into(t, in[i], &to[i], &accumulate[i], err));
 	dq = to[0];
 	if (accumulate[0] || dq.dtype != VFM_F32)
 		TRY_OUT(scratch_alloc(&r.m, vfm_like(&a.q, VFM_F32), &dq, err));
@@ -535,47 +515,6 @@ static int ring_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err 
 		TRY_OUT(add_scaled(r.compute, part_of(&r, dkv, 0, i), accumulate[1 + i] ? 1 : 0, to[1 + i], err));
 out:
 	return ring_end(&r, rc);
-}
-
-static struct vfm_var *ring_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
-	const struct vfm_attn_layout *l, float scale)
-{
-	struct vfm_attn a = {.scale = scale};
-	struct vfm_var *o, *lse, *in[] = {q, k, v};
-	struct vfm_err err = {0};
-	struct ring_ctx c;
-	struct vfm_node *n;
-
-	a.q = vfm_read(q);
-	a.k = vfm_read(k);
-	a.v = vfm_read(v);
-	o = vfm_var_new(t, vfm_t2(NULL, a.q.dtype, a.q.shape[0], a.q.shape[1] * a.q.shape[2]));
-	lse = vfm_var_new(t, vfm_t2(NULL, VFM_F32, a.q.shape[0], a.q.shape[1]));
-	if (vfm_tape_failed(t))
-		return o;
-	if (!vfm_kept(t, VFM_KEEP_ATTN, (struct vfm_var *[]){o, lse}, 2)) {
-		int rc;
-
-		a.o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]);
-		a.lse = lse->v;
-		rc = ring_forward(t, l, a, &err);
-		if (rc < 0)
-			vfm_tape_fail(t, rc, &err);
-		vfm_keep(t, VFM_KEEP_ATTN, (struct vfm_var *[]){o, lse}, 2);
-	}
-	c = (struct ring_ctx){.a = {.q = a.q,
-				      .k = a.k,
-				      .v = a.v,
-				      .o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]),
-				      .lse = lse->v,
-				      .scale = scale},
-		.l = l};
-	n = vfm_record_ctx(t, ring_backward, o, in, 3, &c, sizeof(c));
-	for (int i = 0; i < 3; i++)
-		vfm_save(n, in[i]);
-	vfm_save(n, o);
-	vfm_save(n, lse);
-	return o;
 }
 
 /* ---- attention ---- */
@@ -606,7 +545,8 @@ struct vfm_var *vfm_m_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var
 		k = heads_view(t, all, h, hkv, d);
 		v = heads_view(t, all, h + hkv, hkv, d);
 	}
-	o = l->n_ring > 1 ? ring_attn(t, q, k, v, l, scale)
+	o = l->n_ring > 1 ? vfm_g_attn_by(t, q, k, v, &(struct vfm_attn){.scale = scale},
+				    &(struct vfm_attn_way){ring_forward, ring_backward, l})
 			  : vfm_g_attn(t, q, k, v, &l->block[me], &l->block[me], scale);
 	return a2a > 1 ? to_mine(t, l, o) : o;
 }

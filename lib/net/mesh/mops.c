@@ -99,17 +99,14 @@ struct vfm_var *vfm_m_redist(
 	struct vfm_tape *t, const struct vfm_mesh *m, enum vfm_axis axis, struct vfm_var *x, const struct vfm_redist *r)
 {
 	struct vfm_comm *c = m->group[axis];
-	struct redist_ctx *ctx;
+	struct redist_ctx ctx;
 	struct vfm_tensor like;
 	struct vfm_err err = {0};
-	struct vfm_node *n;
 	struct vfm_var *y;
-	int rc;
 
 	if (vfm_tape_failed(t) || (c->size == 1 && !vfm_has(&r->gather) && !vfm_has(&r->place)))
 		return x;
-	ctx = vfm_tape_alloc(t, sizeof(*ctx));
-	*ctx = (struct redist_ctx){.mesh = m,
+	ctx = (struct redist_ctx){.mesh = m,
 		.c = c,
 		.r = r,
 		.send = count_elements(t, c, r->send, x->v.shape[1]),
@@ -119,11 +116,7 @@ struct vfm_var *vfm_m_redist(
 	y = vfm_var_new(t, vfm_like(&like, x->v.dtype));
 	if (vfm_tape_failed(t))
 		return y;
-	rc = redistribute(t, ctx, vfm_read(x), y->v, true, &err);
-	if (rc < 0)
-		vfm_tape_fail(t, rc, &err);
-	n = vfm_record(t, redist_backward, y, &x, 1);
-	if (n)
-		n->ctx = ctx;
+	vfm_tape_fail(t, redistribute(t, &ctx, vfm_read(x), y->v, true, &err), &err);
+	vfm_record_ctx(t, redist_backward, y, &x, 1, &ctx, sizeof(ctx));
 	return y;
 }

@@ -170,8 +170,7 @@ static struct vfm_var *make_gathered(
 static void join_gather(struct vfm_tape *t, const struct tp_rows *r, int rc, struct vfm_err *err)
 {
 	rc = vfm_overlap_join(r->mesh, t, rc, err);
-	if (rc < 0)
-		vfm_tape_fail(t, rc, err);
+	vfm_tape_fail(t, rc, err);
 }
 
 struct vfm_var *vfm_tp_gather(struct vfm_tape *t, const struct vfm_attn_layout *l, struct vfm_var *x)
@@ -380,8 +379,7 @@ struct vfm_var *vfm_tp_row(
 	vfm_product_input(t, &p);
 	if (!p.known && rc == 0)
 		rc = multiply_and_scatter(t, r, &p, y->v, &err);
-	if (rc < 0)
-		vfm_tape_fail(t, rc, &err);
+	vfm_tape_fail(t, rc, &err);
 	vfm_store_unref(mem);
 	p.y->v.data = NULL;
 	vfm_keep(t, args->keep ? args->keep : VFM_KEEP_OTHER, &y, 1);

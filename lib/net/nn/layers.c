@@ -168,16 +168,6 @@ struct vfm_norm_fp8 vfm_self_attn_norm(const struct vfm_self_attn *a, const stru
 	return (struct vfm_norm_fp8){.amax = q.amax && kv.amax};
 }
 
-struct vfm_norm_fp8 vfm_cross_attn_norm(const struct vfm_cross_attn *a, const struct vfm_attn_layout *lay)
-{
-	return vfm_linear_norm(&a->q, lay);
-}
-
-struct vfm_norm_fp8 vfm_mlp_norm(const struct vfm_mlp *m, const struct vfm_attn_layout *lay)
-{
-	return vfm_linear_norm(&m->in, lay);
-}
-
 struct vfm_param *vfm_vector_declare(
 	struct vfm_params *ps, int unit, int64_t n, enum vfm_init init, const char *name_fmt, ...)
 {

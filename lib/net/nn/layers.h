@@ -54,15 +54,11 @@ struct vfm_var *vfm_linear_column(struct vfm_tape *t, const struct vfm_linear *l
 struct vfm_var *vfm_linear_row(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_dtype out,
 	const struct vfm_attn_layout *lay);
 
-/* Return how a norm serves a layer, or the first layer of attention or of an MLP, that alone reads its result
+/* Return how a norm serves a layer, or the first layers of self-attention, which alone read its result
  * (vfm_norm_args.fp8).  Zeros, nothing, unless the layer multiplies in fp8, and with tp, where a gather comes first. */
 struct vfm_self_attn;
-struct vfm_cross_attn;
-struct vfm_mlp;
 struct vfm_norm_fp8 vfm_linear_norm(const struct vfm_linear *l, const struct vfm_attn_layout *lay);
 struct vfm_norm_fp8 vfm_self_attn_norm(const struct vfm_self_attn *a, const struct vfm_attn_layout *lay);
-struct vfm_norm_fp8 vfm_cross_attn_norm(const struct vfm_cross_attn *a, const struct vfm_attn_layout *lay);
-struct vfm_norm_fp8 vfm_mlp_norm(const struct vfm_mlp *m, const struct vfm_attn_layout *lay);
 
 /* Declares a vector of n elements, initialised to one (norm weights) or zero. */
 struct vfm_param *vfm_vector_declare(struct vfm_params *ps, int unit, int64_t n, enum vfm_init init,

@@ -282,8 +282,4 @@ int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct
  * has called vfm_params_wait since the last update. */
 const float *vfm_param_at(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p);
 
-/* Sets the owned elements of a parameter's master from its local tensor [p->n] f32 in host memory (local).  The caller
- * calls vfm_params_refresh afterwards. */
-int vfm_param_set(struct vfm_params *ps, struct vfm_param *p, const float *host, struct vfm_err *err);
-
 #endif

@@ -725,7 +725,6 @@ void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit)
 {
 	struct vfm_unit *x = find_unit(ps, unit);
 	struct vfm_err err = {0};
-	int rc;
 
 	if (!x || vfm_tape_failed(t))
 		return;
@@ -733,9 +732,7 @@ void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit)
 		vfm_hook_weights(t, weight_grads_out, x);
 	if (needs_weights_in_backward(x))
 		vfm_hook(t, backward_out, x);
-	rc = acquire_weights(x, VFM_DIR_FORWARD, &err);
-	if (rc < 0)
-		vfm_tape_fail(t, rc, &err);
+	vfm_tape_fail(t, acquire_weights(x, VFM_DIR_FORWARD, &err), &err);
 }
 
 void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit)

@@ -227,24 +227,3 @@ int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *
 	}
 	return vfm_params_refresh(ps, err);
 }
-
-int vfm_param_set(struct vfm_params *ps, struct vfm_param *p, const float *host, struct vfm_err *err)
-{
-	struct vfm_owned o = vfm_param_owned(ps, p);
-	size_t bytes = (size_t)(o.b - o.a) * 4;
-	float *x;
-	int rc;
-
-	if (o.b == o.a)
-		return 0;
-	if (locate_master(ps, p, &o).f32)
-		return vfm_param_put(ps, NULL, p, host + o.a, err);
-	x = vfm_dev_alloc(ps->stream, bytes, "values of a parameter", err);
-	if (!x)
-		return VFM_EENV;
-	rc = ps->stream->dev->t->to_device(ps->stream, x, host + o.a, bytes, err);
-	if (rc == 0)
-		rc = vfm_param_put(ps, NULL, p, x, err);
-	vfm_dev_free(ps->stream, x, bytes);
-	return rc;
-}

@@ -24,21 +24,11 @@ struct vfm_var *vfm_g_cast(struct vfm_tape *t, struct vfm_var *x, enum vfm_dtype
 	return y;
 }
 
-int vfm_grad_copy(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, struct vfm_err *err)
-{
-	struct vfm_axpby a = {.alpha = 1, .x = y->g};
-	bool accumulate;
-
-	TRY(vfm_grad_into(t, x, &a.y, &accumulate, err));
-	a.beta = accumulate ? 1 : 0;
-	return BACKWARD(axpby, &a);
-}
-
 static int add_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
 	/* b first: passing to a may hand over the memory of the gradient itself. */
 	if (vfm_wants_grad(n->in[1]))
-		TRY(vfm_grad_copy(t, n->out, n->in[1], err));
+		TRY(vfm_grad_copy(t, n->out->g, n->in[1], err));
 	return vfm_wants_grad(n->in[0]) ? vfm_grad_pass(t, n->out, n->in[0], err) : 0;
 }
 
@@ -331,10 +321,9 @@ void vfm_g_row_norm_rope(
 		rows += read[i].shape[0];
 		rc = vfm_op_row_norm_rope(vfm_tape_stream(t), &c->a[i], &err);
 	}
-	if (rc < 0) {
-		vfm_tape_fail(t, rc, &err);
+	vfm_tape_fail(t, rc, &err);
+	if (rc < 0)
 		return;
-	}
 	node = vfm_record(t, row_norm_backward, all, in, 2 * n);
 	for (int i = 0; i < n; i++) /* a view of a recorded variable has a gradient */
 		y[i] = c->y[i] = vfm_view(t, all, c->a[i].y);
@@ -349,62 +338,90 @@ void vfm_g_row_norm_rope(
 
 /* ---- attention ---- */
 
+struct attn_ctx {
+	struct vfm_attn a;
+	struct vfm_attn_way way;
+};
+
 static int attn_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	const struct vfm_attn *fwd = n->ctx;
-	struct vfm_attn_bwd a = {.q = fwd->q,
-		.k = fwd->k,
-		.v = fwd->v,
-		.o = fwd->o,
-		.lse = fwd->lse,
-		.dout = fwd->o,
-		.seqs_q = fwd->seqs_q,
-		.seqs_k = fwd->seqs_k,
-		.scale = fwd->scale};
+	const struct attn_ctx *c = n->ctx;
+	struct vfm_attn_bwd a = {.q = c->a.q,
+		.k = c->a.k,
+		.v = c->a.v,
+		.o = c->a.o,
+		.lse = c->a.lse,
+		.dout = c->a.o,
+		.seqs_q = c->a.seqs_q,
+		.seqs_k = c->a.seqs_k,
+		.scale = c->a.scale};
+
+	a.dout.data = n->out->g.data;
+	return c->way.backward(t, c->way.ctx, a, n->in, err);
+}
+
+struct vfm_var *vfm_g_attn_by(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
+	const struct vfm_attn *args, const struct vfm_attn_way *way)
+{
+	struct attn_ctx c = {*args, *way};
+	struct vfm_var *o, *lse, *in[] = {q, k, v};
+	struct vfm_err err = {0};
+	struct vfm_node *n;
+
+	if (vfm_tape_failed(t))
+		return q;
+	c.a.q = vfm_read(q);
+	c.a.k = vfm_read(k);
+	c.a.v = vfm_read(v);
+	o = vfm_var_new(t, vfm_t2(NULL, c.a.q.dtype, c.a.q.shape[0], c.a.q.shape[1] * c.a.q.shape[2]));
+	lse = vfm_var_new(t, vfm_t2(NULL, VFM_F32, c.a.q.shape[0], c.a.q.shape[1]));
+	if (vfm_tape_failed(t))
+		return o;
+	if (!vfm_kept(t, VFM_KEEP_ATTN, (struct vfm_var *[]){o, lse}, 2)) {
+		c.a.o = vfm_heads(&o->v, 0, c.a.q.shape[1], c.a.q.shape[2]);
+		c.a.lse = lse->v;
+		vfm_tape_fail(t, way->forward(t, way->ctx, c.a, &err), &err);
+		vfm_keep(t, VFM_KEEP_ATTN, (struct vfm_var *[]){o, lse}, 2);
+	}
+	c.a.o = vfm_heads(&o->v, 0, c.a.q.shape[1], c.a.q.shape[2]); /* those that were kept */
+	c.a.lse = lse->v;
+	n = vfm_record_ctx(t, attn_backward, o, in, 3, &c, sizeof(c));
+	for (int i = 0; i < 3; i++)
+		vfm_save(n, in[i]);
+	vfm_save(n, o);
+	vfm_save(n, lse);
+	return o;
+}
+
+static int attn_op_forward(struct vfm_tape *t, const void *ctx, struct vfm_attn a, struct vfm_err *err)
+{
+	(void)ctx;
+	return vfm_op_attn(vfm_tape_stream(t), &a, err);
+}
+
+static int attn_op_backward(
+	struct vfm_tape *t, const void *ctx, struct vfm_attn_bwd a, struct vfm_var *const in[3], struct vfm_err *err)
+{
 	struct vfm_tensor *dst[] = {&a.dq, &a.dk, &a.dv};
 	struct vfm_grad_tmp tmp[3] = {0};
 
-	a.dout.data = n->out->g.data;
+	(void)ctx;
 	for (int i = 0; i < 3; i++) {
-		TRY(vfm_grad_begin(t, n->in[i], &tmp[i], err));
+		TRY(vfm_grad_begin(t, in[i], &tmp[i], err));
 		*dst[i] = tmp[i].g;
 	}
 	TRY(BACKWARD(attn_bwd, &a));
 	for (int i = 0; i < 3; i++)
-		TRY(vfm_grad_end(t, n->in[i], &tmp[i], err));
+		TRY(vfm_grad_end(t, in[i], &tmp[i], err));
 	return 0;
 }
 
 struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
 	const struct vfm_seqs *seqs_q, const struct vfm_seqs *seqs_k, float scale)
 {
-	struct vfm_attn a = {.seqs_q = seqs_q, .seqs_k = seqs_k, .scale = scale};
-	struct vfm_var *o, *lse, *in[] = {q, k, v};
-	struct vfm_node *n;
+	const struct vfm_attn args = {.seqs_q = seqs_q, .seqs_k = seqs_k, .scale = scale};
 
-	if (vfm_tape_failed(t))
-		return q;
-	a.q = vfm_read(q);
-	a.k = vfm_read(k);
-	a.v = vfm_read(v);
-	o = vfm_var_new(t, vfm_t2(NULL, a.q.dtype, a.q.shape[0], a.q.shape[1] * a.q.shape[2]));
-	lse = vfm_var_new(t, vfm_t2(NULL, VFM_F32, a.q.shape[0], a.q.shape[1]));
-	if (vfm_tape_failed(t))
-		return o;
-	if (!vfm_kept(t, VFM_KEEP_ATTN, (struct vfm_var *[]){o, lse}, 2)) {
-		a.o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]);
-		a.lse = lse->v;
-		FORWARD(attn, &a);
-		vfm_keep(t, VFM_KEEP_ATTN, (struct vfm_var *[]){o, lse}, 2);
-	}
-	a.o = vfm_heads(&o->v, 0, a.q.shape[1], a.q.shape[2]); /* those that were kept */
-	a.lse = lse->v;
-	n = vfm_record_ctx(t, attn_backward, o, in, 3, &a, sizeof(a));
-	for (int i = 0; i < 3; i++)
-		vfm_save(n, in[i]);
-	vfm_save(n, o);
-	vfm_save(n, lse);
-	return o;
+	return vfm_g_attn_by(t, q, k, v, &args, &(struct vfm_attn_way){attn_op_forward, attn_op_backward, NULL});
 }
 
 /* ---- timestep, loss ---- */
@@ -422,12 +439,7 @@ struct vfm_var *vfm_g_timestep(
 /* The forward computes d loss / d pred with the loss; the backward passes it on. */
 static int mse_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
 {
-	struct vfm_axpby a = {.alpha = 1, .x = *(struct vfm_tensor *)n->ctx};
-	bool accumulate;
-
-	TRY(vfm_grad_into(t, n->in[0], &a.y, &accumulate, err));
-	a.beta = accumulate ? 1 : 0;
-	return BACKWARD(axpby, &a);
+	return vfm_grad_copy(t, *(struct vfm_tensor *)n->ctx, n->in[0], err);
 }
 
 int vfm_g_mse(struct vfm_tape *t, struct vfm_var *pred, const struct vfm_mse *args)

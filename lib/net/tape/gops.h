@@ -89,6 +89,17 @@ void vfm_g_row_norm_rope(
 /* q [Tq,H,d], k, v [Tk,Hkv,d] -> [Tq,H*d].  The output and lse are VFM_KEEP_ATTN. */
 struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
 	const struct vfm_seqs *seqs_q, const struct vfm_seqs *seqs_k, float scale);
+/* The same, computed in another way: by ring attention.  forward computes a.o and a.lse; backward adds to the gradients
+ * of q, k and v, the variables `in`.  ctx outlives the backward. */
+struct vfm_attn_way {
+	int (*forward)(struct vfm_tape *t, const void *ctx, struct vfm_attn a, struct vfm_err *err);
+	int (*backward)(struct vfm_tape *t, const void *ctx, struct vfm_attn_bwd a, struct vfm_var *const in[3],
+		struct vfm_err *err);
+	const void *ctx;
+};
+/* args: without its tensors. */
+struct vfm_var *vfm_g_attn_by(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
+	const struct vfm_attn *args, const struct vfm_attn_way *way);
 
 struct vfm_var *vfm_g_act(struct vfm_tape *t, struct vfm_var *x, enum vfm_act act);
 struct vfm_var *vfm_g_add(struct vfm_tape *t, struct vfm_var *a, struct vfm_var *b); /* y has the dtype of a */

@@ -168,11 +168,9 @@ struct vfm_var *vfm_fp8_norm(
 		a->amax = past->amax[VFM_FP8_X];
 	} else if (y->amax) {
 		struct vfm_stream *s = vfm_tape_stream(t);
-		int rc = s->dev->t->zero(s, y->amax->v.data, sizeof(float), &err);
 
 		a->amax = y->amax->v;
-		if (rc < 0)
-			vfm_tape_fail(t, rc, &err);
+		vfm_tape_fail(t, s->dev->t->zero(s, y->amax->v.data, sizeof(float), &err), &err);
 	}
 	return y;
 }

@@ -10,15 +10,12 @@
 #define FORWARD(op, args)                                                                                              \
 	do {                                                                                                           \
 		struct vfm_err err_ = {0};                                                                             \
-		int rc_ = vfm_tape_failed(t) ? 0 : vfm_op_##op(vfm_tape_stream(t), args, &err_);                       \
-		if (rc_ < 0)                                                                                           \
-			vfm_tape_fail(t, rc_, &err_);                                                                  \
+                                                                                                                       \
+		if (!vfm_tape_failed(t))                                                                               \
+			vfm_tape_fail(t, vfm_op_##op(vfm_tape_stream(t), args, &err_), &err_);                         \
 	} while (0)
 
 #define BACKWARD(op, args) vfm_op_##op(vfm_tape_stream(t), args, err)
-
-/* x.g (+)= y.g.  Unlike vfm_grad_pass, x gets its own memory. */
-int vfm_grad_copy(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, struct vfm_err *err);
 
 /* ---- linear layers (gops_linear.c); gops_linear.h has the steps that plain and fp8 layers are made of ---- */
 

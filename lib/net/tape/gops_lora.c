@@ -85,10 +85,9 @@ out:
 void vfm_lora_rows(struct vfm_tape *t, const struct vfm_lora_args *l, struct vfm_tensor x, struct vfm_tensor c)
 {
 	struct vfm_err err = {0};
-	int rc = vfm_tape_failed(t) ? 0 : add_lora_rows(t, l, x, c, &err);
 
-	if (rc < 0)
-		vfm_tape_fail(t, rc, &err);
+	if (!vfm_tape_failed(t))
+		vfm_tape_fail(t, add_lora_rows(t, l, x, c, &err), &err);
 }
 
 /* ---- backward ---- */

@@ -63,7 +63,7 @@ static int sum_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *
 	if (!c->done && n->in[2] && (vfm_wants_grad(n->in[1]) || vfm_wants_grad(n->in[2])))
 		TRY(gate_backward(t, n, err));
 	else if (!c->done && !n->in[2] && vfm_wants_grad(n->in[1]))
-		TRY(vfm_grad_copy(t, n->out, n->in[1], err));
+		TRY(vfm_grad_copy(t, n->out->g, n->in[1], err));
 	return vfm_wants_grad(n->in[0]) ? vfm_grad_pass(t, n->out, n->in[0], err) : 0;
 }
 

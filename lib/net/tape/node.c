@@ -46,7 +46,7 @@ bool vfm_tape_failed(const struct vfm_tape *t)
 
 void vfm_tape_fail(struct vfm_tape *t, int rc, const struct vfm_err *err)
 {
-	if (t->rc < 0)
+	if (rc == 0 || t->rc < 0)
 		return;
 	t->rc = rc;
 	t->err = *err;
@@ -282,11 +282,18 @@ int vfm_grad_end(struct vfm_tape *t, struct vfm_var *x, struct vfm_grad_tmp *tmp
 	return rc;
 }
 
-int vfm_grad_pass(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, struct vfm_err *err)
+int vfm_grad_copy(struct vfm_tape *t, struct vfm_tensor g, struct vfm_var *x, struct vfm_err *err)
 {
-	struct vfm_axpby a = {.alpha = 1, .x = y->g};
+	struct vfm_axpby a = {.alpha = 1, .x = g};
 	bool accumulate;
 
+	TRY(vfm_grad_into(t, x, &a.y, &accumulate, err));
+	a.beta = accumulate ? 1 : 0;
+	return vfm_op_axpby(t->stream, &a, err);
+}
+
+int vfm_grad_pass(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, struct vfm_err *err)
+{
 	if (!x->g_ready && !x->parent && !x->g.data && y->gs && y->g.dtype == x->v.dtype) {
 		x->g = y->g;
 		x->gs = vfm_store_ref(y->gs);
@@ -295,9 +302,7 @@ int vfm_grad_pass(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, stru
 			v->g_ready = true;
 		return 0;
 	}
-	TRY(vfm_grad_into(t, x, &a.y, &accumulate, err));
-	a.beta = accumulate ? 1 : 0;
-	return vfm_op_axpby(t->stream, &a, err);
+	return vfm_grad_copy(t, y->g, x, err);
 }
 
 /* ---- nodes in reverse order ---- */

@@ -19,7 +19,8 @@ struct vfm_node {
 
 /* ---- in the forward ---- */
 bool vfm_tape_failed(const struct vfm_tape *t);
-void vfm_tape_fail(struct vfm_tape *t, int rc, const struct vfm_err *err); /* no-op after the first failure */
+void vfm_tape_fail(
+	struct vfm_tape *t, int rc, const struct vfm_err *err); /* no-op if rc is 0, and after the first failure */
 /* Returns a new variable with undefined contents.  The open scope holds it. */
 struct vfm_var *vfm_var_new(struct vfm_tape *t, struct vfm_tensor like);
 struct vfm_tensor vfm_like(
@@ -53,6 +54,8 @@ struct vfm_grad_tmp {
 };
 int vfm_grad_begin(struct vfm_tape *t, struct vfm_var *x, struct vfm_grad_tmp *tmp, struct vfm_err *err);
 int vfm_grad_end(struct vfm_tape *t, struct vfm_var *x, struct vfm_grad_tmp *tmp, struct vfm_err *err);
+/* Adds g to x's gradient, which has memory of its own. */
+int vfm_grad_copy(struct vfm_tape *t, struct vfm_tensor g, struct vfm_var *x, struct vfm_err *err);
 /* Adds y's gradient to x's.  If x has none yet and the dtypes agree, x shares y's gradient without a copy. */
 int vfm_grad_pass(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, struct vfm_err *err);
 /* Allocates scratch memory for a backward; the caller releases *st with vfm_store_unref. */

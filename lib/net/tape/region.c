@@ -227,12 +227,8 @@ struct vfm_var *vfm_region(struct vfm_tape *t, struct vfm_keeps how,
 		if (in[i])
 			vfm_save(n, in[i]);
 	if (t->offload && how.offload) {
-		int rc;
-
 		r->x = how.offload & VFM_KEEP_INPUT ? sole_input(in, n_in) : NULL;
-		rc = region_evict(t, r, &err);
-		if (rc < 0)
-			vfm_tape_fail(t, rc, &err);
+		vfm_tape_fail(t, region_evict(t, r, &err), &err);
 	}
 	return out;
 }

@@ -89,13 +89,8 @@ struct vfm_tensor vfm_leaf_grad(const struct vfm_var *x)
 
 int vfm_tape_seed(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor g, struct vfm_err *err)
 {
-	struct vfm_axpby a = {.alpha = 1, .x = g};
-	bool accumulate;
-
 	TRY(vfm_tape_status(t, err));
-	TRY(vfm_grad_into(t, x, &a.y, &accumulate, err));
-	a.beta = accumulate ? 1 : 0;
-	return vfm_op_axpby(t->stream, &a, err);
+	return vfm_grad_copy(t, g, x, err);
 }
 
 struct vfm_var *vfm_view(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor value)
