@@ -24,20 +24,12 @@ struct packing {
 	int n;
 	struct vfm_plan_header h;
 	struct vfm_packing_opts po;
-	bool bin, by_samples; /* by_samples: the weights are shares of the samples until the sets are read */
+	bool by_samples; /* the weights are shares of the samples until the sets are read */
 	json_t *forced;
 	struct vfm_arena mem;
 };
 
 /* ---- options ---- */
-
-static int parse_choice(const char *opt, const char *s, const char *a, const char *b, bool *is_b, struct vfm_err *err)
-{
-	if (strcmp(s, a) && strcmp(s, b))
-		return vfm_fail(err, VFM_EUSAGE, "--%s: expected %s or %s, got '%s'", opt, a, b, s);
-	*is_b = !strcmp(s, b);
-	return 0;
-}
 
 static int range(const char *opt, int64_t x, int64_t min, int64_t max, struct vfm_err *err)
 {
@@ -237,7 +229,6 @@ static int check_parts(const struct pack_opts *o, struct vfm_err *err)
 {
 	if (o->cp == 0)
 		return 0;
-	TRY(range("--cp", o->cp, 2, VFM_PLAN_MAX_CP, err));
 	if (o->cp & (o->cp - 1))
 		return vfm_fail(err, VFM_EUSAGE, "--cp: expected a power of two, got %lld", (long long)o->cp);
 	if (o->batch % o->cp)
@@ -248,33 +239,20 @@ static int check_parts(const struct pack_opts *o, struct vfm_err *err)
 
 static int parse_plan(const struct pack_opts *o, struct vfm_packing_opts *p, struct vfm_err *err)
 {
-	bool drop_last, cost, one_each;
-
-	TRY(range("--context", o->context, 1, VFM_PLAN_MAX_CONTEXT, err));
-	TRY(range("--batch", o->batch, 1, VFM_PLAN_MAX_BATCH, err));
 	TRY(check_parts(o, err));
 	TRY(range("--steps", o->steps, 0, ((int64_t)1 << 40) / o->batch, err));
-	TRY(range("--seed", o->seed, 0, INT64_MAX, err));
-	TRY(range("--window", o->window, 0, 1 << 30, err));
-	if (o->epochs < 0 || o->epochs > 1e6)
-		return vfm_fail(err, VFM_EUSAGE, "--epochs: expected a number > 0, at most 1e6");
-	if (!(o->held_out >= 0 && o->held_out < 1))
-		return vfm_fail(err, VFM_EUSAGE, "--held-out: expected a fraction below 1");
 	if (o->held_out_plan && o->held_out == 0)
 		return vfm_fail(err, VFM_EUSAGE, "--held-out-plan: it needs --held-out");
 	if (o->epochs > 0 && o->steps > 0)
 		return vfm_fail(err, VFM_EUSAGE, "give either --epochs or --steps, not both");
-	TRY(parse_choice("last", o->last, "fill", "drop", &drop_last, err));
-	TRY(parse_choice("balance", o->balance, "tokens", "cost", &cost, err));
-	TRY(parse_choice("algo", o->algo, "mbs", "none", &one_each, err));
 	*p = (struct vfm_packing_opts){.context = (int32_t)o->context,
 		.batch = (int32_t)o->batch,
 		.cp = (int32_t)o->cp,
 		.steps = o->steps,
 		.epochs = o->epochs > 0 ? o->epochs : 1,
-		.drop_last = drop_last,
-		.balance_cost = cost,
-		.one_each = one_each,
+		.drop_last = o->drop_last,
+		.balance_cost = o->by_cost,
+		.one_each = o->one_each,
 		.seed = (uint64_t)o->seed,
 		.window = o->window,
 		.cost = vfm_pack_cost_default()};
@@ -310,8 +288,8 @@ static int check_mix(const struct packing *p, struct vfm_err *err)
 /* ---- sets ---- */
 
 /* Fails if samples were left out without --long drop or --ragged drop. */
-static int check_left_out(const struct pack_opts *o, const struct vfm_blend_set *sets, int n, int32_t longest,
-	bool drop_long, bool drop_ragged, struct vfm_err *err)
+static int check_left_out(
+	const struct pack_opts *o, const struct vfm_blend_set *sets, int n, int32_t longest, struct vfm_err *err)
 {
 	int64_t n_long = 0, n_ragged = 0, records = 0;
 
@@ -320,11 +298,11 @@ static int check_left_out(const struct pack_opts *o, const struct vfm_blend_set 
 		n_ragged += sets[i].n_ragged;
 		records += vfm_blend_selected(&sets[i]);
 	}
-	if (n_long && !drop_long)
+	if (n_long && !o->drop_long)
 		return vfm_fail(err, VFM_EUSAGE,
 			"%lld of %lld samples are longer than the context of %d tokens (--long drop leaves them out)",
 			(long long)n_long, (long long)records, longest);
-	if (n_ragged && !drop_ragged)
+	if (n_ragged && !o->drop_ragged)
 		return vfm_fail(err, VFM_EUSAGE,
 			"%lld of %lld samples are not divisible by the patch %s (--ragged drop leaves them out)",
 			(long long)n_ragged, (long long)records, o->patch);
@@ -422,13 +400,10 @@ static int scan_sets(const struct pack_opts *o, struct vfm_blend_set *sets, int 
 	json_t **forced, struct vfm_err *err)
 {
 	int32_t longest = h->context * (h->cp ? h->cp : 1);
-	bool drop_long, drop_ragged;
 
-	TRY(parse_choice("long", o->long_, "error", "drop", &drop_long, err));
-	TRY(parse_choice("ragged", o->ragged, "error", "drop", &drop_ragged, err));
 	for (int i = 0; i < n; i++)
 		TRY(vfm_blend_scan(&sets[i], h->patch, longest, o->held_out, err));
-	TRY(check_left_out(o, sets, n, longest, drop_long, drop_ragged, err));
+	TRY(check_left_out(o, sets, n, longest, err));
 	TRY(same_widths(sets, n, h, err));
 	return match_encoders(o, sets, n, h, forced, err);
 }
@@ -607,7 +582,6 @@ static int read_options(struct packing *p, int n_dirs, char **dirs, struct vfm_e
 {
 	const struct pack_opts *o = p->o;
 
-	TRY(parse_choice("format", o->format, "jsonl", "bin", &p->bin, err));
 	if (n_dirs == 1 && !o->blend.n && vfm_yaml_is_name(dirs[0]))
 		TRY(o->subset.n ? vfm_fail(err, VFM_EUSAGE, "--subset: not for a metadataset, which has its own key")
 				: read_metadataset_sets(p, dirs[0], err));
@@ -651,7 +625,7 @@ static int64_t hold_out(struct packing *p, const struct pack_out *out, struct vf
 	if (samples == 0)
 		vfm_warn("--held-out %g holds out no sample of these", p->o->held_out);
 	else if (out->held_out)
-		TRY(write_held_out(p->sets, p->n, &p->h, &p->po, p->bin, out->held_out, &p->mem, err));
+		TRY(write_held_out(p->sets, p->n, &p->h, &p->po, p->o->bin, out->held_out, &p->mem, err));
 	return samples;
 }
 
@@ -668,7 +642,7 @@ static int64_t make_plan(struct packing *p, const struct pack_out *out, struct v
 	TRY_OUT(held < 0 ? (int)held : 0);
 	fill_header(&p->h, p->sets, p->n, &p->po, out->path, &p->mem);
 	TRY_OUT(vfm_packing_write(
-		&plan, blend, &p->po, p->sets, &p->h, p->bin ? VFM_PLAN_BIN : VFM_PLAN_JSONL, out->f, err));
+		&plan, blend, &p->po, p->sets, &p->h, p->o->bin ? VFM_PLAN_BIN : VFM_PLAN_JSONL, out->f, err));
 	report_sets(&plan, p->sets, &p->h);
 	report_plan(&plan, vfm_now() - start);
 out:
@@ -713,7 +687,7 @@ int64_t pack_make(const struct pack_opts *o, int n_dirs, char **dirs, const stru
 	rc = read_options(&p, n_dirs, dirs, err);
 	if (rc == 0)
 		rc = read_sets(&p, err);
-	if (rc == 0 && p.bin && isatty(fileno(out->f)))
+	if (rc == 0 && o->bin && isatty(fileno(out->f)))
 		rc = vfm_fail(err, VFM_EUSAGE, "--format bin: not to a terminal");
 	if (rc == 0)
 		rc = make_plan(&p, out, err);

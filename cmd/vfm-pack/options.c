@@ -1,20 +1,17 @@
 /* The options of vfm-pack. */
+#include <math.h>
+
+#include "data/plan/plan.h"
 #include "pack_cmd.h"
 
-static const struct pack_opts defaults = {.context = 8192,
-	.batch = 1,
-	.algo = "mbs",
-	.balance = "tokens",
-	.format = "jsonl",
-	.last = "fill",
-	.long_ = "error",
-	.ragged = "error",
-	.patch = "1x2x2"};
+static const struct pack_opts defaults = {.context = 8192, .batch = 1, .patch = "1x2x2"};
 static struct pack_opts o; /* of the command line that is being parsed */
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_SIZE, 'c', "context", "TOKENS", "most tokens in a pack, or in a part with --cp (8192)", &o.context},
-	{VFM_OPT_INT, 0, "cp", "N", "packs of 1, 2, 4, ... N parts, each for a rank of context parallelism", &o.cp},
+	{VFM_OPT_SIZE, 'c', "context", "TOKENS", "most tokens in a pack, or in a part with --cp (8192)", &o.context, 1,
+		VFM_PLAN_MAX_CONTEXT},
+	{VFM_OPT_INT, 0, "cp", "N", "packs of 1, 2, 4, ... N parts, each for a rank of context parallelism", &o.cp, 2,
+		VFM_PLAN_MAX_CP},
 	{VFM_OPT_LIST, 0, "blend", "NAME=WEIGHT:DIR",
 		"a set and its share of the tokens, W or W@STEP,W@STEP,..., or Fx: F passes; may be repeated",
 		&o.blend},
@@ -22,29 +19,29 @@ static const struct vfm_opt opts[] = {
 		&o.max_passes},
 	{VFM_OPT_LIST, 0, "subset", "NAME=A..B", "of this set only these samples: numbers or percentages, without B",
 		&o.subset},
-	{VFM_OPT_INT, 'b', "batch", "PACKS", "packs, or parts, in a global step (1)", &o.batch},
-	{VFM_OPT_NUM, 0, "epochs", "F", "passes over the samples (1)", &o.epochs},
-	{VFM_OPT_INT, 0, "steps", "N", "number of steps, instead of --epochs", &o.steps},
-	{VFM_OPT_STR, 0, "algo", "NAME", "mbs, or none: one sample a pack (mbs)", &o.algo},
-	{VFM_OPT_INT, 0, "seed", "N", "seed of all shuffling (0)", &o.seed},
+	{VFM_OPT_INT, 'b', "batch", "PACKS", "packs, or parts, in a global step (1)", &o.batch, 1, VFM_PLAN_MAX_BATCH},
+	{VFM_OPT_NUM, 0, "epochs", "F", "passes over the samples (1)", &o.epochs, 0, 1e6},
+	{VFM_OPT_INT, 0, "steps", "N", "number of steps, instead of --epochs", &o.steps, 0, HUGE_VAL},
+	{VFM_OPT_NAME, 0, "algo", "mbs|none", "none: one sample a pack (mbs)", &o.one_each},
+	{VFM_OPT_INT, 0, "seed", "N", "seed of all shuffling (0)", &o.seed, 0, HUGE_VAL},
 	{VFM_OPT_STR, 0, "patch", "TxHxW", "patch size in latent pixels (1x2x2)", &o.patch},
-	{VFM_OPT_STR, 0, "balance", "WHAT", "tokens, or cost: steps of packs of similar cost (tokens)", &o.balance},
+	{VFM_OPT_NAME, 0, "balance", "tokens|cost", "cost: steps of packs of similar cost (tokens)", &o.by_cost},
 	{VFM_OPT_STR, 0, "cost", "FILE", "coefficients of the cost of a pack", &o.cost},
-	{VFM_OPT_STR, 0, "long", "WHAT", "samples longer than the context: error or drop (error)", &o.long_},
-	{VFM_OPT_STR, 0, "ragged", "WHAT", "samples that the patch does not divide: error or drop (error)", &o.ragged},
+	{VFM_OPT_NAME, 0, "long", "error|drop", "samples longer than the context (error)", &o.drop_long},
+	{VFM_OPT_NAME, 0, "ragged", "error|drop", "samples that the patch does not divide (error)", &o.drop_ragged},
 	{VFM_OPT_STR, 0, "split", "NAME", "the split of a metadataset (train)", &o.split},
-	{VFM_OPT_STR, 0, "last", "WHAT", "an incomplete last step: fill it from another pass, or drop it (fill)",
-		&o.last},
+	{VFM_OPT_NAME, 0, "last", "fill|drop", "an incomplete last step: fill it from another pass (fill)",
+		&o.drop_last},
 	{VFM_OPT_NUM, 0, "held-out", "F", "leave out this fraction of the samples, by the hash of their source",
-		&o.held_out},
+		&o.held_out, 0, VFM_BELOW_1},
 	{VFM_OPT_STR, 0, "held-out-plan", "FILE", "write the plan of what --held-out leaves out", &o.held_out_plan},
-	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (262144)", &o.window},
+	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (262144)", &o.window, 0, 1 << 30},
 	{VFM_OPT_FLAG, 0, "force", NULL, "mix sets of different tokenizers or text encoders", &o.force},
 	{VFM_OPT_STR, 0, "phase", "NAME", "begin a training phase: the options and folders up to the next are its own",
 		&o.phase},
 	{VFM_OPT_STR, 'o', "out", "DIR", "with --phase: write DIR/NAME.jsonl of each phase, and DIR/stages.json",
 		&o.out},
-	{VFM_OPT_STR, 0, "format", "NAME", "jsonl or bin (jsonl)", &o.format},
+	{VFM_OPT_NAME, 0, "format", "jsonl|bin", "of the plan (jsonl)", &o.bin},
 	{VFM_OPT_STR, 0, "check", "FILE", "read and verify every record of a plan; write nothing", &o.check},
 	{0},
 };

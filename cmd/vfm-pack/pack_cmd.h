@@ -8,7 +8,8 @@
 struct pack_opts {
 	int64_t context, batch, cp, steps, seed, window;
 	double epochs, held_out;
-	const char *algo, *balance, *cost, *format, *last, *long_, *ragged, *patch, *check, *held_out_plan;
+	int one_each, by_cost, bin, drop_last, drop_long, drop_ragged; /* 0 or 1 */
+	const char *cost, *patch, *check, *held_out_plan;
 	const char *phase, *out, *split;
 	struct vfm_strlist blend, max_passes, subset;
 	bool force;

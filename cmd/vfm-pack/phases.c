@@ -89,7 +89,7 @@ static int hash_phase(const char *path, char sha[VFM_SHA256_HEX], struct vfm_err
 /* Writes the plan of a phase and adds it to the list. */
 static int make_phase(struct vfm_phases *list, const struct phase_work *s, struct vfm_err *err)
 {
-	const char *end = strcmp(s->o.format, "bin") == 0 ? "bin" : "jsonl";
+	const char *end = s->o.bin ? "bin" : "jsonl";
 	char *name = vfm_strfmt("%s.%s", s->o.phase, end), *path = vfm_strfmt("%s/%s", s->o.out, name),
 	     *held_name = vfm_strfmt("%s.held-out.%s", s->o.phase, end),
 	     *held = vfm_strfmt("%s/%s", s->o.out, held_name);

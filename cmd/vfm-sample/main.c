@@ -20,14 +20,14 @@ static struct sample_opts o = {
 	.frames = SAMPLE_NOT_GIVEN,
 	.context = 4096,
 };
-static const char *size, *sampler = "auto", *schedule = "default", *fps = "8", *interval;
+static const char *size, *fps = "8", *interval;
 static double shift = NAN, shift_terminal = NAN, boundary = NAN, sigma_max = NAN;
 static int64_t order = SAMPLE_NOT_GIVEN;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_STR, 0, "ckpt", "PATH", "checkpoint, or a run: its newest", &o.net.ckpt},
-	{VFM_OPT_STR, 0, "part", "ema|model", "averaged or last weights (ema if the checkpoint has it)", &o.net.part},
+	{VFM_OPT_STR, 0, "ckpt", "PATH", "checkpoint, or a run: its newest", &o.net.ckpt, .required = true},
+	{VFM_OPT_WORD, 0, "part", "ema|model", "averaged or last weights (ema if the checkpoint has it)", &o.net.part},
 	{VFM_OPT_LIST, 'p', "prompt", "TEXT", "what to show; may be repeated; '' is the null text", &o.prompts},
 	{VFM_OPT_STR, 0, "negative", "TEXT", "negative prompt of the guidance (the null text)", &o.negative},
 	{VFM_OPT_STR, 0, "prompts", "FILE", "JSON Lines with \"caption\" and perhaps \"negative\"; - is stdin",
@@ -37,26 +37,28 @@ static const struct vfm_opt opts[] = {
 		"the video: .mp4, .gif, .png; or its latents: .npy; {prompt} and {n} name those of several prompts",
 		&o.out_file},
 	{VFM_OPT_TEXT, 'd', "dir", "DIR", "where the videos of many prompts go", &o.out_dir},
-	{VFM_OPT_STR, 0, "format", "mp4|gif|png|npy", "of the files in DIR (mp4)", &o.format},
+	{VFM_OPT_WORD, 0, "format", "mp4|gif|png|npy", "of the files in DIR (mp4)", &o.format},
 	{VFM_OPT_INT, 0, "frames", "N", "pictures of a video; 1 makes a still (16, or what the tokenizer takes)",
-		&o.frames},
+		&o.frames, 1, 65536},
 	{VFM_OPT_STR, 0, "size", "WxH", "pixels, multiples of stride x patch (128x128)", &size},
 	{VFM_OPT_STR, 0, "fps", "N[/D]", "of the file (8)", &fps},
 	{VFM_OPT_INT, 0, "steps", "N", "sampler steps (32)", &o.sampler.solver.steps},
-	{VFM_OPT_STR, 0, "sampler", "auto|euler|heun|unipc|dpm++|res", "auto: heun for edm, euler for flow", &sampler},
+	{VFM_OPT_NAME, 0, "sampler", "auto|euler|heun|unipc|dpm++|res", "auto: heun for edm, euler for flow",
+		&o.sampler.solver.kind},
 	{VFM_OPT_INT, 0, "order", "N", "of unipc: 1, 2 or 3 (2)", &order},
-	{VFM_OPT_NUM, 0, "shift", "X", "flow: shift of the noise levels (that of the training)", &shift},
-	{VFM_OPT_NUM, 0, "shift-terminal", "X", "flow: stretch the noise levels so that the last is X",
-		&shift_terminal},
-	{VFM_OPT_STR, 0, "schedule", "default|diffusers", "flow: noise levels of vfm, or those of diffusers",
-		&schedule},
+	{VFM_OPT_NUM, 0, "shift", "X", "flow: shift of the noise levels (that of the training)", &shift, VFM_ABOVE_0,
+		HUGE_VAL},
+	{VFM_OPT_NUM, 0, "shift-terminal", "X", "flow: stretch the noise levels so that the last is X", &shift_terminal,
+		VFM_ABOVE_0, HUGE_VAL},
+	{VFM_OPT_NAME, 0, "schedule", "default|diffusers", "flow: noise levels of vfm, or those of diffusers",
+		&o.sampler.solver.schedule},
 	{VFM_OPT_NUM, 0, "cfg", "X", "classifier-free guidance scale; 1: none (3)", &o.sampler.cfg},
 	{VFM_OPT_NUM, 0, "cfg-end", "X", "scale of the last step; linear from --cfg (constant)", &o.sampler.cfg_end},
 	{VFM_OPT_STR, 0, "cfg-interval", "LO:HI", "noise levels with guidance (all)", &interval},
 	{VFM_OPT_FLAG, 0, "split-cfg", NULL, "text and negative text on two groups of ranks", &o.net.split_cfg},
 	{VFM_OPT_STR, 0, "low-noise", "PATH", "checkpoint of a second network, for noise below --boundary",
 		&o.net.low_noise},
-	{VFM_OPT_NUM, 0, "boundary", "T", "noise level t that divides the two networks", &boundary},
+	{VFM_OPT_NUM, 0, "boundary", "T", "noise level t that divides the two networks", &boundary, VFM_ABOVE_0, 1},
 	{VFM_OPT_NUM, 0, "low-noise-cfg", "X", "guidance scale of the second network (that of --cfg)",
 		&o.sampler.low_noise_cfg},
 	{VFM_OPT_LIST, 0, "lora", "PATH[:SCALE]", "add low-rank adapters to the weights; may be repeated",
@@ -137,22 +139,11 @@ static int check_sampler_options(struct vfm_err *err)
 {
 	struct vfm_solver *s = &o.sampler.solver;
 
-	s->kind = vfm_solver_find(sampler);
-	if (s->kind < 0)
-		return vfm_fail(err, VFM_EUSAGE, "--sampler: expected auto, euler, heun, unipc, dpm++ or res, got '%s'",
-			sampler);
 	if (order != SAMPLE_NOT_GIVEN && s->kind != VFM_SOLVER_UNIPC)
 		return vfm_fail(err, VFM_EUSAGE, "--order: it is for --sampler unipc");
 	if (order != SAMPLE_NOT_GIVEN)
 		s->order = order;
-	if (strcmp(schedule, "default") != 0 && strcmp(schedule, "diffusers") != 0)
-		return vfm_fail(err, VFM_EUSAGE, "--schedule: expected default or diffusers, got '%s'", schedule);
-	s->schedule = strcmp(schedule, "default") != 0 ? VFM_SCHEDULE_DIFFUSERS : VFM_SCHEDULE_DEFAULT;
-	if (!isnan(shift) && !(shift > 0))
-		return vfm_fail(err, VFM_EUSAGE, "--shift: expected a number above 0, got %g", shift);
 	s->shift = isnan(shift) ? 0 : shift;
-	if (!isnan(shift_terminal) && !(shift_terminal > 0))
-		return vfm_fail(err, VFM_EUSAGE, "--shift-terminal: expected a number above 0, got %g", shift_terminal);
 	s->shift_terminal = isnan(shift_terminal) ? 0 : shift_terminal;
 	s->sigma_max = isnan(sigma_max) ? s->sigma_max : sigma_max;
 	if (interval)
@@ -163,8 +154,6 @@ static int check_sampler_options(struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--low-noise-lora: it needs --low-noise");
 	if (!o.net.low_noise != isnan(boundary))
 		return vfm_fail(err, VFM_EUSAGE, "--low-noise and --boundary need each other");
-	if (o.net.low_noise && !(boundary > 0 && boundary <= 1))
-		return vfm_fail(err, VFM_EUSAGE, "--boundary: expected a t above 0, at most 1, got %g", boundary);
 	o.sampler.boundary = o.net.low_noise ? boundary : 0;
 	return 0;
 }
@@ -178,23 +167,12 @@ static int check_output_options(struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of -o FILE and -d DIR");
 	for (int i = 0; i < 4 && !known; i++)
 		known = ends_with(o.out_file, endings[i]);
-	if (!known)
-		return vfm_fail(err, VFM_EUSAGE, "--out: '%s' should end in .mp4, .gif, .png or .npy", o.out_file);
-	known = false;
-	for (int i = 0; i < 4; i++)
-		known = known || !strcmp(o.format, endings[i] + 1);
-	if (!known)
-		return vfm_fail(err, VFM_EUSAGE, "--format: expected mp4, gif, png or npy, got '%s'", o.format);
-	return 0;
+	return known ? 0 : vfm_fail(err, VFM_EUSAGE, "--out: '%s' should end in .mp4, .gif, .png or .npy", o.out_file);
 }
 
 static int check_sample_options(struct vfm_err *err)
 {
 	TRY(check_sampler_options(err));
-	if (strcmp(o.net.part, "ema") != 0 && strcmp(o.net.part, "model") != 0)
-		return vfm_fail(err, VFM_EUSAGE, "--part: expected ema or model, got '%s'", o.net.part);
-	if (!o.net.ckpt)
-		return vfm_fail(err, VFM_EUSAGE, "--ckpt PATH is missing (see vfm-sample -h)");
 	TRY(check_output_options(err));
 	TRY(vfm_encoder_check_opts(&o.encoder, err));
 	if (o.image && o.first_frame)
@@ -205,8 +183,6 @@ static int check_sample_options(struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--last-image: it needs --image");
 	if (o.encoder.image_exec && !o.image)
 		return vfm_fail(err, VFM_EUSAGE, "--image-exec: it needs --image");
-	if (o.frames != SAMPLE_NOT_GIVEN && (o.frames < 1 || o.frames > 65536))
-		return vfm_fail(err, VFM_EUSAGE, "--frames: expected 1 to 65536, got %lld", (long long)o.frames);
 	if (size && parse_pair(size, 'x', 16384, &o.width, &o.height, 0, err) < 0)
 		return vfm_err_context(err, "--size");
 	TRY(parse_pair(fps, '/', 100000, &o.fps_num, &o.fps_den, 1, err) < 0 ? vfm_err_context(err, "--fps") : 0);

@@ -7,8 +7,11 @@
 #include "train/job/config.h"
 #include "train/predict/dry_run.h"
 
+enum { DRY_RUN_PACKS = 1 << 20 }; /* most of a step */
+
 struct dry_run_cli {
-	const char *machine, *format, *plan, *trace, *html; /* plan, trace, html: files; NULL: none */
+	int format;                                /* enum vfm_table_format; -1: not given, text */
+	const char *machine, *plan, *trace, *html; /* plan, trace, html: files; NULL: none */
 	const char *device;            /* --device: "cuda" needs a machine of GPUs, "cpu" one of CPUs; NULL: either */
 	int64_t ranks, context, packs; /* context, packs: VFM_UNSET: not given */
 	struct vfm_step_tasks step;    /* the nodes of the job; zeros: those of the machine */

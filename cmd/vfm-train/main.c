@@ -39,7 +39,7 @@ static struct vfm_shard_cache_opts cache;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static bool print_config, print_mesh, help_config, dry_run, report;
 static struct dry_run_cli dry = {
-	.context = VFM_UNSET, .packs = VFM_UNSET, .mtbf_h = NAN, .save_s = NAN, .restart_s = NAN};
+	.format = -1, .context = VFM_UNSET, .packs = VFM_UNSET, .mtbf_h = NAN, .save_s = NAN, .restart_s = NAN};
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'c', "config", "FILE", "configuration, JSON or YAML (vfm-config(5))", &config_path},
@@ -51,11 +51,11 @@ static const struct vfm_opt opts[] = {
 		&phases_path},
 	{VFM_OPT_STR, 0, "held-out", "PLAN", "plan of held-out data, whose loss is recorded (eval.every)", &held_out},
 	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; created if missing", &out_dir},
-	{VFM_OPT_INT, 0, "steps", "N", "same as --set train.steps=N", &steps},
+	{VFM_OPT_INT, 0, "steps", "N", "same as --set train.steps=N", &steps, 0, HUGE_VAL},
 	{VFM_OPT_STR, 0, "resume", "auto|no|CKPT", "resume from the newest complete checkpoint in RUN (auto)", &resume},
 	{VFM_OPT_STR, 0, "init", "PATH",
 		"start at step 0 with the weights of a checkpoint, a run, or files of another program", &init},
-	{VFM_OPT_STR, 0, "init-part", "model|ema", "which weights --init takes (model)", &init_part},
+	{VFM_OPT_WORD, 0, "init-part", "model|ema", "which weights --init takes (model)", &init_part},
 	{VFM_OPT_STR, 0, "allow-change", "LIST",
 		"what may differ from the checkpoint: model, diffusion, schedule, plan, encoders, captions",
 		&allow_change},
@@ -68,17 +68,19 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "machine", "NAME|FILE", "with --dry-run: the machine (h100-dgx; vfm-machine(5))",
 		&dry.machine},
 	{VFM_OPT_SIZE, 0, "context", "N", "with --dry-run, without --data: tokens of a pack, one sample (8192)",
-		&dry.context},
-	{VFM_OPT_INT, 0, "packs", "N", "with --dry-run, without --data: packs a step (8 for each dp rank)", &dry.packs},
+		&dry.context, 1, 1 << 24},
+	{VFM_OPT_INT, 0, "packs", "N", "with --dry-run, without --data: packs a step (8 for each dp rank)", &dry.packs,
+		1, DRY_RUN_PACKS},
 	VFM_UNEVEN_OPTS("--dry-run", &dry.uneven),
-	{VFM_OPT_NUM, 0, "mtbf-hours", "H", "with --dry-run: hours between failures of one GPU", &dry.mtbf_h},
-	{VFM_OPT_NUM, 0, "save-s", "S", "with --mtbf-hours: seconds that a checkpoint costs (10)", &dry.save_s},
+	{VFM_OPT_NUM, 0, "mtbf-hours", "H", "with --dry-run: hours between failures of one GPU", &dry.mtbf_h,
+		VFM_ABOVE_0, 1e9},
+	{VFM_OPT_NUM, 0, "save-s", "S", "with --mtbf-hours: seconds that a checkpoint costs (10)", &dry.save_s, 0, 1e6},
 	{VFM_OPT_NUM, 0, "restart-s", "S", "with --mtbf-hours: seconds from a failure to the next step (300)",
-		&dry.restart_s},
+		&dry.restart_s, 0, 1e6},
 	{VFM_OPT_STR, 0, "html", "FILE", "with --dry-run: write a page with timeline and scaling", &dry.html},
 	{VFM_OPT_STR, 0, "trace", "FILE", "with --dry-run: write the launches of the step, for Perfetto or Chrome",
 		&dry.trace},
-	{VFM_OPT_STR, 0, "table", VFM_TABLE_FORMATS, "with --dry-run: how to print (text)", &dry.format},
+	{VFM_OPT_NAME, 0, "table", VFM_TABLE_FORMATS, "with --dry-run: how to print (text)", &dry.format},
 	{VFM_OPT_STR, 0, "dump-parity", "DIR",
 		"write one step on synthetic data to DIR, for comparison with other programs", &parity},
 	{VFM_OPT_FLAG, 0, "report", NULL,
@@ -137,10 +139,8 @@ static int read_config(struct vfm_config *c, int k, struct vfm_err *err)
 		TRY(vfm_config_file(c, config_path, &phases, k, err));
 	for (int i = 0; i < sets.n; i++)
 		TRY(apply_set(c, sets.v[i], k, err));
-	if (steps >= 0)
+	if (steps != VFM_UNSET)
 		c->train.steps = steps;
-	else if (steps != VFM_UNSET)
-		return vfm_fail(err, VFM_EUSAGE, "--steps: expected 0 or more, got %lld", (long long)steps);
 	rc = vfm_config_check(c, err);
 	return rc < 0 && phases.n ? vfm_err_context(err, "phase '%s'", phases.v[k].name) : rc;
 }
@@ -249,8 +249,6 @@ static int check_train_options(struct vfm_err *err)
 	TRY(check_phases_options(err));
 	if (vfm_change_parse(&changes, allow_change, err) < 0)
 		return vfm_err_context(err, "--allow-change");
-	if (strcmp(init_part, "model") != 0 && strcmp(init_part, "ema") != 0)
-		return vfm_fail(err, VFM_EUSAGE, "--init-part: expected model or ema, got '%s'", init_part);
 	if (init && strcmp(resume, "auto") != 0 && strcmp(resume, "no") != 0)
 		return vfm_fail(err, VFM_EUSAGE, "give either --init or --resume CKPT, not both");
 	return vfm_context_check(&rank_opts, err);
@@ -367,7 +365,7 @@ static int check_dry_options(struct vfm_err *err)
 	const struct given_option of_dry[] = {{"--machine", dry.machine}, {"--context", dry.context != VFM_UNSET},
 		{"--packs", dry.packs != VFM_UNSET}, {"--mtbf-hours", !isnan(dry.mtbf_h)},
 		{"--save-s", !isnan(dry.save_s)}, {"--restart-s", !isnan(dry.restart_s)}, {"--html", dry.html},
-		{"--trace", dry.trace}, {"--table", dry.format},
+		{"--trace", dry.trace}, {"--table", dry.format >= 0},
 		{"--expert-skew, --slow-rank, --straggler-cv", vfm_uneven_given(&dry.uneven)}};
 
 	return refuse_given(of_dry, sizeof(of_dry) / sizeof(of_dry[0]), "only with --dry-run", err);
@@ -393,7 +391,6 @@ static int predict_run(struct vfm_err *err)
 	dry.plan = plan;
 	dry.device = rank_opts.device == vfm_device_default ? NULL : rank_opts.device;
 	dry.machine = dry.machine ? dry.machine : "h100-dgx";
-	dry.format = dry.format ? dry.format : "text";
 	TRY(count_dry_ranks(&c, err));
 	TRY(check_dry_run(&dry, &c.parallel, err));
 	return print_dry_run(&c, &dry, err);

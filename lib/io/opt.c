@@ -168,6 +168,10 @@ static int set_value(struct parse *p, const struct vfm_opt *o, const char *opt, 
 		if (rc == 0)
 			rc = check_option_range(o, *(double *)o->dst, value, p->err);
 		break;
+	case VFM_OPT_WORD:
+		*(const char **)o->dst = value;
+		rc = find_name(o->arg, value, &(int){0}, p->err);
+		break;
 	case VFM_OPT_NAME:
 		rc = find_name(o->arg, value, o->dst, p->err);
 		break;

@@ -21,7 +21,8 @@ enum vfm_opt_type {
 	VFM_OPT_NUM,   /* double * */
 	VFM_OPT_STR,   /* const char **: points into argv */
 	VFM_OPT_TEXT,  /* the same, of a text or path that records hold: UTF-8 */
-	VFM_OPT_NAME,  /* int *, or an enum: the index of the word in arg, "text|md|csv" */
+	VFM_OPT_WORD,  /* const char **: one of the words in arg, "text|md|csv" */
+	VFM_OPT_NAME,  /* int *, or an enum: the index of that word */
 	VFM_OPT_LIST,  /* struct vfm_strlist *: may be repeated */
 	VFM_OPT_GROUP, /* a heading in the -h text: only .help is used */
 };

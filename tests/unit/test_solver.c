@@ -22,6 +22,16 @@ struct states {
 	double x[MAX_EVALS][DIMS], y[MAX_EVALS][DIMS]; /* after each evaluation */
 };
 
+static int kind_of(const char *name)
+{
+	static const char *const names[VFM_SOLVER_KINDS] = {"auto", "euler", "heun", "unipc", "dpm++", "res"};
+	int kind = 0;
+
+	while (strcmp(name, names[kind]) != 0)
+		kind++;
+	return kind;
+}
+
 static double combine(const double *coef, double x, double h[VFM_SOLVER_HISTORY])
 {
 	double sum = coef[0] * x;
@@ -101,7 +111,7 @@ static double compare_run(const json_t *run)
 
 	vfm_diffusion_defaults(&d);
 	vfm_solver_defaults(&s);
-	s.kind = vfm_solver_find(json_string_value(json_object_get(run, "sampler")));
+	s.kind = kind_of(json_string_value(json_object_get(run, "sampler")));
 	assert_true(s.kind > VFM_SOLVER_AUTO);
 	s.steps = json_integer_value(json_object_get(run, "steps"));
 	s.shift = json_number_value(json_object_get(run, "shift"));
@@ -139,7 +149,7 @@ static void test_diffusers(void **state)
 	OK(vfm_jsonl_open(&r, path, &err));
 	while (vfm_jsonl_next(&r, &run, &err) > 0) {
 		if (json_object_get(run, "sampler")) {
-			int kind = vfm_solver_find(json_string_value(json_object_get(run, "sampler")));
+			int kind = kind_of(json_string_value(json_object_get(run, "sampler")));
 			double e = compare_run(run), *w;
 
 			w = &worst[kind][json_integer_value(json_object_get(run, "order"))];
@@ -419,8 +429,6 @@ static void test_refused(void **state)
 	BAD(&edm, "sigma_max", s.sigma_max = (double)INFINITY);
 	BAD(&edm, "sigma_max", s.sigma_max = (double)NAN);
 	BAD(&edm, "rho", s.rho = 0);
-	assert_int_equal(vfm_solver_find("dpm++"), VFM_SOLVER_DPMPP);
-	assert_int_equal(vfm_solver_find("dpm"), -1);
 }
 
 int main(void)

@@ -104,6 +104,7 @@ static int add_option(struct pipeline_reading *r, const struct vfm_opt *o, const
 					 : wrong_type(r, o->name, "a size, such as 1000 or \"256M\"");
 	case VFM_OPT_STR:
 	case VFM_OPT_TEXT:
+	case VFM_OPT_WORD:
 	case VFM_OPT_NAME:
 		if (json_is_integer(v)) /* "frames": 16, where "bucket" is another value */
 			return add_number_option(r, o->name, v);

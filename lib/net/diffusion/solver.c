@@ -10,19 +10,9 @@
 #define LAST_T          (1 - 1e-6)
 #define TRAIN_TIMESTEPS 1000
 
-static const char *const kind_names[VFM_SOLVER_KINDS] = {"auto", "euler", "heun", "unipc", "dpm++", "res"};
-
 void vfm_solver_defaults(struct vfm_solver *s)
 {
 	*s = (struct vfm_solver){.steps = 32, .order = 2, .sigma_min = 0.002, .sigma_max = 80, .rho = 7};
-}
-
-int vfm_solver_find(const char *name)
-{
-	for (int i = 0; i < VFM_SOLVER_KINDS; i++)
-		if (!strcmp(name, kind_names[i]))
-			return i;
-	return -1;
 }
 
 /* ---- levels ---- */

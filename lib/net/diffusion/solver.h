@@ -67,8 +67,6 @@ struct vfm_solver {
 	double sigma_min, sigma_max, rho; /* edm */
 };
 void vfm_solver_defaults(struct vfm_solver *s); /* auto, 32 steps, order 2; sigmas 0.002 to 80, rho 7 */
-/* Returns the kind with this name ("euler", "dpm++" ...); -1: unknown. */
-int vfm_solver_find(const char *name);
 /* Returns VFM_EUSAGE for invalid settings, among them so many steps that two levels coincide. */
 int vfm_solver_check(const struct vfm_solver *s, const struct vfm_diffusion *d, struct vfm_err *err);
 

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "data/record/thumbnail.h"
+#include "data/record/clip_reader.h"
 #include "media/draw/chart.h"
 #include "media/draw/html.h"
 #include "spec/model/linears.h"
