@@ -28,7 +28,7 @@
 #include "media/draw/png.h"
 #include "media/score/score.h"
 #include "media/score/text.h"
-#include "media/shots/clips.h"
+#include "media/shots/shots.h"
 #include "media/shots/cut.h"
 #include "media/shots/scene.h"
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "media/shots/clips.h"
+#include "media/shots/shots.h"
 #include "media/shots/scene.h"
 
 #define W VFM_SIG_W

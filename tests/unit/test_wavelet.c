@@ -59,10 +59,10 @@ static void walsh_is_sequency_ordered(void **state)
 /* One coefficient, straight from the formulas of wavelet.h in double precision. */
 static double reference(const uint8_t *rgb, int64_t frames, int height, int width, int c, int it, int by, int bx)
 {
-	int comp, kt, ky, kx;
+	const struct vfm_wavelet_channel *of = vfm_wavelet_channel(c);
+	const int comp = of->comp, kt = of->kt, ky = of->ky, kx = of->kx;
 	double sum = 0;
 
-	vfm_wavelet_channel(c, &comp, &kt, &ky, &kx);
 	for (int t = 0; t < 4; t++) {
 		for (int y = 0; y < 8; y++) {
 			for (int x = 0; x < 8; x++) {
@@ -97,9 +97,8 @@ static void agrees_with_the_definition(void **state)
 		assert_int_equal(vfm_wavelet_parse(&t, spec, NULL), 0);
 		assert_int_equal(vfm_wavelet_encode(&t, rgb, F, H, W, z, NULL), 0);
 		for (int c = 0; c < channels[k]; c++) {
-			float shift, scale;
+			const float shift = vfm_wavelet_channel(c)->shift, scale = vfm_wavelet_channel(c)->scale;
 
-			vfm_wavelet_norm(c, &shift, &scale);
 			assert_true(scale > 0 && isfinite(scale));
 			for (int i = 0; i < 2 * 2 * 3; i++) {
 				double want = reference(rgb, F, H, W, c, i / 6, i / 3 % 2, i % 3);
@@ -116,11 +115,13 @@ static void agrees_with_the_definition(void **state)
 static void channels_are_in_the_documented_order(void **state)
 {
 	uint8_t seen[3][4][8][8] = {{{{0}}}};
-	int comp, kt, ky, kx, chroma = 0;
+	int chroma = 0;
 
 	(void)state;
 	for (int c = 0; c < 768; c++) {
-		vfm_wavelet_channel(c, &comp, &kt, &ky, &kx);
+		const struct vfm_wavelet_channel *of = vfm_wavelet_channel(c);
+		const int comp = of->comp, kt = of->kt, ky = of->ky, kx = of->kx;
+
 		assert_int_equal(seen[comp][kt][ky][kx]++, 0);
 		if (c == 0)
 			assert_int_equal(comp + kt + ky + kx, 0);
@@ -184,10 +185,7 @@ static void fewer_channels_project(void **state)
 		last = q;
 		assert_int_equal(vfm_wavelet_encode(&t, back, F, H, W, z2, NULL), 0);
 		for (int i = 0; i < channels[k] * 2 * 4 * 4; i++) {
-			float scale;
-
-			vfm_wavelet_norm(i / 32, NULL, &scale);
-			worst = fmax(worst, fabs(z[i] - z2[i]) / scale);
+			worst = fmax(worst, fabs(z[i] - z2[i]) / vfm_wavelet_channel(i / 32)->scale);
 		}
 		assert_true(worst < 0.5); /* rounding to bytes and clamping; a wrong basis gives 2 and more */
 	}
@@ -235,7 +233,6 @@ static void an_image_is_one_latent_frame(void **state)
 	static float z[768 * 16];
 	struct vfm_wavelet t;
 	struct vfm_geometry g;
-	int kt;
 
 	(void)state;
 	noise(rgb, sizeof(rgb));
@@ -248,7 +245,8 @@ static void an_image_is_one_latent_frame(void **state)
 	assert_int_equal(vfm_wavelet_parse(&t, "wavelet:768", NULL), 0);
 	assert_int_equal(vfm_wavelet_encode(&t, rgb, 1, S, S, z, NULL), 0);
 	for (int c = 0; c < 768; c++) {
-		vfm_wavelet_channel(c, NULL, &kt, NULL, NULL);
+		const int kt = vfm_wavelet_channel(c)->kt;
+
 		for (int i = 0; kt && i < 16; i++) {
 			assert_true(fabsf(z[c * 16 + i]) < 1e-3f);
 			z[c * 16 + i] = 3; /* as a model may draw it: a still picture does not see it */

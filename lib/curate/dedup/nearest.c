@@ -12,7 +12,7 @@
 
 #define BLOCK 16384 /* rows */
 
-struct best_rows { /* the k best so far are among v [n], which has room for 2 k; those before `sorted` are in order */
+struct near_rows { /* the k best so far are among v [n], which has room for 2 k; those before `sorted` are in order */
 	struct vfm_near_row *v;
 	int64_t n, sorted, k;
 };
@@ -20,7 +20,7 @@ struct best_rows { /* the k best so far are among v [n], which has room for 2 k;
 struct nearest {
 	const struct vfm_features *f;
 	const float *query; /* of length 1 */
-	struct best_rows all;
+	struct near_rows all;
 	pthread_mutex_t lock;
 };
 
@@ -35,26 +35,26 @@ static int compare_near(const void *a, const void *b)
 }
 
 /* Sorts the rows, the best first, and drops those behind the k best. */
-static void keep_best(struct best_rows *b)
+static void keep_nearest(struct near_rows *b)
 {
 	qsort(b->v, (size_t)b->n, sizeof(*b->v), compare_near);
 	b->n = b->sorted = b->n < b->k ? b->n : b->k;
 }
 
-static void add_row(struct best_rows *b, struct vfm_near_row r)
+static void add_row(struct near_rows *b, struct vfm_near_row r)
 {
 	if (b->sorted == b->k && is_worse(&r, &b->v[b->k - 1]))
 		return;
 	b->v[b->n++] = r;
 	if (b->n == 2 * b->k)
-		keep_best(b);
+		keep_nearest(b);
 }
 
 static void scan_rows(int64_t i0, int64_t i1, void *ctx)
 {
 	struct nearest *s = ctx;
 	int64_t k = s->all.k < i1 - i0 ? s->all.k : i1 - i0;
-	struct best_rows best = {.k = k, .v = vfm_calloc(2 * (size_t)k, sizeof(*best.v))};
+	struct near_rows best = {.k = k, .v = vfm_calloc(2 * (size_t)k, sizeof(*best.v))};
 	float *x = vfm_malloc((size_t)s->f->dim * sizeof(*x)), xx;
 
 	for (int64_t i = i0; i < i1; i++) {
@@ -91,7 +91,7 @@ int vfm_nearest_find(const struct vfm_features *f, const float *query, int64_t k
 	}
 	s.all.v = vfm_calloc(2 * (size_t)k, sizeof(*near));
 	vfm_par_for(f->rows, BLOCK, scan_rows, &s);
-	keep_best(&s.all);
+	keep_nearest(&s.all);
 	*n = s.all.n;
 	memcpy(near, s.all.v, (size_t)*n * sizeof(*near));
 	free(s.all.v);

@@ -428,24 +428,17 @@ static void *run_native(void *arg)
 
 enum { TILE_MIN = 64, TILE_STEP = 32, TILE_MAX = 65536 };
 
-/* Reads a size of a tile, digits alone.  Returns the first character after it, or NULL. */
-static const char *parse_tile_size(const char *s, int *size)
+static bool is_tile_side(int n)
 {
-	for (*size = 0; *s >= '0' && *s <= '9'; s++) {
-		*size = *size * 10 + (*s - '0');
-		if (*size > TILE_MAX)
-			return NULL;
-	}
-	return *size >= TILE_MIN && *size % TILE_STEP == 0 ? s : NULL;
+	return n >= TILE_MIN && n <= TILE_MAX && n % TILE_STEP == 0;
 }
 
 static bool parse_tile(const char *s, int *width, int *height)
 {
-	s = parse_tile_size(s, width);
-	if (!s || *s != 'x')
-		return false;
-	s = parse_tile_size(s + 1, height);
-	return s && !*s;
+	int end = 0;
+
+	return strspn(s, "0123456789x") == strlen(s) && sscanf(s, "%5dx%5d%n", width, height, &end) == 2 && !s[end] &&
+		is_tile_side(*width) && is_tile_side(*height);
 }
 
 static int parse_encoder_opts(struct vfm_native *e, struct vfm_err *err)

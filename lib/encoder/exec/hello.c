@@ -110,15 +110,13 @@ static int parse_fit(struct vfm_exec_input *in, const json_t *o, struct vfm_err 
 	return vfm_fail(err, VFM_EUSAGE, "hello.input.fit: expected cover, contain or stretch, got '%s'", fit);
 }
 
-static int parse_input(struct vfm_exec_input *in, const json_t *o, struct vfm_err *err)
+static int parse_input(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 {
+	struct vfm_exec_input *in = &h->input;
 	static const char *const keys[] = {"kind", "frames", "fps", "max_frames", "width", "height", "fit", NULL};
 	const char *kind = "clip", *where = "hello.input";
 	int64_t width = 0, height = 0;
 
-	in->clip = true;
-	if (!o)
-		return 0;
 	TRY(vfm_json_only_keys(o, where, keys, err)); /* a misspelt key would change what the child is shown */
 	TRY(vfm_json_str(o, where, "kind", true, &kind, err));
 	if (strcmp(kind, "clip") != 0 && strcmp(kind, "frames") != 0)
@@ -200,10 +198,21 @@ static int parse_shots(struct vfm_hello *h, const json_t *o, struct vfm_err *err
 
 int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 {
-	const json_t *input, *tokenizer, *text, *image, *shots;
+	static const struct {
+		const char *key;
+		unsigned needed_by; /* ops */
+		int (*parse)(struct vfm_hello *h, const json_t *o, struct vfm_err *err);
+	} parts[] = {
+		{"input", 0, parse_input},
+		{"tokenizer", VFM_EXEC_ENCODE | VFM_EXEC_DECODE, parse_tokenizer},
+		{"text", VFM_EXEC_TEXT_ENCODE, parse_text},
+		{"image", VFM_EXEC_IMAGE_ENCODE, parse_image},
+		{"shots", VFM_EXEC_SHOTS, parse_shots},
+	};
+	const json_t *part;
 	int64_t protocol = 0, batch = 1;
 
-	*h = (struct vfm_hello){0};
+	*h = (struct vfm_hello){.input.clip = true};
 	if (!json_is_object(o) || !json_object_get(o, "vfm_exec"))
 		return vfm_fail(err, VFM_EUSAGE, "hello: expected an object with the key \"vfm_exec\"");
 	TRY(vfm_json_i64(o, "hello", "vfm_exec", true, 0, INT32_MAX, &protocol, err));
@@ -216,17 +225,10 @@ int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 	TRY(parse_capabilities(h, o, err));
 	TRY(vfm_json_i64(o, "hello", "batch", false, 1, MAX_BATCH, &batch, err));
 	h->batch = (int)batch;
-	TRY(get_object(o, "input", false, &input, err));
-	TRY(get_object(o, "tokenizer", h->ops & (VFM_EXEC_ENCODE | VFM_EXEC_DECODE), &tokenizer, err));
-	TRY(get_object(o, "text", h->ops & VFM_EXEC_TEXT_ENCODE, &text, err));
-	TRY(get_object(o, "image", h->ops & VFM_EXEC_IMAGE_ENCODE, &image, err));
-	TRY(get_object(o, "shots", h->ops & VFM_EXEC_SHOTS, &shots, err));
-	TRY(parse_input(&h->input, input, err));
-	if (tokenizer)
-		TRY(parse_tokenizer(h, tokenizer, err));
-	if (text)
-		TRY(parse_text(h, text, err));
-	if (image)
-		TRY(parse_image(h, image, err));
-	return shots ? parse_shots(h, shots, err) : 0;
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		TRY(get_object(o, parts[i].key, h->ops & parts[i].needed_by, &part, err));
+		if (part)
+			TRY(parts[i].parse(h, part, err));
+	}
+	return 0;
 }

@@ -16,12 +16,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 
-struct channel {
-	uint8_t comp, kt, ky, kx;
-	float shift, scale;
-};
-
-static struct channel table[VFM_WAVELET_MAX];
+static struct vfm_wavelet_channel table[VFM_WAVELET_MAX];
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 
 /* ---- the order of the channels ---- */
@@ -31,7 +26,7 @@ static int level(int k)
 	return k == 0 ? 0 : k == 1 ? 1 : k < 4 ? 2 : 3;
 }
 
-static int order_key(const struct channel *c)
+static int order_key(const struct vfm_wavelet_channel *c)
 {
 	int u = c->comp != 0, x = level(c->kx), y = level(c->ky), t = level(c->kt) + u;
 	int m = x > y ? x : y;
@@ -41,7 +36,7 @@ static int order_key(const struct channel *c)
 
 static int by_order(const void *a, const void *b)
 {
-	const struct channel *p = a, *q = b;
+	const struct vfm_wavelet_channel *p = a, *q = b;
 	int d = order_key(p) - order_key(q);
 
 	if (d == 0)
@@ -80,7 +75,7 @@ static const float deviation[3][3][4][4] = {
 };
 static const float mean[3] = {-2.0f, -0.25f, 0.07f}; /* of the lowest coefficient of each component: between the two */
 
-static void set_norm(struct channel *c)
+static void set_norm(struct vfm_wavelet_channel *c)
 {
 	c->scale = 0.7f / deviation[c->comp][level(c->kt)][level(c->ky)][level(c->kx)];
 	c->shift = c->kt + c->ky + c->kx ? 0 : mean[c->comp];
@@ -94,33 +89,17 @@ static void make_order(void)
 		for (int t = 0; t < 4; t++)
 			for (int y = 0; y < 8; y++)
 				for (int x = 0; x < 8; x++)
-					table[n++] =
-						(struct channel){(uint8_t)i, (uint8_t)t, (uint8_t)y, (uint8_t)x, 0, 0};
+					table[n++] = (struct vfm_wavelet_channel){
+						(uint8_t)i, (uint8_t)t, (uint8_t)y, (uint8_t)x, 0, 0};
 	qsort(table, VFM_WAVELET_MAX, sizeof(table[0]), by_order);
 	for (int c = 0; c < VFM_WAVELET_MAX; c++)
 		set_norm(&table[c]);
 }
 
-void vfm_wavelet_channel(int c, int *component, int *kt, int *ky, int *kx)
+const struct vfm_wavelet_channel *vfm_wavelet_channel(int c)
 {
 	pthread_once(&table_once, make_order);
-	if (component)
-		*component = table[c].comp;
-	if (kt)
-		*kt = table[c].kt;
-	if (ky)
-		*ky = table[c].ky;
-	if (kx)
-		*kx = table[c].kx;
-}
-
-void vfm_wavelet_norm(int c, float *shift, float *scale)
-{
-	pthread_once(&table_once, make_order);
-	if (shift)
-		*shift = table[c].shift;
-	if (scale)
-		*scale = table[c].scale;
+	return &table[c];
 }
 
 int vfm_wavelet_parse(struct vfm_wavelet *t, const char *spec, struct vfm_err *err)
@@ -229,7 +208,7 @@ static void butterflies(struct row *r)
 	}
 }
 
-static float *coef(const struct row *r, const struct vfm_wavelet *t, const struct channel *c)
+static float *coef(const struct row *r, const struct vfm_wavelet *t, const struct vfm_wavelet_channel *c)
 {
 	return cell(r, c->comp, hadamard_of(c->kt, t->time_log), hadamard_of(c->ky, t->space_log),
 		hadamard_of(c->kx, t->space_log));

@@ -3,7 +3,7 @@
  *
  * Compression 4 x 8 x 8 (time, height, width).  With all 768 channels the transform is exactly invertible; with
  * fewer, decoding gives the orthogonal projection.  1, 16, 128 and 768 channels are whole levels.  Latents have
- * roughly mean 0 and a standard deviation of 1 or less over natural video (vfm_wavelet_norm).
+ * roughly mean 0 and a standard deviation of 1 or less over natural video (vfm_wavelet_channel).
  *
  * An image is one latent frame (the picture four times; decoded to the mean of the four).  F frames of video are
  * ceil(F / 4) latent frames, the last picture repeated; the caller keeps the true number.  H and W must be multiples
@@ -36,9 +36,11 @@ int vfm_wavelet_parse(struct vfm_wavelet *t, const char *spec, struct vfm_err *e
 /* "wavelet:16" with its geometry, which pads. */
 struct vfm_maker vfm_wavelet_maker(const struct vfm_wavelet *t);
 
-/* Sets the coefficient of channel c and its constants; any pointer may be NULL. */
-void vfm_wavelet_channel(int c, int *component, int *kt, int *ky, int *kx);
-void vfm_wavelet_norm(int c, float *shift, float *scale);
+struct vfm_wavelet_channel { /* the coefficient of a channel, and its constants */
+	uint8_t comp, kt, ky, kx;
+	float shift, scale;
+};
+const struct vfm_wavelet_channel *vfm_wavelet_channel(int c);
 
 /* rgb [frames, height, width, 3] -> latent [C, T, height/8, width/8], T = ceil(frames / 4).
  * VFM_EINPUT: sizes that are not positive multiples of 8, or no frame. */

@@ -189,45 +189,23 @@ INLINE void add_moments(struct moments *m, const struct vfm_clip_rows *a, int a0
 	}
 }
 
-#define FLIP(i) (VFM_CLIP_HASH_ODD >> (i)&1 ? INT32_MIN : 0)
-#define FLIPS(i)                                                                                                       \
-	{                                                                                                              \
-		FLIP(i), FLIP(i + 1), FLIP(i + 2), FLIP(i + 3), FLIP(i + 4), FLIP(i + 5), FLIP(i + 6), FLIP(i + 7)     \
-	}
-
-INLINE float sum_lanes(const lanes *of)
-{
-	const lanes v = *of;
-
-	return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
-}
-
 /* Whether correlate_motion is sure to find that the rows are not the same, and that 1 - correlation is `most` or more.
  * This decides most pairs of clips before one background.  Float sums have errors below 1e-5 of the energies. */
 INLINE bool motion_differs(const struct moments *m, bool mirrored, double most)
 {
-	static const mask flips[PARTS] = {FLIPS(0), FLIPS(8), FLIPS(16), FLIPS(24), FLIPS(32), FLIPS(40)};
-	lanes sa[PARTS], sb[PARTS], aa[PARTS], bb[PARTS], ab[PARTS];
-	lanes ea = {0}, eb = {0}, e = {0}, ma = {0}, mb = {0}, mab = {0};
-	float n = (float)m->n, a, b, both, of_a, of_b, of_both, ratio;
+	float a = 0, b = 0, both = 0, of_a = 0, of_b = 0, of_both = 0, n = (float)m->n, ratio;
 
-	memcpy(sa, m->sa, sizeof(sa));
-	memcpy(sb, m->sb, sizeof(sb));
-	memcpy(aa, m->aa, sizeof(aa));
-	memcpy(bb, m->bb, sizeof(bb));
-	memcpy(ab, m->ab, sizeof(ab));
-	for (int i = 0; i < PARTS; i++) {
-		const mask flip = mirrored ? flips[i] : (mask){0};
+#pragma omp simd reduction(+ : a, b, both, of_a, of_b, of_both)
+	for (int i = 0; i < COEFS; i++) {
+		const float turn = mirrored && VFM_CLIP_HASH_ODD >> i & 1 ? -1 : 1;
 
-		ea += aa[i];
-		eb += bb[i];
-		e += (lanes)((mask)ab[i] ^ flip);
-		ma += sa[i] * sa[i];
-		mb += sb[i] * sb[i];
-		mab += (lanes)((mask)(sa[i] * sb[i]) ^ flip);
+		a += m->aa[i];
+		b += m->bb[i];
+		both += turn * m->ab[i];
+		of_a += m->aa[i] + n * m->sa[i] * m->sa[i];
+		of_b += m->bb[i] + n * m->sb[i] * m->sb[i];
+		of_both += turn * (m->ab[i] + n * m->sa[i] * m->sb[i]);
 	}
-	a = sum_lanes(&ea), b = sum_lanes(&eb), both = sum_lanes(&e);
-	of_a = a + n * sum_lanes(&ma), of_b = b + n * sum_lanes(&mb), of_both = both + n * sum_lanes(&mab);
 	if ((a > b ? a : b) < 1.001F * VFM_CLIP_HASH_STILL * VFM_CLIP_HASH_STILL * n ||
 		2 * (sqrtf(of_a) * sqrtf(of_b) - of_both) < 1.001F * SAME * SAME * n + 1e-4F * (of_a + of_b))
 		return false;

@@ -58,21 +58,4 @@ const struct vfm_cut *vfm_scene_cuts(struct vfm_scene *s, double threshold, bool
 const struct vfm_cut_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_t *n);
 void vfm_scene_free(struct vfm_scene *s); /* NULL is fine */
 
-/* ---- clips ---- */
-
-struct vfm_span {
-	int64_t start, end; /* frames, end exclusive */
-	bool is_short;      /* shorter than the minimum; reported, but not to be used */
-	/* of the cuts at start and end; < 0: the file begins or ends there, or the shot was divided */
-	double start_confidence, end_confidence;
-};
-
-/* Lengths are numbers of frames, or, with `at`, differences of at[frame]. */
-struct vfm_clip_rule {
-	double min, max;  /* longer shots are cut into equal parts, which are not shorter than min if possible; max 0 =
-			     any */
-	double stride;    /* > 0: no cuts, a clip for every stride (the last may be shorter) */
-	const double *at; /* [frames + 1], not decreasing: times of frames whose rate varies; NULL: frame numbers */
-};
-
 #endif

@@ -9,6 +9,30 @@
 #include "media/av/video_in.h"
 #include "media/shots/scene.h"
 
+/* ---- clips between cuts ---- */
+
+struct vfm_span {
+	int64_t start, end; /* frames, end exclusive */
+	bool is_short;      /* shorter than the minimum; reported, but not to be used */
+	/* of the cuts at start and end; < 0: the file begins or ends there, or the shot was divided */
+	double start_confidence, end_confidence;
+};
+
+/* Lengths are numbers of frames, or, with `at`, differences of at[frame]. */
+struct vfm_clip_rule {
+	double min, max;  /* longer shots are cut into equal parts, which are not shorter than min if possible; max 0 =
+			     any */
+	double stride;    /* > 0: no cuts, a clip for every stride (the last may be shorter) */
+	const double *at; /* [frames + 1], not decreasing: times of frames whose rate varies; NULL: frame numbers */
+};
+
+/* The clips of `frames` frames between `cuts`.  Frames inside of a transition are in no clip.  A single frame that is
+ * longer than the maximum is a clip.  Leaves is_short false.  Returns their number; the caller frees *spans. */
+int64_t vfm_clips_of(int64_t frames, const struct vfm_cut *cuts, int64_t n_cuts, const struct vfm_clip_rule *rule,
+	struct vfm_span **spans);
+
+/* ---- a file ---- */
+
 /* Another detector than scene.h.  It gets each frame scaled to rgb [height, width, 3], in order, and after the
  * last one says where the cuts are; they belong to it. */
 struct vfm_shot_detector {
