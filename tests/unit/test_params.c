@@ -205,7 +205,7 @@ static void ref_gradients(const struct vfm_parallel *p)
 			vfm_runs_clear(&runs);
 			vfm_runs_add_part(&runs, &part, 0, vfm_part_numel(&part));
 			for (size_t k = 0; k < runs.n; k++)
-				for (int64_t e = runs.v[k].glob; e < runs.v[k].glob + runs.v[k].n; e++)
+				for (int64_t e = runs.v[k].from; e < runs.v[k].from + runs.v[k].n; e++)
 					for (int sp = 0; sp < STEPS * PACKS; sp++)
 						r->g[sp / PACKS][e] +=
 							contribution(rank, sp / PACKS, sp % PACKS, r->name, e) *
@@ -272,11 +272,11 @@ static void compare(const struct rank *r, const struct vfm_param *p, int64_t a, 
 	vfm_runs_add_part(&runs, &p->part, a, b);
 	for (size_t k = 0; k < runs.n; k++) {
 		for (int64_t i = 0; i < runs.v[k].n; i++) {
-			double x = value_at(&have, at + runs.v[k].loc + i), y = want[runs.v[k].glob + i];
+			double x = value_at(&have, at + runs.v[k].to + i), y = want[runs.v[k].from + i];
 
 			MUST(fabs(x - y) <= tol * (1 + fabs(y)),
 				"%s, rank %d, step %d: %s of %s[%lld] is %.9g, not %.9g", r->l->name, r->mesh.rank,
-				r->step, what, p->name, (long long)(runs.v[k].glob + i), x, y);
+				r->step, what, p->name, (long long)(runs.v[k].from + i), x, y);
 		}
 	}
 	vfm_runs_release(&runs);
@@ -319,9 +319,9 @@ static int probe_grads(struct vfm_tape *t, void *ctx, struct vfm_err *e)
 		vfm_runs_add_part(&runs, &p->part, 0, p->n);
 		for (size_t k = 0; k < runs.n; k++) {
 			for (int64_t j = 0; j < runs.v[k].n; j++) {
-				float *to = (float *)g.data + runs.v[k].loc + j;
+				float *to = (float *)g.data + runs.v[k].to + j;
 				float x = r->check ? (float)contribution(r->mesh.rank, r->step, b->pack, p->name,
-							     runs.v[k].glob + j)
+							     runs.v[k].from + j)
 						   : 1;
 
 				*to = accumulate || p->d.ndim == 1 ? *to + x : x; /* as ops: they add to vectors */
