@@ -118,8 +118,8 @@ static void check_runs(const struct vfm_runs *r, const int64_t *ref, int64_t n)
 		assert_true(v->n > 0 && v->to >= 0 && v->to + v->n <= n);
 		if (i) {
 			assert_true(r->v[i - 1].from + r->v[i - 1].n <= v->from);
-			assert_false(r->v[i - 1].from + r->v[i - 1].n == v->from &&
-				r->v[i - 1].to + r->v[i - 1].n == v->to);
+			assert_false(
+				r->v[i - 1].from + r->v[i - 1].n == v->from && r->v[i - 1].to + r->v[i - 1].n == v->to);
 		}
 		for (int64_t k = 0; k < v->n; k++)
 			assert_int_equal(ref[v->to + k], v->from + k);
