@@ -111,11 +111,11 @@ static void add_runs(int64_t first, int64_t end, void *ctx)
 
 	for (int64_t r = first; r < end; r++) {
 		const struct vfm_run *run = &d->runs->v[r];
-		int64_t a = run->glob > x->at ? run->glob : x->at,
-			b = run->glob + run->n < x->at + x->n ? run->glob + run->n : x->at + x->n;
+		int64_t a = run->from > x->at ? run->from : x->at,
+			b = run->from + run->n < x->at + x->n ? run->from + run->n : x->at + x->n;
 
 		if (a < b)
-			add_elements(d, x->from + (a - x->at), b - a, d->w + run->loc + (a - run->glob));
+			add_elements(d, x->from + (a - x->at), b - a, d->w + run->to + (a - run->from));
 	}
 }
 
@@ -136,7 +136,7 @@ static int sum_additions(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, co
 
 			vfm_grow(&rows.v, &rows.cap, rows.n + 1, sizeof(*rows.v));
 			rows.v[rows.n++] =
-				(struct vfm_run){.glob = runs.v[i].glob + at, .loc = runs.v[i].loc + at, .n = n};
+				(struct vfm_run){.from = runs.v[i].from + at, .to = runs.v[i].to + at, .n = n};
 		}
 	for (const struct ckpt_addition *x = first; x < s->v + s->n && !strcmp(x->tensor, first->tensor); x++) {
 		struct sum d = {s, x, &rows, w};

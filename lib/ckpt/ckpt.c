@@ -366,18 +366,17 @@ int ckpt_slice_runs(const struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, c
 int ckpt_read_stored(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err)
 {
-	struct vfm_runs want = {0}, have = {0};
-	struct vfm_copies plan = {0};
+	struct vfm_runs want = {0}, have = {0}, plan = {0};
 	size_t es = vfm_dtype_size(t->dtype), ds = vfm_dtype_size(dtype);
 	int rc = ckpt_slice_runs(c, t, slice, &want, err);
 
 	for (int i = 0; i < t->n_pieces && !rc && want.n; i++) {
 		const struct vfm_ckpt_piece *p = &t->piece[i];
-		int64_t lo = want.v[0].glob, hi = want.v[want.n - 1].glob + want.v[want.n - 1].n;
+		int64_t lo = want.v[0].from, hi = want.v[want.n - 1].from + want.v[want.n - 1].n;
 		uint64_t off;
 
 		vfm_runs_clear(&have);
-		vfm_copies_clear(&plan);
+		vfm_runs_clear(&plan);
 		if (p->is_range)
 			vfm_runs_add_range(&have, p->a, p->b, 0);
 		else
@@ -386,12 +385,12 @@ int ckpt_read_stored(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const 
 			continue;
 		rc = ckpt_piece_place(c, t, p, &off, err);
 		for (size_t k = 0; k < plan.n && !rc; k++)
-			rc = copy_run(c, t, p->file, off + (uint64_t)plan.v[k].src * es, plan.v[k].n, dtype,
-				(uint8_t *)dst + (size_t)plan.v[k].dst * ds, err);
+			rc = copy_run(c, t, p->file, off + (uint64_t)plan.v[k].from * es, plan.v[k].n, dtype,
+				(uint8_t *)dst + (size_t)plan.v[k].to * ds, err);
 	}
 	if (rc < 0)
 		vfm_err_context(err, "tensor '%.200s'", t->name);
-	vfm_copies_release(&plan);
+	vfm_runs_release(&plan);
 	vfm_runs_release(&have);
 	vfm_runs_release(&want);
 	return rc;

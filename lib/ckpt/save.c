@@ -26,7 +26,7 @@ struct file_piece {
 	bool is_range;
 	struct vfm_box box;
 	int64_t a, b;
-	struct vfm_runs src; /* glob: element of data; loc: element of the piece */
+	struct vfm_runs src; /* from elements of data to those of the piece */
 	int64_t numel;
 };
 struct saved_entry {
@@ -144,7 +144,7 @@ static void add_pieces(struct saved_entry *e, const struct vfm_part *part, int64
 		p->numel = vfm_box_numel(&box[i]);
 		vfm_runs_add_box(&p->src, part->shape, &loc[i], 0, a, b);
 		for (size_t k = 0; k < p->src.n; k++)
-			p->src.v[k].glob -= a;
+			p->src.v[k].from -= a;
 	}
 	free(box);
 	free(loc);
@@ -321,7 +321,7 @@ static int write_piece(struct ckpt_out *o, const struct file_piece *p, struct vf
 	if (p->e->src)
 		return copy_piece(o, p, err);
 	for (size_t k = 0; k < p->src.n; k++) {
-		const char *run = (const char *)p->e->data + (size_t)p->src.v[k].glob * es;
+		const char *run = (const char *)p->e->data + (size_t)p->src.v[k].from * es;
 
 		p->e->nonfinite += vfm_dtype_count_nonfinite(p->e->dtype, run, (size_t)p->src.v[k].n);
 		TRY(ckpt_out_add(o, run, (size_t)p->src.v[k].n * es, err));

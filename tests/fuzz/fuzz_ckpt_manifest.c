@@ -24,7 +24,7 @@ static void check_cover(const struct vfm_ckpt_tensor *t)
 		else
 			vfm_runs_add_box(&r, t->shape, &t->piece[k].box, 0, 0, INT64_MAX);
 		for (size_t i = 0; i < r.n; i++)
-			for (int64_t e = r.v[i].glob; e < r.v[i].glob + r.v[i].n; e++)
+			for (int64_t e = r.v[i].from; e < r.v[i].from + r.v[i].n; e++)
 				if (e < 0 || e >= t->numel || seen[e]++)
 					abort();
 		vfm_runs_release(&r);

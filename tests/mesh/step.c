@@ -203,8 +203,8 @@ static int compare(void *ctx, const struct vfm_param *p, const struct vfm_owned 
 	vfm_runs_add_part(&runs, &p->part, o->a, o->b);
 	for (size_t r = 0; r < runs.n; r++) {
 		for (int64_t i = 0; i < runs.v[r].n; i++) {
-			double d = (double)g[runs.v[r].loc + i] -
-				(double)x->ref->data[x->ref->t[k].off + runs.v[r].glob + i];
+			double d = (double)g[runs.v[r].to + i] -
+				(double)x->ref->data[x->ref->t[k].off + runs.v[r].from + i];
 
 			/* the maximum must not drop a NaN */
 			x->out->t[k].max_diff = fabs(d) <= x->out->t[k].max_diff ? x->out->t[k].max_diff

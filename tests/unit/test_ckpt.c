@@ -232,7 +232,7 @@ static int32_t *local_data(const struct vfm_part *p, int64_t a, int64_t b)
 	vfm_runs_add_part(&r, p, a, b);
 	for (size_t i = 0; i < r.n; i++)
 		for (int64_t k = 0; k < r.v[i].n; k++)
-			v[r.v[i].loc + k] = (int32_t)(r.v[i].glob + k);
+			v[r.v[i].to + k] = (int32_t)(r.v[i].from + k);
 	vfm_runs_release(&r);
 	return v;
 }

@@ -61,6 +61,7 @@ struct model {
 	struct vfm_device d;
 	struct vfm_params ps;
 	struct vfm_model *net;
+	struct vfm_train_config train;
 	struct vfm_optim optim;
 	struct vfm_tape *tape;
 	struct vfm_tensor loss;
@@ -268,7 +269,7 @@ static void model_open(struct golden *g, struct model *m, const struct how *how)
 		OK(vfm_op_fill(m->d.stream, &a, &err));
 	}
 	OK(vfm_params_refresh(&m->ps, &err));
-	OK(vfm_optim_new(&m->optim, &m->ps, &(struct vfm_optim_opts){0}, &err));
+	OK(vfm_optim_new(&m->optim, &m->ps, &m->train, &err));
 	m->tape = vfm_tape_new(m->d.stream);
 	m->loss = vfm_t1(vfm_dev_alloc(m->d.stream, 64, "loss", &err), VFM_F64, 1);
 }
@@ -398,12 +399,11 @@ static struct errors train(
 	struct golden g = {0};
 	struct gpack q[PACKS] = {0};
 	struct model m = {0};
-	struct vfm_adam a = {0};
 	json_t *t;
 
 	golden_open(&g, name);
 	t = json_object_get(g.j, "train");
-	a = (struct vfm_adam){.beta1 = json_number_value(json_object_get(t, "beta1")),
+	m.train = (struct vfm_train_config){.beta1 = json_number_value(json_object_get(t, "beta1")),
 		.beta2 = json_number_value(json_object_get(t, "beta2")),
 		.eps = json_number_value(json_object_get(t, "eps")),
 		.weight_decay = json_number_value(json_object_get(t, "wd")),
@@ -429,7 +429,7 @@ static struct errors train(
 			fail_msg("%s: loss of step %d: %.9g, expected %.9g", name, s, losses[s], want);
 		if (s == 0)
 			check_grads(&g, &m, name);
-		OK(vfm_optim_step(&m.optim, &a, json_number_value(json_array_get(json_object_get(t, "lr"), (size_t)s)),
+		OK(vfm_optim_step(&m.optim, json_number_value(json_array_get(json_object_get(t, "lr"), (size_t)s)),
 			s + 1, (struct vfm_tensor){0}, &err));
 		m.e.norm = fmax(m.e.norm, fabs(*(float *)m.optim.norm.data - norm) / norm);
 		if (fabs(*(float *)m.optim.norm.data - norm) > how->norm * norm)

@@ -22,8 +22,13 @@ enum { LAYERS = 8, PACKS = 2, STEPS = 3, MAX_PARAMS = 128, SEED = 5 };
 enum { UNIT_COND, UNIT_PATCH, UNIT_BLOCKS, UNIT_HEAD = UNIT_BLOCKS + LAYERS };
 
 #define LR 0.01
-static const struct vfm_adam adam = {
-	.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip_norm = 30, .ema_decay = 0.8};
+static struct vfm_train_config adam = {/* moments and offload are set by tests */
+	.beta1 = 0.9,
+	.beta2 = 0.95,
+	.eps = 1e-8,
+	.weight_decay = 0.1,
+	.clip_norm = 30,
+	.ema_decay = 0.8};
 
 /* ---- the descriptions ---- */
 
@@ -205,7 +210,7 @@ static void ref_gradients(const struct vfm_parallel *p)
 			vfm_runs_clear(&runs);
 			vfm_runs_add_part(&runs, &part, 0, vfm_part_numel(&part));
 			for (size_t k = 0; k < runs.n; k++)
-				for (int64_t e = runs.v[k].glob; e < runs.v[k].glob + runs.v[k].n; e++)
+				for (int64_t e = runs.v[k].from; e < runs.v[k].from + runs.v[k].n; e++)
 					for (int sp = 0; sp < STEPS * PACKS; sp++)
 						r->g[sp / PACKS][e] +=
 							contribution(rank, sp / PACKS, sp % PACKS, r->name, e) *
@@ -246,7 +251,6 @@ static void ref_steps(void)
 
 /* ---- a rank ---- */
 
-static struct vfm_optim_opts memory_opts;
 static bool split_masters;
 
 struct rank {
@@ -272,11 +276,11 @@ static void compare(const struct rank *r, const struct vfm_param *p, int64_t a, 
 	vfm_runs_add_part(&runs, &p->part, a, b);
 	for (size_t k = 0; k < runs.n; k++) {
 		for (int64_t i = 0; i < runs.v[k].n; i++) {
-			double x = value_at(&have, at + runs.v[k].loc + i), y = want[runs.v[k].glob + i];
+			double x = value_at(&have, at + runs.v[k].to + i), y = want[runs.v[k].from + i];
 
 			MUST(fabs(x - y) <= tol * (1 + fabs(y)),
 				"%s, rank %d, step %d: %s of %s[%lld] is %.9g, not %.9g", r->l->name, r->mesh.rank,
-				r->step, what, p->name, (long long)(runs.v[k].glob + i), x, y);
+				r->step, what, p->name, (long long)(runs.v[k].from + i), x, y);
 		}
 	}
 	vfm_runs_release(&runs);
@@ -289,9 +293,9 @@ static void check_weights(struct rank *r, int unit)
 
 		if (p->unit == unit)
 			compare(r, p, 0, p->n, p->var.v, 0, ref_of(p->name)->w[r->step],
-				p->var.v.dtype != VFM_F32    ? 1.0 / 128
-					: memory_opts.m_bf16 ? 1e-3
-							     : 2e-5,
+				p->var.v.dtype != VFM_F32          ? 1.0 / 128
+					: adam.moments == VFM_BF16 ? 1e-3
+								   : 2e-5,
 				"weight");
 	}
 }
@@ -319,9 +323,9 @@ static int probe_grads(struct vfm_tape *t, void *ctx, struct vfm_err *e)
 		vfm_runs_add_part(&runs, &p->part, 0, p->n);
 		for (size_t k = 0; k < runs.n; k++) {
 			for (int64_t j = 0; j < runs.v[k].n; j++) {
-				float *to = (float *)g.data + runs.v[k].loc + j;
+				float *to = (float *)g.data + runs.v[k].to + j;
 				float x = r->check ? (float)contribution(r->mesh.rank, r->step, b->pack, p->name,
-							     runs.v[k].glob + j)
+							     runs.v[k].from + j)
 						   : 1;
 
 				*to = accumulate || p->d.ndim == 1 ? *to + x : x; /* as ops: they add to vectors */
@@ -445,8 +449,6 @@ static double *of_ema(const struct ref *x, int step)
 static void rank_open(
 	struct rank *r, struct vfm_launch *l, const struct layout *lay, int scale, struct vfm_comm **world)
 {
-	struct vfm_optim_opts opts = memory_opts;
-
 	*r = (struct rank){.l = lay};
 	OK(vfm_comm_host_new(l, &(struct vfm_host_comm_opts){.timeout_s = 20}, world, &err));
 	OK(vfm_device_open(&r->d, "cpu", &err));
@@ -456,8 +458,7 @@ static void rank_open(
 	declare_all(&r->ps, scale);
 	OK(vfm_params_alloc(&r->ps, lay->dtype, true, &err));
 	OK(vfm_params_fill(&r->ps, SEED, &err));
-	opts.ema = true;
-	OK(vfm_optim_new(&r->optim, &r->ps, &opts, &err));
+	OK(vfm_optim_new(&r->optim, &r->ps, &adam, &err));
 	OK(vfm_optim_start(&r->optim, &err));
 	r->tape = vfm_tape_new(r->d.stream);
 }
@@ -525,16 +526,16 @@ static int train(struct vfm_launch *l, const void *arg)
 		MUST((r.ps.early > 0) == (r.mesh.param_stream && r.step != 1),
 			"%s: the reductions of %d buckets overlapped with the backward", lay->name, r.ps.early);
 		check_grads(&r);
-		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, (struct vfm_tensor){0}, &err));
+		OK(vfm_optim_step(&r.optim, LR, r.step + 1, (struct vfm_tensor){0}, &err));
 		memcpy(&norm, r.optim.norm.data, sizeof(norm));
 		MUST(fabs((double)norm / ref_norm[r.step] - 1) < 1e-6, "%s: norm %.9g, not %.9g", lay->name,
 			(double)norm, ref_norm[r.step]);
 	}
 	/* Moments in bf16 are rounded, and so are the updates. */
-	check_array(&r, NULL, memory_opts.m_bf16 ? 1e-3 : 2e-5, "master", of_w);
-	check_array(&r, &r.optim.m, memory_opts.m_bf16 ? 1.0 / 128 : 1e-5, "m", of_m);
+	check_array(&r, NULL, adam.moments == VFM_BF16 ? 1e-3 : 2e-5, "master", of_w);
+	check_array(&r, &r.optim.m, adam.moments == VFM_BF16 ? 1.0 / 128 : 1e-5, "m", of_m);
 	check_array(&r, &r.optim.v, 1e-5, "v", of_v);
-	check_array(&r, &r.optim.ema, memory_opts.m_bf16 ? 1e-3 : 2e-5, "average", of_ema);
+	check_array(&r, &r.optim.ema, adam.moments == VFM_BF16 ? 1e-3 : 2e-5, "average", of_ema);
 	rank_close(&r);
 	vfm_comm_free(world);
 	vfm_launch_end(l);
@@ -593,11 +594,12 @@ static void test_smaller_state(void **state)
 
 	(void)state;
 	for (int i = 0; i < 9; i++) {
-		memory_opts = (struct vfm_optim_opts){.m_bf16 = i / 3 == 1, .on_host = i / 3 == 2};
+		adam.moments = i / 3 == 1 ? VFM_BF16 : VFM_F32;
+		adam.offload = i / 3 == 2 ? VFM_OFFLOAD_OPTIMIZER : VFM_OFFLOAD_NONE;
 		split_masters = i / 3 != 2;
 		check_layout(&l[i % 3]);
 	}
-	memory_opts = (struct vfm_optim_opts){0};
+	adam.offload = VFM_OFFLOAD_NONE;
 	split_masters = false;
 }
 
@@ -616,7 +618,7 @@ static int train_for_bits(struct vfm_launch *l, const void *arg)
 	r.check = true;
 	for (r.step = 0; r.step < STEPS; r.step++) {
 		one_step(&r);
-		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, (struct vfm_tensor){0}, &err));
+		OK(vfm_optim_step(&r.optim, LR, r.step + 1, (struct vfm_tensor){0}, &err));
 	}
 	all[0] = r.ps.master, all[1] = r.optim.m.data, all[2] = r.optim.v.data, all[3] = r.optim.ema.data;
 	bits[l->rank] = 1;
@@ -735,7 +737,7 @@ static int one_dies(struct vfm_launch *l, const void *arg)
 		rc = rc ? rc : vfm_tape_seed(r.tape, x, vfm_t2(one, VFM_F32, 2, 2), &err);
 		rc = rc ? rc : vfm_tape_backward(r.tape, &err);
 		rc = rc ? rc : vfm_params_grad_end(&r.ps, &err);
-		rc = rc ? rc : vfm_optim_step(&r.optim, &adam, LR, r.step + 1, (struct vfm_tensor){0}, &err);
+		rc = rc ? rc : vfm_optim_step(&r.optim, LR, r.step + 1, (struct vfm_tensor){0}, &err);
 		vfm_tape_reset(r.tape);
 	}
 	rank_close(&r);
@@ -790,7 +792,7 @@ static int fsdp_memory(struct vfm_launch *l, const void *arg)
 	}
 	for (r.step = 0; r.step < STEPS; r.step++) {
 		one_step(&r);
-		OK(vfm_optim_step(&r.optim, &adam, LR, r.step + 1, (struct vfm_tensor){0}, &err));
+		OK(vfm_optim_step(&r.optim, LR, r.step + 1, (struct vfm_tensor){0}, &err));
 	}
 	allowed = 20 * matrix / FSDP + 24 * vector + 2 * (4 + 4) * most;
 	MUST(r.d.dev->mem_peak < allowed + allowed / 50 + (64 << 10), "fsdp: %lld bytes, expected %lld",

@@ -155,8 +155,8 @@ static void compare_gradients(const struct layout *l, const struct vfm_params *p
 		for (size_t j = 0; j < runs.n; j++)
 			for (int64_t k = 0; k < runs.v[j].n; k++)
 				off = fmax(off,
-					fabs((double)o.g[runs.v[j].loc + k] -
-						(double)ref->grad[q->off + runs.v[j].glob + k]));
+					fabs((double)o.g[runs.v[j].to + k] -
+						(double)ref->grad[q->off + runs.v[j].from + k]));
 		CHECK(off <= tol * most + 1e-6 * all, "gradient of %s is off by %g of %g", p->name, off, most);
 		vfm_runs_release(&runs);
 	}

@@ -115,14 +115,14 @@ static void check_runs(const struct vfm_runs *r, const int64_t *ref, int64_t n)
 	for (size_t i = 0; i < r->n; i++) {
 		const struct vfm_run *v = &r->v[i];
 
-		assert_true(v->n > 0 && v->loc >= 0 && v->loc + v->n <= n);
+		assert_true(v->n > 0 && v->to >= 0 && v->to + v->n <= n);
 		if (i) {
-			assert_true(r->v[i - 1].glob + r->v[i - 1].n <= v->glob);
-			assert_false(r->v[i - 1].glob + r->v[i - 1].n == v->glob &&
-				r->v[i - 1].loc + r->v[i - 1].n == v->loc);
+			assert_true(r->v[i - 1].from + r->v[i - 1].n <= v->from);
+			assert_false(
+				r->v[i - 1].from + r->v[i - 1].n == v->from && r->v[i - 1].to + r->v[i - 1].n == v->to);
 		}
 		for (int64_t k = 0; k < v->n; k++)
-			assert_int_equal(ref[v->loc + k], v->glob + k);
+			assert_int_equal(ref[v->to + k], v->from + k);
 		seen += v->n;
 	}
 	assert_int_equal(seen, n);
@@ -242,7 +242,7 @@ static void test_reshard(void **st)
 				int c0[VFM_AXES] = {[VFM_AX_TP] = s % tp[0]}, s0[VFM_AXES] = {[VFM_AX_TP] = tp[0]};
 				struct vfm_part ps;
 				struct vfm_runs rs = {0};
-				struct vfm_copies plan = {0};
+				struct vfm_runs plan = {0};
 				int64_t sa, sb, *src;
 
 				assert_int_equal(vfm_part_of(&d, c0, s0, &ps, NULL), 0);
@@ -251,10 +251,10 @@ static void test_reshard(void **st)
 				vfm_runs_add_part(&rs, &ps, sa, sb);
 				got += vfm_runs_plan(&rs, &rd, &plan);
 				for (size_t i = 0; i < plan.n; i++)
-					memcpy(dst + plan.v[i].dst, src + sa + plan.v[i].src,
+					memcpy(dst + plan.v[i].to, src + sa + plan.v[i].from,
 						(size_t)plan.v[i].n * sizeof(*src));
 				free(src);
-				vfm_copies_release(&plan);
+				vfm_runs_release(&plan);
 				vfm_runs_release(&rs);
 				vfm_part_release(&ps);
 			}
@@ -292,7 +292,7 @@ static void test_range_boxes(void **st)
 				}
 				assert_int_equal(r.n, b > a);
 				if (b > a)
-					assert_true(r.v[0].glob == a && r.v[0].loc == 0 && r.v[0].n == b - a);
+					assert_true(r.v[0].from == a && r.v[0].to == 0 && r.v[0].n == b - a);
 				vfm_runs_release(&r);
 			}
 		}
@@ -341,8 +341,8 @@ static void test_box_clip(void **st)
 				bool found = false;
 
 				for (size_t i = 0; i < r.n; i++)
-					found |= f >= r.v[i].glob && f < r.v[i].glob + r.v[i].n &&
-						r.v[i].loc + f - r.v[i].glob == 100 + loc;
+					found |= f >= r.v[i].from && f < r.v[i].from + r.v[i].n &&
+						r.v[i].to + f - r.v[i].from == 100 + loc;
 				assert_true(found);
 				want++;
 			}

@@ -58,14 +58,14 @@ static void walk(struct vfm_trainer *tr, bool write, const char *who)
 		for (size_t k = 0; k < runs.n; k++) {
 			for (int64_t j = 0; j < 5 * runs.v[k].n; j++) {
 				int64_t e = j / 5;
-				float *at = (j % 5 == 4 ? own.g : part[j % 5] + own.at) + runs.v[k].loc + e;
-				float want = (float)contribution(0, 0, (int)(j % 5), p->name, runs.v[k].glob + e);
+				float *at = (j % 5 == 4 ? own.g : part[j % 5] + own.at) + runs.v[k].to + e;
+				float want = (float)contribution(0, 0, (int)(j % 5), p->name, runs.v[k].from + e);
 
 				if (write)
 					*at = want;
 				else if (j % 5 < 4)
 					MUST(*at == want, "%s: part %d of %s[%lld] is %g, not %g", who, (int)(j % 5),
-						p->name, (long long)(runs.v[k].glob + e), (double)*at, (double)want);
+						p->name, (long long)(runs.v[k].from + e), (double)*at, (double)want);
 			}
 		}
 		vfm_runs_release(&runs);
@@ -215,8 +215,8 @@ static int load(struct vfm_launch *l, const void *arg)
 		vfm_runs_add_part(&runs, &p->part, 0, p->n);
 		for (size_t k = 0; k < runs.n; k++)
 			for (int64_t j = 0; j < runs.v[k].n; j++)
-				MUST(value_at(&p->var.v, runs.v[k].loc + j) ==
-						contribution(0, 0, 0, p->name, runs.v[k].glob + j),
+				MUST(value_at(&p->var.v, runs.v[k].to + j) ==
+						contribution(0, 0, 0, p->name, runs.v[k].from + j),
 					"%s: weight of %s", lay->name, p->name);
 		vfm_runs_release(&runs);
 	}

@@ -169,8 +169,8 @@ static int fill_runs(struct vfm_params *ps, const struct vfm_param *p, const str
 		return 0;
 	vfm_runs_add_part(&runs, &p->part, o->a, o->b);
 	for (size_t r = 0; r < runs.n; r++) {
-		a->x = vfm_t1(x + runs.v[r].loc, VFM_F32, runs.v[r].n);
-		a->first = runs.v[r].glob;
+		a->x = vfm_t1(x + runs.v[r].to, VFM_F32, runs.v[r].n);
+		a->first = runs.v[r].from;
 		TRY_OUT(vfm_op_fill(ps->stream, a, err));
 	}
 out:

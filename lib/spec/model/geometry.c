@@ -136,19 +136,12 @@ const char *vfm_geometry_text(const struct vfm_geometry *g, char text[VFM_GEOMET
 
 json_t *vfm_geometry_json(const struct vfm_geometry *g)
 {
-	json_t *o;
-
 	if (!vfm_geometry_is_known(g))
 		return json_null();
-	o = json_pack("{s:[iii],s:i,s:[ii]}", "stride", g->stride[0], g->stride[1], g->stride[2], "channels",
-		g->channels, "frames", g->first, g->step);
-	if (g->max_frames)
-		json_object_set_new(o, "max_frames", json_integer(g->max_frames));
-	if (g->pad)
-		json_object_set_new(o, "pad", json_true());
-	if (g->scaling[0])
-		json_object_set_new(o, "scaling", json_string(g->scaling));
-	return o;
+	return json_pack("{s:[iii],s:i,s:[ii],s:o*,s:o*,s:s*}", "stride", g->stride[0], g->stride[1], g->stride[2],
+		"channels", g->channels, "frames", g->first, g->step, "max_frames",
+		g->max_frames ? json_integer(g->max_frames) : NULL, "pad", g->pad ? json_true() : NULL, "scaling",
+		g->scaling[0] ? g->scaling : NULL);
 }
 
 static int read_ints(const json_t *o, const char *where, const char *key, size_t n, int64_t min, int64_t max,

@@ -135,18 +135,18 @@ int vfm_range_boxes(int ndim, const int64_t *shape, int64_t a, int64_t b, struct
 /* ---- a rank's part ---- */
 
 /* Appends a run; merges it with the last one if it continues it. */
-static void run_push(struct vfm_runs *r, int64_t glob, int64_t loc, int64_t n)
+static void run_push(struct vfm_runs *r, int64_t from, int64_t to, int64_t n)
 {
 	struct vfm_run *last = r->n ? &r->v[r->n - 1] : NULL;
 
 	if (n <= 0)
 		return;
-	if (last && last->glob + last->n == glob && last->loc + last->n == loc) {
+	if (last && last->from + last->n == from && last->to + last->n == to) {
 		last->n += n;
 		return;
 	}
 	vfm_grow(&r->v, &r->cap, r->n + 1, sizeof(*r->v));
-	r->v[r->n++] = (struct vfm_run){glob, loc, n};
+	r->v[r->n++] = (struct vfm_run){from, to, n};
 }
 
 /* Keeps, of each of g groups of the dimension as `s` has it (length len), part r of n. */
@@ -159,10 +159,10 @@ static int64_t cut_runs(struct vfm_runs *s, int64_t len, int g, int n, int r)
 		int64_t lo = len / g * k + share * r, hi = lo + share;
 
 		for (size_t i = 0; i < s->n; i++) {
-			int64_t a = max64(lo, s->v[i].loc), b = min64(hi, s->v[i].loc + s->v[i].n);
+			int64_t a = max64(lo, s->v[i].to), b = min64(hi, s->v[i].to + s->v[i].n);
 
 			if (a < b) {
-				run_push(&out, s->v[i].glob + (a - s->v[i].loc), loc, b - a);
+				run_push(&out, s->v[i].from + (a - s->v[i].to), loc, b - a);
 				loc += b - a;
 			}
 		}
@@ -209,8 +209,8 @@ static void part_boxes(struct vfm_part *p, const struct vfm_runs *segs)
 		for (int d = 0; d < p->ndim; d++) {
 			const struct vfm_run *s = &segs[d].v[ix[d]];
 
-			p->box[i].off[d] = s->glob;
-			p->loc[i].off[d] = s->loc;
+			p->box[i].off[d] = s->from;
+			p->loc[i].off[d] = s->to;
 			p->box[i].ext[d] = p->loc[i].ext[d] = s->n;
 		}
 		for (int d = p->ndim; d-- > 0;) {
@@ -314,7 +314,7 @@ static int run_cmp(const void *a, const void *b)
 {
 	const struct vfm_run *x = a, *y = b;
 
-	return (x->glob > y->glob) - (x->glob < y->glob);
+	return (x->from > y->from) - (x->from < y->from);
 }
 
 /* Sorts if something was added before what stood there, and merges neighbours. */
@@ -322,14 +322,14 @@ static void runs_order(struct vfm_runs *r)
 {
 	size_t n = r->n, i = 1;
 
-	while (i < n && r->v[i - 1].glob <= r->v[i].glob)
+	while (i < n && r->v[i - 1].from <= r->v[i].from)
 		i++;
 	if (i >= n)
 		return;
 	qsort(r->v, n, sizeof(*r->v), run_cmp);
 	r->n = 0;
 	for (i = 0; i < n; i++)
-		run_push(r, r->v[i].glob, r->v[i].loc, r->v[i].n);
+		run_push(r, r->v[i].from, r->v[i].to, r->v[i].n);
 }
 
 void vfm_runs_add_range(struct vfm_runs *r, int64_t a, int64_t b, int64_t loc0)
@@ -422,11 +422,11 @@ void vfm_runs_add_part(struct vfm_runs *r, const struct vfm_part *p, int64_t a, 
 		vfm_runs_add_box(&in_box, p->global, &p->box[k], 0, 0, INT64_MAX);
 		for (size_t i = 0, j = 0; i < in_loc.n && j < in_box.n;) {
 			const struct vfm_run *l = &in_loc.v[i], *g = &in_box.v[j];
-			int64_t x = max64(l->loc, g->loc), y = min64(l->loc + l->n, g->loc + g->n);
+			int64_t x = max64(l->to, g->to), y = min64(l->to + l->n, g->to + g->n);
 
 			if (x < y)
-				run_push(r, g->glob + (x - g->loc), l->glob + (x - l->loc) - a, y - x);
-			if (l->loc + l->n < g->loc + g->n)
+				run_push(r, g->from + (x - g->to), l->from + (x - l->to) - a, y - x);
+			if (l->to + l->n < g->to + g->n)
 				i++;
 			else
 				j++;
@@ -437,41 +437,22 @@ void vfm_runs_add_part(struct vfm_runs *r, const struct vfm_part *p, int64_t a, 
 	vfm_runs_release(&in_loc);
 }
 
-int64_t vfm_runs_plan(const struct vfm_runs *src, const struct vfm_runs *dst, struct vfm_copies *out)
+int64_t vfm_runs_plan(const struct vfm_runs *src, const struct vfm_runs *dst, struct vfm_runs *out)
 {
 	int64_t total = 0;
 
 	for (size_t i = 0, j = 0; i < src->n && j < dst->n;) {
 		const struct vfm_run *s = &src->v[i], *d = &dst->v[j];
-		int64_t x = max64(s->glob, d->glob), y = min64(s->glob + s->n, d->glob + d->n);
+		int64_t x = max64(s->from, d->from), y = min64(s->from + s->n, d->from + d->n);
 
 		if (x < y) {
-			struct vfm_copy c = {s->loc + (x - s->glob), d->loc + (x - d->glob), y - x};
-			struct vfm_copy *last = out->n ? &out->v[out->n - 1] : NULL;
-
-			if (last && last->src + last->n == c.src && last->dst + last->n == c.dst) {
-				last->n += c.n;
-			} else {
-				vfm_grow(&out->v, &out->cap, out->n + 1, sizeof(*out->v));
-				out->v[out->n++] = c;
-			}
+			run_push(out, s->to + (x - s->from), d->to + (x - d->from), y - x);
 			total += y - x;
 		}
-		if (s->glob + s->n < d->glob + d->n)
+		if (s->from + s->n < d->from + d->n)
 			i++;
 		else
 			j++;
 	}
 	return total;
-}
-
-void vfm_copies_clear(struct vfm_copies *c)
-{
-	c->n = 0;
-}
-
-void vfm_copies_release(struct vfm_copies *c)
-{
-	free(c->v);
-	*c = (struct vfm_copies){0};
 }

@@ -5,9 +5,9 @@
  * boxes. Cuts along the same dimension nest in the order of the axes.
  *
  * The part of one rank (struct vfm_part), the *local* tensor, is row-major, too.  FSDP and the distributed optimizer
- * cut it once more as a flat array (vfm_flat_cut).  A list of runs (struct vfm_runs) maps the storage of a rank to the
- * global tensor; vfm_runs_plan computes the copies between two layouts.  All counts are elements unless a comment says
- * otherwise.
+ * cut it once more as a flat array (vfm_flat_cut).  A list of runs (struct vfm_runs) maps the global tensor to the
+ * storage of a rank; vfm_runs_plan computes the copies between two layouts.  All counts are elements unless a comment
+ * says otherwise.
  */
 #ifndef VFM_SPEC_MODEL_SHARD_H
 #define VFM_SPEC_MODEL_SHARD_H
@@ -77,16 +77,16 @@ void vfm_flat_cut(int64_t n_elem, int n, int r, int64_t *a, int64_t *b);
 
 /* ---- runs ---- */
 struct vfm_run {
-	int64_t glob, loc, n; /* elements [glob, glob+n) of the flat global tensor lie at [loc, loc+n) of the storage */
+	int64_t from, to, n; /* elements [from, from + n) of one array lie at [to, to + n) of another */
 };
-struct vfm_runs { /* `= {0}` is empty; sorted by glob, disjoint, neighbours merged */
+struct vfm_runs { /* `= {0}` is empty; sorted by from, disjoint, neighbours merged */
 	struct vfm_run *v;
 	size_t n, cap;
 };
 void vfm_runs_release(struct vfm_runs *r);
 void vfm_runs_clear(struct vfm_runs *r);
 
-/* These functions append runs to *r and keep it sorted; new runs must be disjoint from existing ones.  The storage of a
+/* These functions append runs from the flat global tensor to a storage to *r and keep it sorted; new runs must be disjoint from existing ones.  The storage of a
  * box is a row-major array that begins at `loc0`.  vfm_runs_add_box lists only the part within the flat range [lo, hi)
  * of the global tensor. */
 void vfm_runs_add_range(struct vfm_runs *r, int64_t a, int64_t b, int64_t loc0);
@@ -95,18 +95,8 @@ void vfm_runs_add_box(
 /* Elements [a, b) of the local tensor, whose storage holds just these (element a is at 0). */
 void vfm_runs_add_part(struct vfm_runs *r, const struct vfm_part *p, int64_t a, int64_t b);
 
-/* Copies from one storage to another. */
-struct vfm_copy {
-	int64_t src, dst, n;
-};
-struct vfm_copies {
-	struct vfm_copy *v;
-	size_t n, cap;
-};
-/* Appends every common run, in global order, neighbours merged; returns the number of elements. */
-int64_t vfm_runs_plan(const struct vfm_runs *src, const struct vfm_runs *dst, struct vfm_copies *out);
-void vfm_copies_clear(struct vfm_copies *c);
-void vfm_copies_release(struct vfm_copies *c);
+/* Appends the runs from the storage of src to that of dst, for every common element; returns the number of elements. */
+int64_t vfm_runs_plan(const struct vfm_runs *src, const struct vfm_runs *dst, struct vfm_runs *out);
 
 /* Converts elements [a, b) of the local tensor into boxes of the global tensor (*box) and of the local tensor (*loc),
  * as a checkpoint lists them for an FSDP shard.  The caller frees *box and *loc [*n] with free(). */

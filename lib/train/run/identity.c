@@ -41,18 +41,13 @@ int vfm_change_parse(unsigned *changes, const char *list, struct vfm_err *err)
 
 json_t *vfm_identity_json(const struct vfm_identity *id)
 {
-	json_t *o = json_pack("{s:{s:s,s:s,s:I}}", "plan", "path", id->plan_path, "sha256", id->plan_sha256, "steps",
-		(json_int_t)id->plan_steps);
+	json_t *held_out = id->held_out_path
+		? json_pack("{s:s,s:s}", "path", id->held_out_path, "sha256", id->held_out_sha256)
+		: NULL;
 
-	json_object_set_new(o, "encoders", vfm_makers_json(&id->encoders));
-	if (id->held_out_path)
-		json_object_set_new(o, "held_out",
-			json_pack("{s:s,s:s}", "path", id->held_out_path, "sha256", id->held_out_sha256));
-	if (id->forced)
-		json_object_set(o, "forced", (json_t *)(uintptr_t)id->forced);
-	if (id->init)
-		json_object_set(o, "init", (json_t *)(uintptr_t)id->init);
-	return o;
+	return json_pack("{s:{s:s,s:s,s:I}, s:o, s:o*, s:O*, s:O*}", "plan", "path", id->plan_path, "sha256",
+		id->plan_sha256, "steps", (json_int_t)id->plan_steps, "encoders", vfm_makers_json(&id->encoders),
+		"held_out", held_out, "forced", id->forced, "init", id->init);
 }
 
 /* ---- comparing ---- */

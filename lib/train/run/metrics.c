@@ -14,20 +14,14 @@ json_t *vfm_step_json(const struct vfm_step_record *r)
 {
 	double step_s = r->s.rank.step_s, tflops = r->s.flops / r->ranks / step_s / 1e12;
 	struct vfm_rank_stats stats = r->s.rank;
-	json_t *o = json_object();
+	json_t *mse = r->weighted ? vfm_json_real(r->s.mse) : NULL;
+	json_t *mfu = r->peak_tflops > 0 ? vfm_json_real(tflops / r->peak_tflops) : json_null();
+	json_t *o = json_pack("{s:i, s:I, s:o, s:o*, s:o, s:o, s:I, s:I, s:o, s:o, s:o}", "v", 1, "step",
+		(json_int_t)r->step, "loss", vfm_json_real(r->s.loss), "mse", mse, "grad_norm",
+		vfm_json_real(r->s.grad_norm), "lr", vfm_json_real(r->lr), "tokens", (json_int_t)r->s.tokens, "samples",
+		(json_int_t)r->s.samples, "tok_s", vfm_json_real((double)r->s.tokens / step_s), "tflops",
+		vfm_json_real(tflops), "mfu", mfu);
 
-	json_object_set_new(o, "v", json_integer(1));
-	json_object_set_new(o, "step", json_integer(r->step));
-	json_object_set_new(o, "loss", vfm_json_real(r->s.loss));
-	if (r->weighted)
-		json_object_set_new(o, "mse", vfm_json_real(r->s.mse));
-	json_object_set_new(o, "grad_norm", vfm_json_real(r->s.grad_norm));
-	json_object_set_new(o, "lr", vfm_json_real(r->lr));
-	json_object_set_new(o, "tokens", json_integer(r->s.tokens));
-	json_object_set_new(o, "samples", json_integer(r->s.samples));
-	json_object_set_new(o, "tok_s", vfm_json_real((double)r->s.tokens / step_s));
-	json_object_set_new(o, "tflops", vfm_json_real(tflops));
-	json_object_set_new(o, "mfu", r->peak_tflops > 0 ? vfm_json_real(tflops / r->peak_tflops) : json_null());
 	for (int i = 0; i < VFM_STATS; i++)
 		if (vfm_stats[i].key)
 			json_object_set_new(

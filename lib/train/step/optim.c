@@ -25,14 +25,14 @@ static void *alloc_moments(struct vfm_optim *o, size_t bytes, const char *what, 
 {
 	struct vfm_stream *s = o->ps->stream;
 
-	return o->o.on_host ? s->dev->t->alloc_host(s->dev, bytes, what, err) : vfm_dev_alloc(s, bytes, what, err);
+	return o->on_host ? s->dev->t->alloc_host(s->dev, bytes, what, err) : vfm_dev_alloc(s, bytes, what, err);
 }
 
 static void free_moments(struct vfm_optim *o, void *p, size_t bytes)
 {
 	struct vfm_stream *s = o->ps->stream;
 
-	if (p && o->o.on_host)
+	if (p && o->on_host)
 		s->dev->t->free_host(s->dev, p, bytes);
 	else
 		vfm_dev_free(s, p, bytes);
@@ -55,7 +55,7 @@ static int array_new(struct vfm_optim *o, struct vfm_array *a, enum vfm_dtype dt
 			return VFM_EENV;
 		TRY(s->dev->t->zero(s, a->scale, scale_bytes(o), err)); /* 0, whatever the codes are */
 	}
-	return o->o.on_host ? s->dev->t->stream_sync(s, err) : 0; /* the host may write to it next */
+	return o->on_host ? s->dev->t->stream_sync(s, err) : 0; /* the host may write to it next */
 }
 
 static void array_free(struct vfm_optim *o, struct vfm_array *a)
@@ -103,7 +103,7 @@ static int side_new(struct vfm_optim *o, struct vfm_err *err)
 	o->side = d->t->stream_new(d, true, err);
 	if (!o->side)
 		return VFM_EENV;
-	o->side->units = o->o.on_host ? HOST_UNITS : d->side.units;
+	o->side->units = o->on_host ? HOST_UNITS : d->side.units;
 	return 0;
 }
 
@@ -119,21 +119,18 @@ static int unpacked_new(struct vfm_optim *o, struct vfm_err *err)
 	return o->unpacked ? 0 : VFM_EENV;
 }
 
-int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, const struct vfm_optim_opts *opts, struct vfm_err *err)
+int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, const struct vfm_train_config *c, struct vfm_err *err)
 {
+	bool q8 = c->moments == VFM_U8;
 	int rc;
 
-	*o = (struct vfm_optim){.ps = ps, .o = *opts};
+	*o = (struct vfm_optim){.ps = ps, .c = c, .on_host = c->offload & VFM_OFFLOAD_OPTIMIZER};
 	o->m.is_signed = true;
-	TRY_OUT(array_new(o, &o->m,
-		opts->q8               ? VFM_U8
-			: opts->m_bf16 ? VFM_BF16
-				       : VFM_F32,
-		"AdamW's first moments", err));
-	TRY_OUT(array_new(o, &o->v, opts->q8 ? VFM_U8 : VFM_F32, "AdamW's second moments", err));
-	if (opts->q8)
+	TRY_OUT(array_new(o, &o->m, (enum vfm_dtype)c->moments, "AdamW's first moments", err));
+	TRY_OUT(array_new(o, &o->v, q8 ? VFM_U8 : VFM_F32, "AdamW's second moments", err));
+	if (q8)
 		TRY_OUT(unpacked_new(o, err));
-	if (opts->ema)
+	if (c->ema_decay > 0)
 		TRY_OUT(array_new(o, &o->ema, VFM_F32, "the moving average of the weights", err));
 	o->scalars = vfm_dev_alloc(ps->stream, SCALARS, "optimizer scalars", err);
 	rc = o->scalars ? 0 : VFM_EENV;
@@ -180,7 +177,7 @@ void vfm_optim_release(struct vfm_optim *o)
 		return;
 	if (o->side)
 		finish_updates(o);
-	if (o->o.on_host && o->v.data)
+	if (o->on_host && o->v.data)
 		o->ps->stream->dev->t->stream_sync(
 			o->ps->stream, &(struct vfm_err){0}); /* finish the updates that access them */
 	free(o->order);
@@ -266,9 +263,10 @@ static int update_chunks(
 }
 
 /* Updates the owned elements of a bucket on s. */
-static int update_bucket(struct vfm_optim *o, const struct vfm_param_bucket *b, const struct vfm_adam *a, double lr,
-	int64_t t, struct vfm_stream *s, struct vfm_err *err)
+static int update_bucket(struct vfm_optim *o, const struct vfm_param_bucket *b, double lr, int64_t t,
+	struct vfm_stream *s, struct vfm_err *err)
 {
+	const struct vfm_train_config *a = o->c;
 	struct vfm_params *ps = o->ps;
 	int64_t at = b->own_off, n = b->own_n;
 	struct vfm_adamw k = {.lr = (float)lr,
@@ -279,7 +277,7 @@ static int update_bucket(struct vfm_optim *o, const struct vfm_param_bucket *b, 
 		.c1 = (float)(1 - pow(a->beta1, (double)t)),
 		.c2 = (float)(1 - pow(a->beta2, (double)t)),
 		.ema_decay = (float)a->ema_decay,
-		.m = array_at(&o->m, at, n), /* not read with q8 */
+		.m = array_at(&o->m, at, n), /* not read if it has 8 bits */
 		.v = array_at(&o->v, at, n),
 		.g = vfm_t1(b->g, VFM_F32, n),
 		.grad_scale = o->scale};
@@ -292,22 +290,21 @@ static int update_bucket(struct vfm_optim *o, const struct vfm_param_bucket *b, 
 		k.p = vfm_t1(ps->master + b->master_off, VFM_F32, n);
 	if (o->ema.data)
 		k.ema = array_at(&o->ema, at, n);
-	TRY(o->o.q8 ? update_chunks(o, (int)(b - ps->bucket), &k, s, err) : vfm_op_adamw(s, &k, err));
+	TRY(o->m.dtype == VFM_U8 ? update_chunks(o, (int)(b - ps->bucket), &k, s, err) : vfm_op_adamw(s, &k, err));
 	if (s != ps->stream) {
 		struct vfm_dev_side *side = &s->dev->side;
 
 		side->taken = s->units;
-		side->flops = o->o.on_host ? INFINITY : side->flops + vfm_cost_adamw(&k).bytes * side->flops_per_byte;
+		side->flops = o->on_host ? INFINITY : side->flops + vfm_cost_adamw(&k).bytes * side->flops_per_byte;
 	}
 	return 0;
 }
 
-int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int64_t t, struct vfm_tensor loss,
-	struct vfm_err *err)
+int vfm_optim_step(struct vfm_optim *o, double lr, int64_t t, struct vfm_tensor loss, struct vfm_err *err)
 {
 	struct vfm_params *ps = o->ps;
 
-	TRY(clip(o, a->clip_norm, loss, err));
+	TRY(clip(o, o->c->clip_norm, loss, err));
 	TRY(vfm_scales_step(ps, o->scale, err));
 	TRY(vfm_params_update_begin(ps, err));
 	for (int k = 0; k < ps->n_trained; k++) {
@@ -316,7 +313,7 @@ int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int
 
 		if (overlaps && k == o->n_first)
 			TRY(vfm_stream_follow(s, ps->stream, &o->forked, err));
-		TRY(update_bucket(o, &ps->bucket[o->order[k]], a, lr, t, s, err));
+		TRY(update_bucket(o, &ps->bucket[o->order[k]], lr, t, s, err));
 		TRY(vfm_params_updated(ps, o->order[k], s, false, err));
 	}
 	return vfm_params_update_end(ps, err);

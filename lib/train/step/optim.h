@@ -5,22 +5,12 @@
 #define VFM_TRAIN_STEP_OPTIM_H
 
 #include "net/nn/param.h"
-
-struct vfm_adam {
-	double beta1, beta2, eps, weight_decay, clip_norm, ema_decay;
-};
-
-struct vfm_optim_opts {
-	bool ema;
-	bool m_bf16; /* first moments in bf16 */
-	bool q8;     /* both moments as block-wise 8-bit floats (device/ops/dynamic8.h) */
-	/* moments and EMA in pinned host memory, which updates access over the bus */
-	bool on_host;
-};
+#include "train/job/config.h"
 
 struct vfm_optim {
 	struct vfm_params *ps;
-	struct vfm_optim_opts o;
+	const struct vfm_train_config *c;
+	bool on_host;                  /* moments and EMA in pinned host memory, which updates access over the bus */
 	struct vfm_array m, v, ema;    /* [ps->n_own]; v: f32 or u8; ema: f32; ema.data NULL: none */
 	void *scalars;                 /* device: norm f32, scale f32 */
 	struct vfm_tensor norm, scale; /* norm: gradient norm of the last step, before clipping */
@@ -29,7 +19,7 @@ struct vfm_optim {
 	bool overlaps;
 	struct vfm_stream *side; /* NULL: the device runs one op at a time */
 	/* private */
-	float *unpacked; /* with q8: moments of a chunk in f32, [2 of a stream] for the compute stream and for side */
+	float *unpacked; /* f32: 8-bit moments of a chunk, [2 of a stream] for the compute stream and for side */
 	int64_t chunk;   /* elements of one */
 	size_t unpacked_bytes;
 	struct vfm_event *forked;
@@ -37,8 +27,8 @@ struct vfm_optim {
 		n_first; /* [ps->n_trained] buckets in the order of their updates; n_first stay on the compute stream */
 };
 
-/* new allocates zero states; start copies the weights to the EMA. */
-int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, const struct vfm_optim_opts *opts, struct vfm_err *err);
+/* new allocates zero states; start copies the weights to the EMA.  ps and c must outlive *o. */
+int vfm_optim_new(struct vfm_optim *o, struct vfm_params *ps, const struct vfm_train_config *c, struct vfm_err *err);
 int vfm_optim_start(struct vfm_optim *o, struct vfm_err *err);
 /* Sets the 8-bit moments in o->m or o->v from x [ps->n_own] f32, in memory that the device can address. */
 int vfm_optim_quantize(struct vfm_optim *o, const struct vfm_array *a, const float *x, struct vfm_err *err);
@@ -48,7 +38,6 @@ void vfm_optim_release(struct vfm_optim *o);
  * the step of the fp8 scales (net/nn/scales.h).  t = 1, 2, … is the step number.  loss: [1] f64, that of the global
  * step; absent: none.  If the norm or the loss is not finite, the device skips the step: weights, moments, average and
  * scales keep their bits, while t counts it. */
-int vfm_optim_step(struct vfm_optim *o, const struct vfm_adam *a, double lr, int64_t t, struct vfm_tensor loss,
-	struct vfm_err *err);
+int vfm_optim_step(struct vfm_optim *o, double lr, int64_t t, struct vfm_tensor loss, struct vfm_err *err);
 
 #endif

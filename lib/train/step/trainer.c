@@ -134,10 +134,6 @@ static int check_tuning(const struct vfm_params *ps, enum vfm_dtype dtype, struc
 struct vfm_trainer *vfm_trainer_new(
 	const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s, struct vfm_err *err)
 {
-	struct vfm_optim_opts opts = {.ema = c->train.ema_decay > 0,
-		.m_bf16 = c->train.moments == VFM_BF16,
-		.q8 = c->train.moments == VFM_U8,
-		.on_host = c->train.offload & VFM_OFFLOAD_OPTIMIZER};
 	struct vfm_trainer *tr = vfm_calloc(1, sizeof(*tr));
 	void *sums;
 	int rc;
@@ -156,7 +152,7 @@ struct vfm_trainer *vfm_trainer_new(
 	if (c->train.fp8 == VFM_FP8_DELAYED)
 		TRY_OUT(vfm_scales_new(&tr->ps, c->train.fp8_history, err));
 	TRY_OUT(vfm_params_fill(&tr->ps, c->train.seed, err));
-	TRY_OUT(vfm_optim_new(&tr->optim, &tr->ps, &opts, err));
+	TRY_OUT(vfm_optim_new(&tr->optim, &tr->ps, &tr->c.train, err));
 	TRY_OUT(vfm_optim_start(&tr->optim, err));
 	tr->pipe = vfm_pipeline_new(&tr->c, mesh, s, tr->model, &tr->ps, err);
 	sums = tr->pipe ? vfm_dev_alloc(s, N_SUMS * sizeof(double), "the loss", err) : NULL;
@@ -290,7 +286,7 @@ static bool update_overlaps(const struct vfm_trainer *tr, int64_t n_packs, doubl
 
 	if (tr->c.train.overlap_update != VFM_OVERLAP_AUTO || tr->c.train.deterministic)
 		return tr->c.train.overlap_update == VFM_OVERLAP_ON;
-	if (tr->optim.o.on_host)
+	if (tr->optim.on_host)
 		return true;
 	forward = own_flops / 3 / (double)(m->size[VFM_AX_TP] * m->size[VFM_AX_PP]);
 	return own >= LEAST_ELEMENTS && n_packs > 0 && forward / (double)n_packs >= LEAST_FLOPS * own;
@@ -299,8 +295,6 @@ static bool update_overlaps(const struct vfm_trainer *tr, int64_t n_packs, doubl
 int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
 	double lr, struct vfm_err *err)
 {
-	const struct vfm_train_config *c = &tr->c.train;
-	struct vfm_adam a = {c->beta1, c->beta2, c->eps, c->weight_decay, c->clip_norm, c->ema_decay};
 	struct flight *u = &tr->flight[tr->put % VFM_STEPS_IN_FLIGHT];
 	double t0 = vfm_now(), wait0 = waited(tr), all0 = waited_in_all(tr), bubble0 = vfm_pipeline_bubble(tr->pipe);
 	struct vfm_rank_stats *own = &u->stats.rank;
@@ -330,7 +324,7 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 		TRY(vfm_stall_wait(tr->hold, tr->stream, VFM_STALL_COPY, err));
 	tr->hold = NULL;
 	tr->optim.overlaps = update_overlaps(tr, n_packs, sums.own_flops);
-	TRY(vfm_optim_step(&tr->optim, &a, lr, step + 1, losses.sum, err));
+	TRY(vfm_optim_step(&tr->optim, lr, step + 1, losses.sum, err));
 	TRY(stage_readback(tr, u, err));
 	own->bubble_s = vfm_pipeline_bubble(tr->pipe) - bubble0;
 	own->comm_s = waited(tr) - wait0 - own->bubble_s;
