@@ -31,9 +31,9 @@ static const char style[] =
 	"tr:only-child::after{content:'none';color:var(--dim)}"
 	"td p{margin:0 0 4px}td,th{padding:6px 10px;border-bottom:1px solid "
 	"var(--line);vertical-align:top;overflow-wrap:anywhere}"
-	".num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
+	"th{overflow-wrap:normal}.num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
 	".rows td,.rows th{padding:3px;font-size:11px;max-width:180px;overflow-wrap:break-word}"
-	".rows th{font-size:10px;vertical-align:bottom}\n"
+	".rows th{white-space:normal;font-size:10px;vertical-align:bottom}\n"
 	/* as wide as the window, beyond the margins of the page */
 	".full{width:calc(100vw - 64px);margin-left:calc(50% - 50vw + 32px)}.wide{overflow-x:auto}\n"
 	/* boxes */
