@@ -17,17 +17,32 @@
 #include <immintrin.h>
 enum { VW = 16 };
 typedef __m512 vf;
-INLINE vf v_set(float x)
-{
-	return _mm512_set1_ps(x);
-}
+#elif defined(__AVX2__) && defined(__FMA__)
+#include <immintrin.h>
+enum { VW = 8 };
+typedef __m256 vf;
+#else /* any CPU: four floats of GCC vector extensions */
+enum { VW = 4 };
+typedef float vf __attribute__((vector_size(16)));
+typedef int32_t vmask __attribute__((vector_size(16)));
+#endif
+
 INLINE vf v_load(const float *p)
 {
-	return _mm512_loadu_ps(p);
+	vf x;
+
+	memcpy(&x, p, sizeof(x));
+	return x;
 }
 INLINE void v_store(float *p, vf x)
 {
-	_mm512_storeu_ps(p, x);
+	memcpy(p, &x, sizeof(x));
+}
+
+#if defined(__AVX512F__)
+INLINE vf v_set(float x)
+{
+	return _mm512_set1_ps(x);
 }
 INLINE __mmask16 v_mask(int64_t n)
 {
@@ -153,34 +168,9 @@ INLINE void v_transpose(vf r[VW])
 }
 
 #elif defined(__AVX2__) && defined(__FMA__)
-#include <immintrin.h>
-enum { VW = 8 };
-typedef __m256 vf;
 INLINE vf v_set(float x)
 {
 	return _mm256_set1_ps(x);
-}
-INLINE vf v_load(const float *p)
-{
-	return _mm256_loadu_ps(p);
-}
-INLINE void v_store(float *p, vf x)
-{
-	_mm256_storeu_ps(p, x);
-}
-INLINE vf v_load_n(const float *p, int64_t n)
-{
-	float t[8] = {0};
-
-	memcpy(t, p, (size_t)n * 4);
-	return v_load(t);
-}
-INLINE void v_store_n(float *p, vf x, int64_t n)
-{
-	float t[8];
-
-	v_store(t, x);
-	memcpy(p, t, (size_t)n * 4);
 }
 INLINE vf v_loadb(const uint16_t *p)
 {
@@ -189,13 +179,6 @@ INLINE vf v_loadb(const uint16_t *p)
 INLINE vf v_loadh(const uint16_t *p) /* float16 */
 {
 	return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
-}
-INLINE vf v_loadb_n(const uint16_t *p, int64_t n)
-{
-	uint16_t t[8] = {0};
-
-	memcpy(t, p, (size_t)n * 2);
-	return v_loadb(t);
 }
 INLINE void v_storeb(uint16_t *p, vf x)
 {
@@ -206,13 +189,6 @@ INLINE void v_storeb(uint16_t *p, vf x)
 	r = _mm256_blendv_epi8(r, _mm256_set1_epi32(0x7fc0), nan);
 	r = _mm256_permute4x64_epi64(_mm256_packus_epi32(r, r), 0x08);
 	_mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(r));
-}
-INLINE void v_storeb_n(uint16_t *p, vf x, int64_t n)
-{
-	uint16_t t[8];
-
-	v_storeb(t, x);
-	memcpy(p, t, (size_t)n * 2);
 }
 INLINE vf v_fma(vf a, vf b, vf c)
 {
@@ -287,60 +263,27 @@ INLINE void v_transpose(vf r[VW])
 	}
 }
 
-#else /* any CPU: four floats of GCC vector extensions */
-enum { VW = 4 };
-typedef float vf __attribute__((vector_size(16)));
-typedef int32_t vmask __attribute__((vector_size(16)));
+#else
 INLINE vf v_set(float x)
 {
 	return (vf){x, x, x, x};
 }
-INLINE vf v_load(const float *p)
+INLINE vf v_loadb(const uint16_t *p)
 {
 	vf x;
 
-	memcpy(&x, p, sizeof(x));
-	return x;
-}
-INLINE void v_store(float *p, vf x)
-{
-	memcpy(p, &x, sizeof(x));
-}
-INLINE vf v_load_n(const float *p, int64_t n)
-{
-	vf x = {0};
-
-	memcpy(&x, p, (size_t)n * 4);
-	return x;
-}
-INLINE void v_store_n(float *p, vf x, int64_t n)
-{
-	memcpy(p, &x, (size_t)n * 4);
-}
-INLINE vf v_loadb_n(const uint16_t *p, int64_t n)
-{
-	vf x = {0};
-
-	for (int64_t i = 0; i < n; i++)
+	for (int i = 0; i < VW; i++)
 		x[i] = vfm_bf16_to_f32(p[i]);
 	return x;
 }
-INLINE vf v_loadb(const uint16_t *p)
+INLINE void v_storeb(uint16_t *p, vf x)
 {
-	return v_loadb_n(p, 4);
+	for (int i = 0; i < VW; i++)
+		p[i] = vfm_f32_to_bf16(x[i]);
 }
 INLINE vf v_loadh(const uint16_t *p) /* float16 */
 {
 	return (vf){vfm_f16_to_f32(p[0]), vfm_f16_to_f32(p[1]), vfm_f16_to_f32(p[2]), vfm_f16_to_f32(p[3])};
-}
-INLINE void v_storeb_n(uint16_t *p, vf x, int64_t n)
-{
-	for (int64_t i = 0; i < n; i++)
-		p[i] = vfm_f32_to_bf16(x[i]);
-}
-INLINE void v_storeb(uint16_t *p, vf x)
-{
-	v_storeb_n(p, x, 4);
 }
 INLINE vf v_fma(vf a, vf b, vf c)
 {
@@ -402,6 +345,34 @@ INLINE void v_transpose(vf r[VW])
 		for (int j = 0; j < VW; j++)
 			t[i][j] = r[j][i];
 	memcpy(r, t, sizeof t);
+}
+#endif
+
+#ifndef __AVX512F__ /* which has masks */
+INLINE vf v_load_n(const float *p, int64_t n)
+{
+	vf x = {0};
+
+	memcpy(&x, p, (size_t)n * sizeof(*p));
+	return x;
+}
+INLINE void v_store_n(float *p, vf x, int64_t n)
+{
+	memcpy(p, &x, (size_t)n * sizeof(*p));
+}
+INLINE vf v_loadb_n(const uint16_t *p, int64_t n)
+{
+	uint16_t t[VW] = {0};
+
+	memcpy(t, p, (size_t)n * sizeof(*p));
+	return v_loadb(t);
+}
+INLINE void v_storeb_n(uint16_t *p, vf x, int64_t n)
+{
+	uint16_t t[VW];
+
+	v_storeb(t, x);
+	memcpy(p, t, (size_t)n * sizeof(*p));
 }
 #endif
 

@@ -6,85 +6,81 @@
 
 static const int few[] = {2, 0, 3};
 
-void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, enum vfm_dtype xt,
-	enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d)
+/* What precedes a norm: nothing, or the residual sum without or with a gate. */
+enum branch { ALONE, ADDED, GATED };
+
+/* Forward; backward as the first contribution to dx, and as a later one.  yt: of h, too. */
+static void add_norm_cases_of(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode,
+	enum branch branch, enum vfm_dtype xt, enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d)
 {
 	static const char *const modes[] = {"plain", "weight", "weight-bias", "modulate"};
+	static const char *const branches[] = {"", "add-", "gate-"};
+	const bool gated = branch == GATED, modulated = mode == NORM_MOD;
 	int64_t t = sum_lengths(n, len);
-	struct vfm_tensor mod = mat(st, n, d, 5 * d), w = vec(VFM_F32, d), stat = vec(VFM_F32, t);
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_norm, flags, "%s-%s/%s-%s-%s/%dx%d", kind ? "rms" : "layer",
-		modes[mode], vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d);
+	struct vfm_tensor x = mat(xt, t, d, 0), y = mat(yt, t, d, 0), stat = vec(VFM_F32, t);
+	struct vfm_tensor mod = modulated ? mat(st, n, d, 5 * d) : none,
+			  dmod = modulated ? mat(VFM_F32, n, d, 3 * d) : none;
+	struct vfm_tensor w = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? vec(VFM_F32, d) : none;
+	struct vfm_tensor bias = mode == NORM_WEIGHT_BIAS ? w : none, mean = kind == VFM_NORM_LAYER ? stat : none;
+	struct vfm_tensor h = branch ? y : none, gate = gated ? mat(st, n, d, 5 * d) : none;
+	struct vfm_case *c;
+	char name[80];
 
-	c->args.norm = (struct vfm_norm){
-		.kind = kind,
-		.eps = 1e-6f,
-		.x = mat(xt, t, d, 0),
-		.y = mat(yt, t, d, 0),
-		.weight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
-		.bias = mode == NORM_WEIGHT_BIAS ? w : none,
-		.shift = mode == NORM_MOD ? mod : none,
-		.scale = mode == NORM_MOD ? mod : none,
-		.mean = kind == VFM_NORM_LAYER ? stat : none,
-		.rstd = stat,
-	};
-	if (mode == NORM_MOD)
-		vfm_case_seqs(l, c, 0, n, len);
-	for (int acc = 0; acc < 2; acc++) {
-		c = vfm_case_add(l, VFM_OP_norm_bwd, flags, "%s-%s/%s-%s-%s/%dx%d%s", kind ? "rms" : "layer",
-			modes[mode], vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d,
-			acc ? "/accumulate" : "");
-		c->args.norm_bwd = (struct vfm_norm_bwd){
-			.kind = kind,
-			.x = mat(xt, t, d, 0),
-			.dy = mat(yt, t, d, 0),
-			.weight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
-			.scale = mode == NORM_MOD ? mod : none,
-			.mean = kind == VFM_NORM_LAYER ? stat : none,
-			.rstd = stat,
-			.dx = mat(acc ? xt : yt, t, d, 0),
-			.dx_accumulate = acc,
-			.dweight = mode == NORM_WEIGHT || mode == NORM_WEIGHT_BIAS ? w : none,
-			.dbias = mode == NORM_WEIGHT_BIAS ? w : none,
-			.dshift = mode == NORM_MOD ? mat(VFM_F32, n, d, 3 * d) : none,
-			.dscale = mode == NORM_MOD ? mat(VFM_F32, n, d, 3 * d) : none,
-		};
-		if (mode == NORM_MOD)
+	snprintf(name, sizeof(name), "%s%s-%s/%s-%s-%s/%dx%d", branches[branch], kind ? "rms" : "layer", modes[mode],
+		vfm_dtype_name(xt), vfm_dtype_name(yt), vfm_dtype_name(st), (int)t, (int)d);
+	for (int i = 0; i < 3; i++) {
+		bool acc = i == 2;
+
+		c = vfm_case_add(l, i ? VFM_OP_norm_bwd : VFM_OP_norm, flags, "%s%s", name, acc ? "/accumulate" : "");
+		if (i == 0)
+			c->args.norm = (struct vfm_norm){.kind = kind,
+				.eps = 1e-6f,
+				.x = x,
+				.y = y,
+				.weight = w,
+				.bias = bias,
+				.shift = mod,
+				.scale = mod,
+				.h = h,
+				.gate = gate,
+				.sum = branch ? x : none,
+				.mean = mean,
+				.rstd = stat};
+		else
+			c->args.norm_bwd = (struct vfm_norm_bwd){.kind = kind,
+				.x = x,
+				.dy = y,
+				.weight = w,
+				.scale = mod,
+				.h = gated ? h : none,
+				.gate = gate,
+				.mean = mean,
+				.rstd = stat,
+				.dx = branch || acc ? x : y,
+				.dx_accumulate = acc,
+				.dweight = w,
+				.dbias = bias,
+				.dshift = dmod,
+				.dscale = dmod,
+				.dh = h,
+				.dgate = gated ? mat(VFM_F32, n, d, 5 * d) : none,
+				/* with a bias, unless it is the first contribution */
+				.dh_sum = branch && (acc || !gated) ? vec(VFM_F32, d) : none};
+		if (gated || modulated)
 			vfm_case_seqs(l, c, 0, n, len);
 	}
 }
 
-/* The residual sum in front of a norm; `gated`: with a gate.  Backward: first contribution to dx, and later. */
+void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, enum vfm_dtype xt,
+	enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d)
+{
+	add_norm_cases_of(l, flags, kind, mode, ALONE, xt, yt, st, n, len, d);
+}
+
 void vfm_case_add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, bool gated,
 	enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype st, int n, const int *len, int64_t d)
 {
-	static const char *const modes[] = {"plain", "weight", "weight-bias", "modulate"};
-	int64_t t = sum_lengths(n, len);
-	struct vfm_tensor x = mat(xt, t, d, 0), h = mat(ht, t, d, 0), g = gated ? mat(st, n, d, 5 * d) : none;
-	struct vfm_case *c;
-
-	vfm_case_norm(l, flags, kind, mode, xt, ht, st, n, len, d);
-	for (size_t i = l->n - 3; i < l->n; i++) {
-		c = l->v[i];
-		snprintf(c->name, sizeof(c->name), "%s/%s-%s-%s/%s-%s-%s/%dx%d%s", vfm_op_info(c->op)->name,
-			gated ? "gate" : "add", kind ? "rms" : "layer", modes[mode], vfm_dtype_name(xt),
-			vfm_dtype_name(ht), vfm_dtype_name(st), (int)t, (int)d,
-			c->op == VFM_OP_norm_bwd && c->args.norm_bwd.dx_accumulate ? "/accumulate" : "");
-		if (c->op == VFM_OP_norm) {
-			c->args.norm.h = h;
-			c->args.norm.gate = g;
-			c->args.norm.sum = x;
-		} else {
-			c->args.norm_bwd.dx = x;
-			c->args.norm_bwd.h = gated ? h : none;
-			c->args.norm_bwd.gate = g;
-			c->args.norm_bwd.dh = h;
-			c->args.norm_bwd.dgate = gated ? mat(VFM_F32, n, d, 5 * d) : none;
-			/* with a bias, unless it is the first contribution */
-			c->args.norm_bwd.dh_sum = c->args.norm_bwd.dx_accumulate || !gated ? vec(VFM_F32, d) : none;
-		}
-		if (gated && mode != NORM_MOD)
-			vfm_case_seqs(l, c, 0, n, len);
-	}
+	add_norm_cases_of(l, flags, kind, mode, gated ? GATED : ADDED, xt, ht, st, n, len, d);
 }
 
 /* The backward of the last case for a gate that is frozen: without dgate. */
@@ -192,8 +188,9 @@ void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum 
 	const int *len, int64_t d)
 {
 	int64_t t = sum_lengths(n, len);
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_gate, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt),
-		vfm_dtype_name(ht), vfm_dtype_name(gt), (int)t, (int)d);
+	struct vfm_case *frozen,
+		*c = vfm_case_add(l, VFM_OP_gate, flags, "%s-%s-%s/%dx%d", vfm_dtype_name(xt), vfm_dtype_name(ht),
+			vfm_dtype_name(gt), (int)t, (int)d);
 
 	c->args.gate = (struct vfm_gate){
 		.x = mat(xt, t, d, 0), .y = mat(xt, t, d, 0), .h = mat(ht, t, d, 0), .gate = mat(gt, n, d, 5 * d)};
@@ -207,13 +204,21 @@ void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum 
 		.dgate = mat(VFM_F32, n, d, 5 * d),
 		.dh_sum = d % 2 ? none : vec(VFM_F32, d)};
 	vfm_case_seqs(l, c, 0, n, len);
-	c = vfm_case_add(l, VFM_OP_gate_bwd, flags, "%s-%s-%s/%dx%d/frozen", vfm_dtype_name(xt), vfm_dtype_name(ht),
-		vfm_dtype_name(gt), (int)t, (int)d);
-	c->args.gate_bwd = (struct vfm_gate_bwd){.dy = mat(xt, t, d, 0),
-		.gate = mat(gt, n, d, 5 * d),
-		.dh = mat(ht, t, d, 0),
-		.dh_sum = d % 2 ? vec(VFM_F32, d) : none};
-	vfm_case_seqs(l, c, 0, n, len);
+	frozen = vfm_case_add(l, VFM_OP_gate_bwd, flags, "%s-%s-%s/%dx%d/frozen", vfm_dtype_name(xt),
+		vfm_dtype_name(ht), vfm_dtype_name(gt), (int)t, (int)d);
+	frozen->args.gate_bwd = c->args.gate_bwd;
+	frozen->args.gate_bwd.h = frozen->args.gate_bwd.dgate = none;
+	frozen->args.gate_bwd.dh_sum = d % 2 ? vec(VFM_F32, d) : none;
+	vfm_case_seqs(l, frozen, 0, n, len);
+}
+
+/* A residual without a gate. */
+static void plain_gate(struct vfm_cases *l, enum vfm_dtype xt, enum vfm_dtype ht, int64_t t, int64_t d)
+{
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_gate, VFM_CASE_TEST, "residual/%s-%s/%dx%d", vfm_dtype_name(xt),
+		vfm_dtype_name(ht), (int)t, (int)d);
+
+	c->args.gate = (struct vfm_gate){.x = mat(xt, t, d, 0), .y = mat(xt, t, d, 0), .h = mat(ht, t, d, 0)};
 }
 
 static void gate_cases(struct vfm_cases *l)
@@ -221,17 +226,10 @@ static void gate_cases(struct vfm_cases *l)
 	static const int s[] = {512, 1024, 256, 256};
 
 	for (int t = 0; t < 8; t++) {
-		struct vfm_case *c;
-
 		vfm_case_gate(l, VFM_CASE_TEST, types[t & 1], types[t >> 1 & 1], types[t >> 2], N_MIXED, mixed, 77);
 		vfm_case_gate(l, VFM_CASE_TEST, types[t & 1], types[t >> 1 & 1], types[t >> 2], N_MIXED, mixed, 128);
-		if (t >= 4)
-			continue;
-		c = vfm_case_add(l, VFM_OP_gate, VFM_CASE_TEST, "residual/%s-%s/29x50", vfm_dtype_name(types[t & 1]),
-			vfm_dtype_name(types[t >> 1]));
-		c->args.gate = (struct vfm_gate){.x = mat(types[t & 1], 29, 50, 0),
-			.y = mat(types[t & 1], 29, 50, 0),
-			.h = mat(types[t >> 1], 29, 50, 0)};
+		if (t < 4)
+			plain_gate(l, types[t & 1], types[t >> 1], 29, 50);
 	}
 	vfm_case_gate(l, VFM_CASE_BENCH, VFM_F32, VFM_F32, VFM_F32, 4, s, 768);
 	vfm_case_gate(l, VFM_CASE_BENCH, VFM_F32, VFM_BF16, VFM_BF16, 4, s, 768);
@@ -430,15 +428,6 @@ static void first_dx(struct vfm_cases *l, enum vfm_dtype xt, enum vfm_dtype yt, 
 		.rstd = vec(VFM_F32, t),
 		.dx = mat(xt, t, d, 0),
 		.dweight = vec(VFM_F32, d)};
-}
-
-/* A residual without a gate, in whole vectors. */
-static void plain_gate(struct vfm_cases *l, enum vfm_dtype xt, enum vfm_dtype ht, int64_t t, int64_t d)
-{
-	struct vfm_case *c = vfm_case_add(l, VFM_OP_gate, VFM_CASE_TEST, "residual/%s-%s/%dx%d", vfm_dtype_name(xt),
-		vfm_dtype_name(ht), (int)t, (int)d);
-
-	c->args.gate = (struct vfm_gate){.x = mat(xt, t, d, 0), .y = mat(xt, t, d, 0), .h = mat(ht, t, d, 0)};
 }
 
 static void wide_norm_cases(struct vfm_cases *l)

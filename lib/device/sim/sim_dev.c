@@ -24,22 +24,17 @@ const char *vfm_sim_class_name(enum vfm_sim_class c)
 
 /* ---- texts ---- */
 
-/* Returns the one copy of s. */
-static const char *intern(struct sim_texts *t, const char *s)
-{
-	int64_t id = vfm_names_find(&t->names, s);
-
-	if (id < 0) {
-		id = vfm_names_add(&t->names, s);
-		vfm_grow(&t->v, &t->cap, (size_t)t->names.n, sizeof(char *));
-		t->v[id] = vfm_strdup(s);
-	}
-	return t->v[id];
-}
-
 const char *vfm_sim_text(struct vfm_dev *dev, const char *text)
 {
-	return intern(&sim_of(dev)->texts, text);
+	struct sim_texts *t = &sim_of(dev)->texts;
+	int64_t id = vfm_names_find(&t->names, text);
+
+	if (id < 0) {
+		id = vfm_names_add(&t->names, text);
+		vfm_grow(&t->v, &t->cap, (size_t)t->names.n, sizeof(char *));
+		t->v[id] = vfm_strdup(text);
+	}
+	return t->v[id];
 }
 
 /* ---- the record ---- */
@@ -111,7 +106,7 @@ static const char *describe_operands(struct sim *d, enum vfm_op_id op, const voi
 		describe_text(&x, ":");
 		describe_text(&x, vfm_dtype_name(t->dtype));
 	}
-	return intern(&d->texts, x.text);
+	return vfm_sim_text(&d->dev, x.text);
 }
 
 /* Returns the bytes of operands in pinned host memory, of the larger direction. */
@@ -153,24 +148,27 @@ static void forget_contents(struct sim *d, const void *p, size_t bytes)
 	}
 }
 
-static void know(struct sim *d, void *p, const void *data, size_t bytes)
+void vfm_sim_know(struct vfm_dev *dev, void *dst, const void *host, size_t bytes)
 {
+	struct sim *d = sim_of(dev);
 	struct sim_known *k;
 
-	forget_contents(d, p, bytes);
+	forget_contents(d, dst, bytes);
 	if (bytes == 0 || bytes > VFM_SIM_KNOWN_MAX)
 		return;
 	k = vfm_malloc(sizeof(*k) + bytes);
-	k->at = p;
+	k->at = dst;
 	k->bytes = bytes;
-	memcpy(k->data, data, bytes);
+	memcpy(k->data, host, bytes);
 	vfm_grow(&d->known, &d->cap_known, d->n_known + 1, sizeof(struct sim_known *));
 	d->known[d->n_known++] = k;
 }
 
-/* Copies what is known of device memory to the host; all else is zero. */
-static void read_known(const struct sim *d, void *host, const char *at, size_t bytes)
+void vfm_sim_known(const struct vfm_dev *dev, void *host, const void *src, size_t bytes)
 {
+	const struct sim *d = sim_of(dev);
+	const char *at = src;
+
 	memset(host, 0, bytes);
 	for (size_t i = 0; i < d->n_known; i++) {
 		const struct sim_known *k = d->known[i];
@@ -182,16 +180,6 @@ static void read_known(const struct sim *d, void *host, const char *at, size_t b
 	}
 }
 
-void vfm_sim_known(const struct vfm_dev *dev, void *host, const void *src, size_t bytes)
-{
-	read_known(sim_of(dev), host, src, bytes);
-}
-
-void vfm_sim_know(struct vfm_dev *dev, void *dst, const void *host, size_t bytes)
-{
-	know(sim_of(dev), dst, host, bytes);
-}
-
 void vfm_sim_moved(struct vfm_dev *dev, void *dst, const void *src, size_t bytes)
 {
 	struct sim *d = sim_of(dev);
@@ -201,8 +189,8 @@ void vfm_sim_moved(struct vfm_dev *dev, void *dst, const void *src, size_t bytes
 		forget_contents(d, dst, bytes);
 		return;
 	}
-	read_known(d, data, src, bytes);
-	know(d, dst, data, bytes);
+	vfm_sim_known(&d->dev, data, src, bytes);
+	vfm_sim_know(&d->dev, dst, data, bytes);
 }
 
 /* Distributes n rows over all entries of count [E] i32. */
@@ -213,7 +201,7 @@ static void know_balanced(struct sim *d, const struct vfm_tensor *count, int64_t
 
 	for (int64_t i = 0; i < E; i++)
 		x[i] = (int32_t)(n / E + (i < n % E));
-	know(d, count->data, x, (size_t)E * sizeof(*x));
+	vfm_sim_know(&d->dev, count->data, x, (size_t)E * sizeof(*x));
 	free(x);
 }
 
@@ -224,7 +212,7 @@ static void know_routing(struct sim *d, const struct vfm_moe_sort *a)
 	int32_t *x = vfm_calloc((size_t)E + 1, sizeof(*x));
 
 	vfm_sim_route(x, E, n, n / a->div, d->expert_skew, d->dev.routing);
-	know(d, a->count.data, x, (size_t)E * sizeof(*x));
+	vfm_sim_know(&d->dev, a->count.data, x, (size_t)E * sizeof(*x));
 	free(x);
 }
 
@@ -521,7 +509,7 @@ static void record_copy(struct vfm_stream *s, const char *op, bool transfer, dou
 	char text[32];
 
 	snprintf(text, sizeof(text), "%.0f bytes", moved);
-	l.shape = intern(&d->texts, text);
+	l.shape = vfm_sim_text(&d->dev, text);
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		l.work[e] = (float)(moved / ((transfer ? m->pcie.v[e] : m->copy.v[e]) * 1e9));
 	if (moved > 0)
@@ -536,7 +524,7 @@ static int sim_to_device(struct vfm_stream *s, void *dst, const void *host, size
 	(void)err;
 	record_copy(s, within ? "copy" : "to_device", !within, (double)bytes * (within ? 2 : 1));
 	if (on_device(d, dst) && !within)
-		know(d, dst, host, bytes);
+		vfm_sim_know(&d->dev, dst, host, bytes);
 	else if (on_device(d, dst))
 		forget_contents(d, dst, bytes);
 	return 0;
@@ -552,7 +540,7 @@ static int sim_to_host(struct vfm_stream *s, void *host, const void *src, size_t
 	if (within)
 		forget_contents(d, host, bytes);
 	else if (bytes < HOST_SMALL || !vfm_ranges_hold(&d->pinned, host, bytes))
-		read_known(d, host, src, bytes);
+		vfm_sim_known(&d->dev, host, src, bytes);
 	return 0;
 }
 
