@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/finite.h"
 #include "base/le.h"
 #include "base/mem.h"
 #include "io/file.h"
@@ -242,42 +243,11 @@ int vfm_npy_parse(struct vfm_npy *n, const void *buf, size_t len, uint64_t total
 
 /* ---- NaN and infinities ---- */
 
-#define FINITE_BLOCK 4096 /* bytes */
-
-/* The exponents of the elements in 8 bytes, and 1 in the last place of each exponent.  Their sum sets a sign bit only
- * where all bits of an exponent are set, and never carries further. */
-static const struct {
-	uint64_t exponent, one;
-} float_masks[] = {
-	[VFM_NPY_F16] = {0x7c007c007c007c00, 0x0400040004000400},
-	[VFM_NPY_F32] = {0x7f8000007f800000, 0x0080000000800000},
-	[VFM_NPY_F64] = {0x7ff0000000000000, 0x0010000000000000},
-	[VFM_NPY_BF16] = {0x7f807f807f807f80, 0x0080008000800080},
-};
-#define N_FLOATS (sizeof(float_masks) / sizeof(float_masks[0]))
-
-static bool block_is_finite(const uint8_t *block, uint64_t exponent, uint64_t one)
-{
-	typedef uint64_t words __attribute__((vector_size(16)));
-	const words exponents = {exponent, exponent}, ones = {one, one};
-	words sums = {0}, w;
-
-	for (size_t i = 0; i < FINITE_BLOCK; i += sizeof(w)) {
-		memcpy(&w, block + i, sizeof(w));
-		sums |= (w & exponents) + ones;
-	}
-	return !((sums[0] | sums[1]) & (exponent + one));
-}
-
-/* Returns whether the element of `size` bytes at p is finite; sets *is_nan if it is not. */
-static bool element_is_finite(const uint8_t *p, size_t size, uint64_t exponent, bool *is_nan)
-{
-	uint64_t bits = 0, mask = exponent & (size == 8 ? UINT64_MAX : ((uint64_t)1 << 8 * size) - 1);
-
-	memcpy(&bits, p, size);
-	*is_nan = bits & ((mask & -mask) - 1); /* the fraction: the bits below the exponent */
-	return (bits & mask) != mask;
-}
+/* The bits of the exponent; 0: of integers. */
+static const uint64_t exponents[N_TYPES] = {[VFM_NPY_F16] = 0x7c00,
+	[VFM_NPY_F32] = 0x7f800000,
+	[VFM_NPY_F64] = 0x7ff0000000000000,
+	[VFM_NPY_BF16] = 0x7f80};
 
 static int fail_not_finite(
 	const struct vfm_npy *n, uint64_t element, bool is_nan, const char *what, struct vfm_err *err)
@@ -296,36 +266,22 @@ static int fail_not_finite(
 	return rc;
 }
 
-/* Returns the first element of data that is not finite, in bytes; `bytes` if there is none. */
-static size_t find_not_finite(enum vfm_npy_type type, const uint8_t *data, size_t bytes, bool *is_nan)
-{
-	const size_t size = vfm_npy_type_size(type);
-	const uint64_t exponent = (size_t)type < N_FLOATS ? float_masks[type].exponent : 0;
-	size_t at = 0;
-
-	if (!exponent)
-		return bytes;
-	while (bytes - at >= FINITE_BLOCK && block_is_finite(data + at, exponent, float_masks[type].one))
-		at += FINITE_BLOCK;
-	while (at < bytes &&
-		element_is_finite(data + at, size, exponent, is_nan)) /* the last block, or that of the fault */
-		at += size;
-	return at;
-}
-
 bool vfm_npy_is_finite(enum vfm_npy_type type, const void *data, size_t bytes)
 {
-	bool is_nan;
-
-	return find_not_finite(type, data, bytes, &is_nan) >= bytes;
+	return !exponents[type] || !vfm_count_nonfinite(data, bytes, types[type].size, exponents[type], NULL);
 }
 
 int vfm_npy_check_finite(const struct vfm_npy *n, const void *data, const char *what, struct vfm_err *err)
 {
-	bool is_nan;
-	size_t at = find_not_finite(n->type, data, n->data_bytes, &is_nan);
+	const uint64_t exponent = exponents[n->type], fraction = (exponent & -exponent) - 1;
+	const size_t size = types[n->type].size;
+	uint64_t bits = 0;
+	size_t at;
 
-	return at >= n->data_bytes ? 0 : fail_not_finite(n, at / vfm_npy_type_size(n->type), is_nan, what, err);
+	if (!exponent || !vfm_count_nonfinite(data, n->data_bytes, size, exponent, &at))
+		return 0;
+	memcpy(&bits, (const char *)data + at, size);
+	return fail_not_finite(n, at / size, bits & fraction, what, err);
 }
 
 size_t vfm_npy_header(char *buf, enum vfm_npy_type type, int ndim, const int64_t *shape)

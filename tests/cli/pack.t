@@ -142,7 +142,7 @@ bad --blend a=1:data --blend b=1:data --max-passes c=1 "--max-passes: expected N
 bad --blend a=1:data --blend b=1:data --max-passes a=0 "--max-passes a=0: the number must be > 0"
 bad --blend a=1:data --max-passes a=1 "all sets have a largest number of passes"
 bad --blend a:data "expected NAME=WEIGHT:DIR"
-bad --algo best data "expected mbs|none"
+bad --algo best data "expected mbs\|none"
 bad --epochs 1 --steps 1 data "not both"
 bad --last drop -b 1000 data "less than one step"
 printf garbage >garbage

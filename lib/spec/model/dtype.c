@@ -7,6 +7,7 @@
 #include <immintrin.h>
 #endif
 
+#include "base/finite.h"
 #include "io/npy.h"
 
 static const struct {
@@ -314,49 +315,14 @@ void vfm_dtype_convert(enum vfm_dtype dt, void *dst, enum vfm_dtype st, const vo
 	}
 }
 
-/* Counts the elements with all exponent bits set; blocks of a constant length are vectorized. */
-#define COUNT_MASKED(type, mask)                                                                                       \
-	do {                                                                                                           \
-		const char *p = x;                                                                                     \
-		type u[256];                                                                                           \
-                                                                                                                       \
-		for (; n > 0; n -= n < 256 ? n : 256, p += sizeof(u)) {                                                \
-			uint32_t some = 0;                                                                             \
-                                                                                                                       \
-			if (n < 256)                                                                                   \
-				memset(u, 0, sizeof(u));                                                               \
-			memcpy(u, p, n < 256 ? n * sizeof(*u) : sizeof(u));                                            \
-			for (int i = 0; i < 256; i++)                                                                  \
-				some += (u[i] & (mask)) == (mask);                                                     \
-			count += some;                                                                                 \
-		}                                                                                                      \
-	} while (0)
-
 int64_t vfm_dtype_count_nonfinite(enum vfm_dtype t, const void *x, size_t n)
 {
-	int64_t count = 0;
+	static const uint64_t exponent[VFM_DTYPE_N] = {[VFM_F32] = 0x7f800000,
+		[VFM_BF16] = 0x7f80,
+		[VFM_F16] = 0x7c00,
+		[VFM_F64] = 0x7ff0000000000000,
+		[VFM_F8E4M3] = 0x7f,
+		[VFM_F8E5M2] = 0x7c};
 
-	switch (t) {
-	case VFM_F32:
-		COUNT_MASKED(uint32_t, 0x7f800000u);
-		break;
-	case VFM_BF16:
-		COUNT_MASKED(uint16_t, 0x7f80u);
-		break;
-	case VFM_F16:
-		COUNT_MASKED(uint16_t, 0x7c00u);
-		break;
-	case VFM_F64:
-		COUNT_MASKED(uint64_t, 0x7ff0000000000000u);
-		break;
-	case VFM_F8E4M3:
-		COUNT_MASKED(uint8_t, 0x7fu);
-		break;
-	case VFM_F8E5M2:
-		COUNT_MASKED(uint8_t, 0x7cu);
-		break;
-	default:
-		break;
-	}
-	return count;
+	return exponent[t] ? (int64_t)vfm_count_nonfinite(x, n * types[t].size, types[t].size, exponent[t], NULL) : 0;
 }
