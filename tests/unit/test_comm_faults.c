@@ -1,6 +1,6 @@
 /* Failures of ranks: each rank must learn which rank failed, and in time.  A rank dies, is stopped, hangs, ends early,
  * is in a deadlock, makes another call than the others, or never connects.  Placements of 2 ranks a node on 10 nodes
- * make a tree of monitors (comm/host/tree.h) in which rank 2 relays for ranks 3, 18 and 19, and rank 18 for rank 19. */
+ * make a tree of monitors (comm/host/tree.c) in which rank 2 relays for ranks 3, 18 and 19, and rank 18 for rank 19. */
 #include "comm_ranks.h"
 
 #include <dirent.h>

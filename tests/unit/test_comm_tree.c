@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "comm/host/host_impl.h"
-#include "comm/host/tree.h"
+#include "comm/host/monitor_impl.h"
 
 enum { PER_NODE = 8, MOST = 4096 };
 

@@ -203,10 +203,6 @@ static struct vfm_hcomm *host_group_new(
 	for (int i = 0; i < size; i++)
 		g->fd[i] = -1;
 	pthread_mutex_init(&g->lock, NULL);
-	pthread_mutex_lock(&j->lock);
-	g->next = j->groups;
-	j->groups = g;
-	pthread_mutex_unlock(&j->lock);
 	vfm_activity_add(j, &g->act, g->c.name, id);
 	return g;
 }
@@ -233,13 +229,6 @@ static void host_group_free(struct vfm_hcomm *g)
 	struct vfm_hjob *j = g->job;
 
 	vfm_activity_remove(j, &g->act);
-	pthread_mutex_lock(&j->lock);
-	for (struct vfm_hcomm **p = &j->groups; *p; p = &(*p)->next)
-		if (*p == g) {
-			*p = g->next;
-			break;
-		}
-	pthread_mutex_unlock(&j->lock);
 	free_links(j, g);
 	vfm_shm_unmap(g);
 	for (int i = 0; i < g->c.size; i++)
@@ -359,12 +348,6 @@ out:
 
 static void host_job_free(struct vfm_hjob *j)
 {
-	while (j->groups) { /* that the caller has not freed */
-		struct vfm_hcomm *g = j->groups;
-
-		j->groups = g->next;
-		host_group_free(g);
-	}
 	vfm_monitor_stop(j);
 	vfm_net_close(j);
 	vfm_shared_close(&j->shared);

@@ -3,7 +3,7 @@
  * Operands are memory that the host can access: a CPU device's, or staging buffers.  A call blocks with a NULL stream
  * and on a synchronous stream; on an asynchronous stream it runs in that stream's thread (dev.h, host_call).
  *
- * A monitor thread in each rank (tree.h) finds which rank died (within a second), is stopped or unreachable (30 s or
+ * A monitor thread in each rank finds which rank died (within a second), is stopped or unreachable (30 s or
  * the time-out, whichever is less; at least 2.6 s), or hangs (a wait for it exceeds the time-out), and tells all ranks.
  * The flight recorder holds the last collectives of the rank; a failing job writes it to
  * `recorder_dir`/flight-RANK.jsonl.

@@ -56,11 +56,10 @@ struct vfm_counts {
 struct vfm_hcomm {
 	struct vfm_comm c;
 	struct vfm_hjob *job;
-	struct vfm_hcomm *next; /* job->groups */
-	uint64_t id;            /* the same on all ranks */
-	int *world;             /* [size] world ranks */
-	uint64_t number;        /* of the last collective */
-	uint64_t *sent, *got;   /* [size] messages of exchange, for each peer */
+	uint64_t id;          /* the same on all ranks */
+	int *world;           /* [size] world ranks */
+	uint64_t number;      /* of the last collective */
+	uint64_t *sent, *got; /* [size] messages of exchange, for each peer */
 	struct vfm_shm shm;
 	int *fd;   /* [size] sockets, -1 */
 	char *tmp; /* scratch of the collectives */
@@ -120,9 +119,8 @@ struct vfm_hjob {
 	atomic_bool started; /* all ranks have joined */
 	struct vfm_mon *mon;
 
-	pthread_mutex_t lock; /* groups, activities, links */
-	pthread_cond_t came;  /* signals an addition to links */
-	struct vfm_hcomm *groups;
+	pthread_mutex_t lock;            /* activities, links */
+	pthread_cond_t came;             /* signals an addition to links */
 	struct vfm_activity *activities; /* of host and device communicators */
 	struct vfm_link {                /* an accepted connection, until its group is freed */
 		struct vfm_link *next;

@@ -8,7 +8,7 @@
  *   failure_detector.c  finds neighbours that do not answer; in rank 0, decides which failed; fails the job
  *   monitor.c           the thread, its start and end
  *
- * Each monitor connects to its parent in the tree (tree.h), whose root is rank 0.  It watches parent and children:
+ * Each monitor connects to its parent in the tree, whose root is rank 0.  It watches parent and children:
  * whether they connect, stay connected, and send a message each second.  It reports faults to rank 0, which decides.  A
  * monitor that loses its parent fails the ranks below it itself.
  *
@@ -31,7 +31,33 @@
 #include "base/mem.h"
 #include "comm/host/handshake.h"
 #include "comm/host/host_impl.h"
-#include "comm/host/tree.h"
+
+/* ---- tree.c ----
+ *
+ * The tree follows from the placement of the ranks.  The children of the first rank of a node are the other ranks of the
+ * node, and the first ranks of up to FANOUT other nodes: of node k those of nodes FANOUT k + 1 to FANOUT k + FANOUT.
+ * With 8 ranks on a node, a rank has at most 16 connections, and a message to the root takes at most 4 hops at 4,096
+ * ranks. */
+enum { VFM_TREE_FANOUT = 8 };
+
+struct vfm_rank_tree {
+	const int *node_of; /* [size] numbered in the order of their first ranks (launch.h) */
+	int size, nodes;
+	int *first; /* [nodes] the first rank of each node */
+	int parent; /* of this rank; -1: it is the root */
+	int n;      /* children of this rank */
+	int *child; /* [n] */
+};
+
+/* Fills the tree as rank `self` sees it.  node_of must outlive it. */
+void vfm_tree_init(struct vfm_rank_tree *t, const int *node_of, int size, int self);
+void vfm_tree_release(struct vfm_rank_tree *t);
+
+int vfm_tree_parent(const struct vfm_rank_tree *t, int rank); /* -1: the root */
+/* Returns whether `above` is an ancestor of the rank, or the rank itself. */
+bool vfm_tree_is_above(const struct vfm_rank_tree *t, int above, int rank);
+
+/* ---- messages and state ---- */
 
 enum mon_type { BEAT = 1, STATE, JOINED, GOODBYE, DIED, SUSPECT, PROBE, FAIL, MON_TYPES };
 enum { ACTS = 12, JOIN_PROBES = 16, MSG_MAGIC = 0x76666d34 };

@@ -1,8 +1,7 @@
-#include "comm/host/tree.h"
-
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "comm/host/monitor_impl.h"
 
 int vfm_tree_parent(const struct vfm_rank_tree *t, int rank)
 {
