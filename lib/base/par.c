@@ -113,13 +113,6 @@ static void team_futex_wake(void *word, int n)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-static inline void pause_core(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#endif
-}
-
 static void run_chunks(void)
 {
 	int64_t c;
@@ -136,7 +129,7 @@ static void *team_worker(void *arg)
 	in_worker = true;
 	for (;;) {
 		for (int i = 0; i < SPINS && team.epoch == seen; i++)
-			pause_core();
+			vfm_pause();
 		while (team.epoch == seen) {
 			team.sleepers++;
 			if (team.epoch == seen)
@@ -190,7 +183,7 @@ static void team_run(int64_t n, int64_t grain, int64_t chunks, void (*fn)(int64_
 	in_worker = false;
 	team.open = 0;
 	for (int i = 0; i < SPINS && team.inside; i++)
-		pause_core();
+		vfm_pause();
 	while ((inside = team.inside) != 0)
 		team_futex_wait(&team.inside, (unsigned)inside);
 }

@@ -43,6 +43,14 @@ int vfm_par_ordered(const struct vfm_ordered *o, struct vfm_err *err);
 /* Starts a thread that no signal interrupts; the threads of the caller handle them.  Returns 0 or an errno value. */
 int vfm_thread_start(pthread_t *thread, void *(*fn)(void *arg), void *arg);
 
+/* Tells the core that the thread polls. */
+static inline void vfm_pause(void)
+{
+#ifdef __x86_64__
+	__builtin_ia32_pause();
+#endif
+}
+
 /* Makes the loops of the calling thread run serially from now on. */
 void vfm_par_serial(void);
 

@@ -241,7 +241,7 @@ static int get_chunk(struct vfm_ckpt *c, int file, int64_t chunk, const struct c
 	return 0;
 }
 
-int ckpt_fetch(struct vfm_ckpt *c, int file, uint64_t off, size_t len, void *dst, struct vfm_err *err)
+static int fetch_verified(struct vfm_ckpt *c, int file, uint64_t off, size_t len, void *dst, struct vfm_err *err)
 {
 	uint64_t cb = (uint64_t)c->file[file].chunk_bytes;
 	uint8_t *d = dst;
@@ -263,7 +263,8 @@ int ckpt_fetch(struct vfm_ckpt *c, int file, uint64_t off, size_t len, void *dst
 	return 0;
 }
 
-int ckpt_file_header(struct vfm_ckpt *c, int file, struct vfm_err *err)
+/* Reads .st of a file on the first call. */
+static int read_file_header(struct vfm_ckpt *c, int file, struct vfm_err *err)
 {
 	struct vfm_ckpt_file *f = &c->file[file];
 	uint64_t need = 8;
@@ -278,7 +279,7 @@ int ckpt_file_header(struct vfm_ckpt *c, int file, struct vfm_err *err)
 		size_t len = (size_t)need;
 
 		buf = vfm_realloc(buf, len, 1);
-		rc = ckpt_fetch(c, file, 0, len, buf, err);
+		rc = fetch_verified(c, file, 0, len, buf, err);
 		if (!rc)
 			rc = vfm_st_parse(&f->st, buf, len, f->bytes, what, &need, err);
 		if (rc < 0 && need <= len)
@@ -298,7 +299,7 @@ int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const 
 	const struct vfm_st_tensor *s;
 	bool ok;
 
-	TRY(ckpt_file_header(c, p->file, err));
+	TRY(read_file_header(c, p->file, err));
 	s = vfm_st_find(&f->st, p->tensor);
 	if (!s) {
 		vfm_fail(err, VFM_EUSAGE, "%s/%s: the manifest lists tensor '%.200s', the file has none", c->path,
@@ -330,13 +331,13 @@ static int copy_run(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, int fil
 	size_t ss = vfm_dtype_size(t->dtype), ds = vfm_dtype_size(dtype);
 
 	if (dtype == t->dtype)
-		return ckpt_fetch(c, file, at, (size_t)n * ss, dst, err);
+		return fetch_verified(c, file, at, (size_t)n * ss, dst, err);
 	if (!pv->tmp)
 		pv->tmp = vfm_malloc(CONVERT_ELEMS * 8);
 	while (n > 0) {
 		size_t k = n < CONVERT_ELEMS ? (size_t)n : CONVERT_ELEMS;
 
-		TRY(ckpt_fetch(c, file, at, k * ss, pv->tmp, err));
+		TRY(fetch_verified(c, file, at, k * ss, pv->tmp, err));
 		vfm_dtype_convert(dtype, dst, t->dtype, pv->tmp, k);
 		dst += k * ds;
 		at += k * ss;

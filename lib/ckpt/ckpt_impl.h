@@ -72,9 +72,6 @@ int ckpt_refuse_text(int fd, uint64_t bytes, const char *name, struct vfm_err *e
 /* Reads the header of a file of tensors, of either format. */
 int ckpt_open_header(struct vfm_st *st, int fd, uint64_t bytes, const char *name, struct vfm_err *err);
 int ckpt_file_stat(const struct vfm_ckpt *c, int file, struct vfm_err *err); /* checks existence and size */
-int ckpt_fetch(struct vfm_ckpt *c, int file, uint64_t off, size_t len, void *dst,
-	struct vfm_err *err);                                            /* reads verified bytes */
-int ckpt_file_header(struct vfm_ckpt *c, int file, struct vfm_err *err); /* reads .st on the first call */
 /* vfm_ckpt_read_tensor without, and with, attached adapters (adapters.c). */
 int ckpt_read_stored(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err);
@@ -173,5 +170,27 @@ bool ckpt_is_dir(const char *path);
 char *ckpt_bare_path(const char *path); /* a copy without slashes at its end; the caller frees it */
 bool ckpt_has_file(const char *dir, const char *name);
 bool ckpt_step_of(const char *name, int64_t *step, bool *tmp); /* "step-00000123[.tmp]" */
+
+/* ---- the directory of a zip archive (zip.c) ---- */
+
+struct vfm_zip_entry {
+	const char *name;    /* owned by the arena; without NUL */
+	uint64_t head, size; /* where its local header begins; bytes of the data */
+};
+struct vfm_zip {
+	struct vfm_zip_entry *e; /* sorted by name, which are unique */
+	size_t n;
+	uint64_t directory; /* where the directory begins; all data lie before it */
+	struct vfm_arena arena;
+};
+
+/* Reads the directory from fd by pread.  VFM_EUSAGE: no such archive; the message names the file `name` and the
+ * entry. */
+int vfm_zip_open(struct vfm_zip *z, int fd, uint64_t file_bytes, const char *name, struct vfm_err *err);
+void vfm_zip_release(struct vfm_zip *z);
+const struct vfm_zip_entry *vfm_zip_find(const struct vfm_zip *z, const char *name);
+/* Sets *off to where the data of an entry begin; checks its local header. */
+int vfm_zip_data(const struct vfm_zip *z, int fd, const struct vfm_zip_entry *e, const char *name, uint64_t *off,
+	struct vfm_err *err);
 
 #endif

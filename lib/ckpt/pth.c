@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/zip.h"
+#include "ckpt/ckpt_impl.h"
 #include "io/file.h"
 #include "io/json.h"
 

@@ -1,10 +1,15 @@
-#include "ckpt/zip.h"
+/* The directory of a zip archive whose entries are stored, not compressed, as torch.save writes it.
+ *
+ * Format: PKWARE's APPNOTE 6.3.10, with the zip64 extensions.  The reader refuses compressed and encrypted entries,
+ * several disks, more than 2^18 entries, and sizes beyond the file.  libzip would copy the data; here an entry's place
+ * in the file is found, and the file is mapped. */
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/le.h"
+#include "ckpt/ckpt_impl.h"
 #include "io/file.h"
 
 enum {

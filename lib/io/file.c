@@ -98,7 +98,9 @@ static int create_locked(const char *tmp)
 	return -1;
 }
 
-int vfm_temp_create(const char *path, char **tmp)
+/* Creates the temporary file of path, in the same folder, and sets *tmp to its name, which the caller frees.  Returns a
+ * descriptor that holds the lock until it is closed, or -1 with errno.  The rename comes before the close. */
+static int create_temp(const char *path, char **tmp)
 {
 	static atomic_uint counter;
 	char *dir = vfm_dir_of(path);
@@ -234,7 +236,7 @@ int vfm_atomic_open(struct vfm_atomic *a, const char *path, struct vfm_err *err)
 	} else {
 		/* Replaces the target of a link, not the link. */
 		a->path = vfm_strdup(exists && realpath(path, real) ? real : path);
-		fd = vfm_temp_create(a->path, &a->tmp);
+		fd = create_temp(a->path, &a->tmp);
 		if (fd >= 0 && exists && fchmod(fd, st.st_mode & 07777) != 0 && errno != EPERM) {
 			vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
 			vfm_atomic_abort(a);

@@ -14,11 +14,6 @@
  * that writes the same path recognises the file of a killed one, and replaces it. */
 #define VFM_TEMP_SUFFIX ".vfm-tmp"
 
-/* Creates the temporary file of path, in the same folder, and sets *tmp to its name, which the caller frees.  Returns a
- * descriptor for writing, which holds the lock until it is closed, or -1 with errno.  The caller renames the file
- * before it closes the descriptor.  Several processes and threads may write the same path; the last rename wins. */
-int vfm_temp_create(const char *path, char **tmp);
-
 /* Removes the temporary files that killed processes left in a folder. */
 void vfm_temp_sweep(const char *dir);
 
@@ -30,7 +25,7 @@ int vfm_temp_dir_make(const char *dir, const char *prefix, char **path, int *loc
 void vfm_temp_dir_sweep(const char *dir, const char *prefix);
 
 /* An atomic write.  The data go to a temporary file in the same folder; commit flushes, syncs and renames it and syncs
- * the folder; abort removes it.  An existing file keeps its mode; a symbolic link is followed.  A path that is no
+ * the folder; abort removes it.  An existing file keeps its mode; a symbolic link is followed.  Several processes and threads may write the same path; the last rename wins.  A path that is no
  * regular file (/dev/stdout, a pipe) is written directly.  Errors are VFM_EENV.  Each open needs a commit or an abort.
  */
 struct vfm_atomic {

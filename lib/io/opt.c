@@ -352,18 +352,18 @@ void vfm_opt_help(const struct vfm_cmd *cmd, FILE *out)
 
 /* ---- verbs ------------------------------------------------------------------- */
 
-void vfm_verbs_help(const struct vfm_verbs *v, FILE *out)
+static void print_verbs(const struct vfm_verbs *v)
 {
 	int width = 0;
 
-	fprintf(out, "usage: %s %s [OPTION ...] [OPERAND ...]\n%s\n\n", v->name, v->word, v->summary);
+	printf("usage: %s %s [OPTION ...] [OPERAND ...]\n%s\n\n", v->name, v->word, v->summary);
 	for (const struct vfm_verb *o = v->list; o->name; o++)
 		if ((int)strlen(o->name) > width)
 			width = (int)strlen(o->name);
 	for (const struct vfm_verb *o = v->list; o->name; o++)
-		fprintf(out, "  %-*s  %s\n", width, o->name, o->summary);
-	fprintf(out, "\n  -h, --help     print this and exit; after %s: its options\n", v->word);
-	fprintf(out, "  -V, --version  print the version and exit\n");
+		printf("  %-*s  %s\n", width, o->name, o->summary);
+	printf("\n  -h, --help     print this and exit; after %s: its options\n", v->word);
+	printf("  -V, --version  print the version and exit\n");
 }
 
 void vfm_verb_describe(const struct vfm_verb *v, void (*see)(const struct vfm_cmd *cmd, void *ctx), void *ctx)
@@ -393,7 +393,7 @@ int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_e
 	if (!word)
 		return vfm_fail(err, VFM_EUSAGE, "%s is missing (%s -h lists them)", v->word, v->name);
 	if (!strcmp(word, "-h") || !strcmp(word, "--help")) {
-		vfm_verbs_help(v, stdout);
+		print_verbs(v);
 		return VFM_OPT_DONE;
 	}
 	if (!strcmp(word, "-V") || !strcmp(word, "--version")) {

@@ -83,7 +83,6 @@ struct vfm_verbs {
 /* Runs the verb that argv[1] names; its log lines begin with "vfm-curate split: ".  Handles -h, --version and unknown
  * verbs.  Returns the verb's result, VFM_OPT_DONE or VFM_EUSAGE. */
 int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_err *err);
-void vfm_verbs_help(const struct vfm_verbs *v, FILE *out);
 
 /* Calls see(cmd, ctx) with the description of a verb, as its -h prints it; the verb does nothing else.  `cmd` is valid
  * during the call.  Not thread-safe. */

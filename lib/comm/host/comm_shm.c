@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/par.h"
 #include "spec/model/dtype.h"
 
 enum {
@@ -30,13 +31,6 @@ struct shm_head {
 	_Alignas(128) _Atomic uint32_t epoch, sleepers;
 	struct shm_cell cell[]; /* [n], then slots [2][n] */
 };
-
-static inline void pause_cpu(void)
-{
-#ifdef __x86_64__
-	__builtin_ia32_pause();
-#endif
-}
 
 static size_t align_size(size_t n, size_t to)
 {
@@ -155,7 +149,7 @@ int vfm_shm_barrier(struct vfm_hcomm *g, struct vfm_err *err)
 	for (int i = 0; i < g->job->spin; i++) {
 		if (barrier_passed(h, (uint32_t)epoch))
 			return 0;
-		pause_cpu();
+		vfm_pause();
 	}
 	for (int i = 0; i < g->job->yields; i++) {
 		if (barrier_passed(h, (uint32_t)epoch))
