@@ -208,15 +208,12 @@ OPS_PARTS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/ops/ops_*.c))
 $(B)/tests/ops/test_ops: $(OPS_PARTS)
 $(B)/tests/ops/test_launches: $(B)/lib/device/cuda/attn_pack.o
 
-# Attention and convolutions through cuDNN: graphs computed on the host, and plans built for devices that are not there.
-CUDA_TESTS := $(if $(CUDA_HOME),$(B)/tests/cuda/test_attn $(B)/tests/cuda/test_conv $(B)/tests/cuda/test_graph $(B)/tests/cuda/test_nccl $(if $(PLUGIN),$(B)/tests/cuda/test_first_use $(B)/tests/cuda/cudnn_plans))
+# Attention through cuDNN: graphs computed on the host, and plans built for devices that are not there.
+CUDA_TESTS := $(if $(CUDA_HOME),$(B)/tests/cuda/test_attn $(B)/tests/cuda/test_graph $(B)/tests/cuda/test_nccl $(if $(PLUGIN),$(B)/tests/cuda/test_first_use $(B)/tests/cuda/cudnn_plans))
 $(B)/tests/cuda/%.o: ALL_CFLAGS += $(CUDA_INC:%=-isystem %)
 $(B)/tests/cuda/test_attn: $(addprefix $(B)/,tests/cuda/test_attn.o tests/cuda/dnn_ref.o lib/device/cuda/attn_pack.o lib/device/cuda/attn_check.o \
 		lib/device/cuda/cudnn_attn.o) \
 		$(filter-out %/emu_attn.o,$(EMU_OBJ)) $(LIB)
-	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
-$(B)/tests/cuda/test_conv: $(addprefix $(B)/,tests/cuda/test_conv.o tests/cuda/dnn_ref.o lib/device/cuda/conv_dnn.o) $(filter-out %/emu_attn.o,$(EMU_OBJ)) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) -lcmocka $(LIBS)
 $(B)/tests/cuda/test_graph: $(addprefix $(B)/,tests/cuda/test_graph.o lib/device/cuda/cuda_graph.o) $(LIB)

@@ -1,4 +1,4 @@
-/* Builds every plan that training requests from cuDNN, through attn.c, and those of convolutions, for devices that are
+/* Builds every plan that training requests from cuDNN, through attn.c, for devices that are
  * absent: the heuristics must offer an engine, and its kernel must compile.  Runs with the driver of driver.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,6 @@
 #include "device/cuda/attn.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
-#include "device/cuda/conv_dnn.h"
 #include "io/file.h"
 
 /* Samples of a pack: n of `len` rows, each shorter by `less` than the one before. */
@@ -155,54 +154,6 @@ static bool is_ladder(const char *what)
 	return strcmp(what, "dit-7b 8k") == 0 || strcmp(what, "dit-7b 64k packed") == 0;
 }
 
-/* Convolutions of the video autoencoder of Wan 2.1, of a frame. */
-static int build_convs(const struct vfm_dnn_on *on)
-{
-	static const struct {
-		int kt, k, stride, h, w, c, o;
-		bool add;
-	} of[] = {
-		{3, 3, 1, 480, 832, 96, 96, true},
-		{3, 3, 1, 240, 416, 192, 192, false},
-		{3, 3, 1, 60, 104, 384, 384, true},
-		{3, 1, 1, 60, 104, 384, 384, false},
-		{1, 3, 2, 480, 832, 96, 96, false},
-		{1, 1, 1, 60, 104, 384, 1152, false},
-	};
-	int bad = 0;
-
-	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
-		for (int f32 = 0; f32 < 2; f32++) {
-			const int pad = of[i].k / 2, down = of[i].stride == 2;
-			struct vfm_dnn_conv_key key;
-			struct vfm_err err = {0};
-			struct vfm_dnn_conv *c;
-
-			memset(&key, 0, sizeof(key));
-			key.dtype = f32 ? VFM_F32 : VFM_BF16;
-			key.kernel[0] = of[i].kt, key.kernel[1] = key.kernel[2] = of[i].k;
-			key.stride[0] = key.stride[1] = of[i].stride;
-			key.pad[0] = key.pad[2] = down ? 0 : pad, key.pad[1] = key.pad[3] = pad;
-			key.h = of[i].h, key.w = of[i].w, key.c = of[i].c, key.o = of[i].o;
-			key.yh = key.h / of[i].stride, key.yw = key.w / of[i].stride;
-			key.bias = true, key.add = of[i].add && !f32;
-			c = vfm_dnn_conv_new(on, &key, &err);
-			print_message("conv %s %dx%dx%d/%d %dx%d %d-%d%s: ", f32 ? "f32" : "bf16", of[i].kt, of[i].k,
-				of[i].k, of[i].stride, of[i].h, of[i].w, of[i].c, of[i].o, key.add ? " add" : "");
-			if (c) {
-				struct vfm_dnn_facts f = vfm_dnn_facts(c->g);
-
-				print_message("engine %d, %d tried of %d, workspace %.1f MiB\n", (int)f.engine, f.tried,
-					f.configs, (double)f.workspace * 0x1p-20);
-			} else {
-				print_message("%s\n", err.msg);
-			}
-			bad += !c;
-			vfm_dnn_conv_free(c);
-		}
-	return bad;
-}
-
 /* Loads the description of a device from the JSON that cuDNN writes of device properties. */
 static int describe_absent_device(struct vfm_dnn_on *on, const char *json, size_t len, struct vfm_err *err)
 {
@@ -244,7 +195,6 @@ static void device(const char *name, int sm, int brief)
 	for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]) && brief == 0; i++)
 		if (i < 2 || strstr(problems[i].what, "d 96 gqa ring"))
 			bad += build(c, &problems[i], &forms[0], true, true) < 0;
-	bad += build_convs(&c->on);
 	free(json);
 	if (c->on.devprop)
 		cudnnBackendDestroyDescriptor(c->on.devprop);

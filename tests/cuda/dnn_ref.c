@@ -21,12 +21,11 @@ double dnn_ref_now;
 enum dnn_ref_error dnn_ref_error;
 
 enum { MOST = 96 };
-enum op_kind { PW, INDEX, LOGIC, SELECT, REDUCE, RESHAPE, MATMUL, CONV };
+enum op_kind { PW, INDEX, LOGIC, SELECT, REDUCE, RESHAPE, MATMUL };
 
 struct tensor {
 	cudnnDataType_t dt;
 	int64_t dim[4], stride[4];
-	int64_t frames, frame; /* of images: dimension 2 of five and its stride, which dim and stride leave out */
 	enum vfm_dnn_kind kind;
 	vfm_dnn_t ragged;
 	vfm_dnn_t rows; /* lengths of dimension 2 (3 if `turned`), from the products */
@@ -42,7 +41,6 @@ struct op {
 	int mode;
 	vfm_dnn_t a, b, t, y;
 	struct vfm_dnn_mnk len;
-	struct vfm_dnn_convolve conv;
 };
 
 struct vfm_dnn_graph {
@@ -92,18 +90,6 @@ vfm_dnn_t vfm_dnn_tensor4(
 	struct vfm_dnn_graph *g, cudnnDataType_t dt, int64_t a, int64_t b, int64_t c, int64_t d, enum vfm_dnn_kind kind)
 {
 	return vfm_dnn_tensor(g, dt, (int64_t[4]){a, b, c, d}, (int64_t[4]){b * c * d, c * d, d, 1}, kind, 0);
-}
-
-vfm_dnn_t vfm_dnn_image(struct vfm_dnn_graph *g, cudnnDataType_t dt, int n, const int64_t *dim, const int64_t *stride,
-	enum vfm_dnn_kind kind)
-{
-	const int h = n - 2, w = n - 1;
-	vfm_dnn_t t = vfm_dnn_tensor(g, dt, (int64_t[4]){dim[0], dim[1], dim[h], dim[w]},
-		(int64_t[4]){stride[0], stride[1], stride[h], stride[w]}, kind, 0);
-
-	tensor(g, t)->frames = n == 5 ? dim[2] : 1;
-	tensor(g, t)->frame = n == 5 ? stride[2] : 0;
-	return t;
 }
 
 static vfm_dnn_t add(struct vfm_dnn_graph *g, struct op o, const int64_t dim[4], cudnnDataType_t dt)
@@ -157,11 +143,6 @@ vfm_dnn_t vfm_dnn_matmul(struct vfm_dnn_graph *g, vfm_dnn_t a, vfm_dnn_t b, stru
 		(int64_t[4]){m[0], m[1], m[2], n[3]}, CUDNN_DATA_FLOAT);
 }
 
-void vfm_dnn_convolve(struct vfm_dnn_graph *g, const struct vfm_dnn_convolve *v)
-{
-	add(g, (struct op){.kind = CONV, .a = v->x, .b = v->w, .y = v->y, .conv = *v}, NULL, CUDNN_DATA_FLOAT);
-}
-
 void vfm_dnn_sdpa(struct vfm_dnn_graph *g, const struct vfm_dnn_sdpa *x)
 {
 	g->sdpa = *x;
@@ -171,10 +152,6 @@ void vfm_dnn_sdpa(struct vfm_dnn_graph *g, const struct vfm_dnn_sdpa *x)
 static int form_of(const struct vfm_dnn_graph *g)
 {
 	bool ragged = false, in_rows = false;
-
-	for (int i = 0; i < g->n_op; i++)
-		if (g->op[i].kind == CONV)
-			return DNN_REF_CONV;
 
 	for (int i = 1; i <= g->n_t; i++) {
 		const struct tensor *t = &g->t[i];
@@ -198,14 +175,13 @@ static void rows(struct vfm_dnn_graph *g, vfm_dnn_t t, vfm_dnn_t len, bool turne
 }
 
 /* Propagates the lengths of rows: products state them, elementwise operations pass them on. */
-int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, int most, struct vfm_err *err)
+int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, int most, struct vfm_err *err)
 {
+	(void)deterministic;
 	dnn_ref_built++;
 	g->plans = most < dnn_ref_plans ? most : dnn_ref_plans;
 	for (int i = 0; i < g->plans; i++)
 		g->plan[i] = i;
-	if (form_of(g) == DNN_REF_CONV && !(limits & VFM_DNN_DETERMINISTIC && limits & VFM_DNN_FULL))
-		return vfm_fail(err, VFM_EENV, "a convolution without limits");
 	if (dnn_ref_no_plans)
 		return vfm_fail(err, VFM_EENV, "no engine takes it");
 	if (dnn_ref_refuse_build & form_of(g))
@@ -398,41 +374,6 @@ static float reduce(const struct vfm_dnn_graph *g, const struct op *o, const int
 	return (float)s;
 }
 
-/* Element i = (sample, channel, frame, row, column) of an image in device memory; 0 outside. */
-static double image_at(const struct tensor *x, const int64_t i[5])
-{
-	int64_t at =
-		i[0] * x->stride[0] + i[1] * x->stride[1] + i[2] * x->frame + i[3] * x->stride[2] + i[4] * x->stride[3];
-
-	if (i[2] < 0 || i[3] < 0 || i[4] < 0 || i[2] >= x->frames || i[3] >= x->dim[2] || i[4] >= x->dim[3])
-		return 0;
-	return x->dt == CUDNN_DATA_FLOAT ? (double)((const float *)(void *)x->p)[at]
-					 : (double)vfm_bf16_to_f32(((const uint16_t *)(void *)x->p)[at]);
-}
-
-/* Pixel i = (sample, channel, row, column) of a convolution whose result is one frame. */
-static float convolved(const struct vfm_dnn_graph *g, const struct op *o, const int64_t i[4])
-{
-	const struct tensor *x = &g->t[o->a], *w = &g->t[o->b];
-	const struct vfm_dnn_convolve *v = &o->conv;
-	const int first = v->n == 3;
-	double sum = 0;
-
-	if (g->t[o->y].frames != 1)
-		abort();
-	for (int64_t c = 0; c < x->dim[1]; c++)
-		for (int64_t t = 0; t < w->frames; t++)
-			for (int64_t h = 0; h < w->dim[2]; h++)
-				for (int64_t l = 0; l < w->dim[3]; l++) {
-					const int64_t at[5] = {i[0], c, t - (first ? v->pre[0] : 0),
-						i[2] * v->stride[first] + h - v->pre[first],
-						i[3] * v->stride[first + 1] + l - v->pre[first + 1]};
-
-					sum += image_at(x, at) * image_at(w, (int64_t[5]){i[1], c, t, h, l});
-				}
-	return (float)sum;
-}
-
 /* The operands of a product, each element read once: a [b, h, m, k], b [b, h, n, k]. */
 struct factors {
 	float *a, *b;
@@ -487,8 +428,6 @@ static float value(const struct vfm_dnn_graph *g, const struct op *o, const stru
 		return get(g, o->a, (int64_t[4]){i[0], i[1], i[3], i[2]}, heads);
 	case MATMUL:
 		return product(g, o, f, i);
-	case CONV:
-		return convolved(g, o, i);
 	default:
 		return by_element(o->mode, get(g, o->a, i, heads), o->b ? get(g, o->b, i, heads) : 0);
 	}

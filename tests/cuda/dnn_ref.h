@@ -15,7 +15,6 @@ enum {
 	DNN_REF_PACKED_APART = 8, /* offsets, lse by samples */
 	DNN_REF_UNIFIED = 16,     /* one operation */
 	DNN_REF_FORMS = 31,
-	DNN_REF_CONV = 32, /* no attention, but a convolution */
 };
 extern int dnn_ref_refuse_build, dnn_ref_refuse_run;
 extern int dnn_ref_ran;   /* the set of forms that have run */

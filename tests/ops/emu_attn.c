@@ -1,11 +1,6 @@
-/* emu_attn.c - attention and convolutions of the emulated device: never cuDNN, because its choice
- * (lib/device/cuda/attn.c, conv_dnn.c) is not compiled. */
+/* emu_attn.c - attention of the emulated device: never cuDNN, because its choice (lib/device/cuda/attn.c) is not
+ * compiled. */
 #include "device/cuda/attn.h"
-
-int vfm_cuda_conv3d(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_err *err)
-{
-	return vfm_cuda_conv3d_im2col(s, a, err);
-}
 
 int vfm_cuda_attn(struct vfm_stream *s, const struct vfm_attn *a, struct vfm_err *err)
 {

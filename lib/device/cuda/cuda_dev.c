@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "io/task.h"
 #include "device/cuda/attn.h"
-#include "device/cuda/conv_dnn.h"
 #include "device/cuda/cuda_mem.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
@@ -248,8 +247,6 @@ static void dev_free(struct vfm_dev *d)
 		vfm_cuda_gemm_free(c->gemm);
 	if (c->attn)
 		vfm_cuda_attn_close(c->attn);
-	if (c->conv)
-		vfm_cuda_conv_free(c->conv);
 	if (c->sys) {
 		vfm_cuda_graphs_free(c->sys->graphs);
 		vfm_cuda_mem_free(c->sys->mem);

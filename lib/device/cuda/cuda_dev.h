@@ -11,7 +11,6 @@
 
 struct vfm_cuda_gemm; /* gemm_lt.c: cuBLASLt's handle and the algorithms chosen */
 struct vfm_cuda_attn; /* attn.c: cuDNN's handle and its plans by shape */
-struct vfm_cuda_conv; /* conv_dnn.c: the same for convolutions */
 
 struct vfm_cuda {
 	struct vfm_dev dev; /* first */
@@ -25,9 +24,8 @@ struct vfm_cuda {
 	bool sync;
 	struct vfm_cuda_sys *sys;                                                 /* cuda_sys.h */
 	void (*warn)(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* may be NULL */
-	struct vfm_cuda_gemm *gemm; /* NULL until first used, as the next two */
+	struct vfm_cuda_gemm *gemm; /* NULL until first used, as the next */
 	struct vfm_cuda_attn *attn;
-	struct vfm_cuda_conv *conv;
 };
 
 static inline struct vfm_cuda *vfm_cuda_of(const struct vfm_stream *s)

@@ -2,7 +2,7 @@
  * cuda_dev.c, cuda_stream.c: the device, streams, events, calls on the host.  cuda_copy.c: copies, pinned memory.
  * cuda_graph.c: captured graphs.  cuda_mem.c: the pool (device/dev/heap.h) on mapped memory.  first_use.c: loads our
  * kernels; whether the device is idle.  ops.c: the op table.  gemm_*.c: cuBLASLt and the choice of its algorithms.
- * attn*.c, conv_dnn.c, cudnn_*.c: cuDNN.  *.cu: our own kernels.
+ * attn*.c, cudnn_*.c: cuDNN.  *.cu: our own kernels.
  *
  * A .cu file holds kernels and the functions vfm_cuda_OP that launch them.  It is compiled twice: by nvcc, and as C++
  * against emu.h, which runs it on the host (kern.h).  Therefore it uses only the functions in the first part of this
@@ -42,9 +42,6 @@ int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err)
 		__attribute__((weak));
 VFM_OP_LIST(X)
 #undef X
-
-/* conv3d without cuDNN, for all operands that the op allows: im2col and products of cuBLASLt (kern/conv.cu). */
-int vfm_cuda_conv3d_im2col(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_err *err);
 
 /* Returns the stream of CUDA, a cudaStream_t.  Not in the emulation. */
 struct CUstream_st *vfm_cuda_stream(struct vfm_stream *s);

@@ -197,7 +197,7 @@ struct vfm_dnn_attn *vfm_dnn_attn_new(
 				a->lse, a->scale, a->len_q, a->len_k});
 	else
 		build_forward(a);
-	if (vfm_dnn_build(a->g, key->bwd && key->deterministic ? VFM_DNN_DETERMINISTIC : 0, most, err) < 0) {
+	if (vfm_dnn_build(a->g, key->bwd && key->deterministic, most, err) < 0) {
 		vfm_dnn_attn_free(a);
 		return NULL;
 	}

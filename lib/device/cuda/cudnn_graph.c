@@ -134,19 +134,19 @@ static void set_tensor(struct vfm_dnn_graph *g, desc d, cudnnBackendAttributeNam
 		set_desc(g, d, a, tensor(g, t)->d, what);
 }
 
-static vfm_dnn_t add_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, int n, const int64_t *dim,
-	const int64_t *stride, int64_t align, enum vfm_dnn_kind kind, vfm_dnn_t ragged)
+vfm_dnn_t vfm_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, const int64_t dim[4], const int64_t stride[4],
+	enum vfm_dnn_kind kind, vfm_dnn_t ragged)
 {
 	static const char what[] = "tensor";
-	int64_t uid = (int64_t)g->n_t + 1;
+	int64_t align = dt == CUDNN_DATA_BFLOAT16 ? 16 : dt == CUDNN_DATA_INT64 ? 8 : 4, uid = (int64_t)g->n_t + 1;
 	struct graph_tensor t = {.dt = dt};
 	bool yes = true;
 
-	memcpy(t.dim, dim, (size_t)n * sizeof(*dim));
+	memcpy(t.dim, dim, 4 * sizeof(*dim));
 	t.d = make_descriptor(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, what);
 	set_type(g, t.d, CUDNN_ATTR_TENSOR_DATA_TYPE, dt, what);
-	set_attribute(g, t.d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, n, dim, what);
-	set_attribute(g, t.d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, n, stride, what);
+	set_attribute(g, t.d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim, what);
+	set_attribute(g, t.d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride, what);
 	set_attribute(g, t.d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid, what);
 	set_attribute(g, t.d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align, what);
 	if (kind == VFM_DNN_VIRTUAL)
@@ -158,20 +158,6 @@ static vfm_dnn_t add_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, int
 	vfm_grow(&g->t, &g->cap_t, g->n_t + 1, sizeof(*g->t));
 	g->t[g->n_t++] = t;
 	return (vfm_dnn_t)uid;
-}
-
-vfm_dnn_t vfm_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, const int64_t dim[4], const int64_t stride[4],
-	enum vfm_dnn_kind kind, vfm_dnn_t ragged)
-{
-	int64_t align = dt == CUDNN_DATA_BFLOAT16 ? 16 : dt == CUDNN_DATA_INT64 ? 8 : 4;
-
-	return add_dnn_tensor(g, dt, 4, dim, stride, align, kind, ragged);
-}
-
-vfm_dnn_t vfm_dnn_image(struct vfm_dnn_graph *g, cudnnDataType_t dt, int n, const int64_t *dim, const int64_t *stride,
-	enum vfm_dnn_kind kind)
-{
-	return add_dnn_tensor(g, dt, n, dim, stride, 16, kind, 0);
 }
 
 vfm_dnn_t vfm_dnn_tensor4(
@@ -301,32 +287,6 @@ vfm_dnn_t vfm_dnn_matmul(struct vfm_dnn_graph *g, vfm_dnn_t a, vfm_dnn_t b, stru
 	return y;
 }
 
-void vfm_dnn_convolve(struct vfm_dnn_graph *g, const struct vfm_dnn_convolve *v)
-{
-	static const char what[] = "a convolution";
-	const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-	const int64_t dilation[3] = {1, 1, 1}, n = v->n;
-	const float one = 1, zero = 0;
-	desc conv = make_descriptor(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, what), op;
-
-	set_type(g, conv, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT, what);
-	set_attribute(g, conv, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode, what);
-	set_attribute(g, conv, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &n, what);
-	set_attribute(g, conv, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, n, v->pre, what);
-	set_attribute(g, conv, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, n, v->post, what);
-	set_attribute(g, conv, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, n, v->stride, what);
-	set_attribute(g, conv, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, n, dilation, what);
-	finish_descriptor(g, conv, what);
-	op = make_descriptor(g, CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, what);
-	set_desc(g, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, conv, what);
-	set_tensor(g, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, v->x, what);
-	set_tensor(g, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, v->w, what);
-	set_tensor(g, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, v->y, what);
-	set_attribute(g, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_TYPE_FLOAT, 1, &one, what);
-	set_attribute(g, op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_TYPE_FLOAT, 1, &zero, what);
-	add_op(g, op, what);
-}
-
 void vfm_dnn_sdpa(struct vfm_dnn_graph *g, const struct vfm_dnn_sdpa *x)
 {
 	static const char what[] = "attention as one operation";
@@ -371,45 +331,27 @@ static void load_builtins(void)
 	dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* Returns why the limits exclude an engine with this note; NULL: they do not. */
-static const char *excluded_by(cudnnBackendNumericalNote_t note, unsigned limits)
-{
-	switch (note) {
-	case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
-		return limits & VFM_DNN_DETERMINISTIC ? "is not deterministic" : NULL;
-	case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
-		return (limits & VFM_DNN_F32) == VFM_DNN_F32 ? "multiplies in TF32" : NULL;
-	case CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP:
-		return NULL;
-	default:
-		return limits & VFM_DNN_FULL ? "loses precision" : NULL;
-	}
-}
-
-/* The same for an engine; one that has no notes is excluded by all limits. */
-static const char *engine_excluded_by(desc engine, unsigned limits)
+/* Returns whether an engine says that it adds in any order, or does not say how it computes. */
+static bool adds_in_any_order(desc engine)
 {
 	cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-	const char *why = NULL;
 	int64_t n = 0;
 
-	if (!limits)
-		return NULL;
 	if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
 		    CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, notes) != CUDNN_STATUS_SUCCESS)
-		return "does not say how it computes";
-	for (int64_t i = 0; i < n && !why; i++)
-		why = excluded_by(notes[i], limits);
-	return why;
+		return true;
+	for (int64_t i = 0; i < n; i++)
+		if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
+			return true;
+	return false;
 }
 
 /* Appends the plan of a configuration to g->plan.  Returns 0, or an error that states why this one fails. */
-static int try_config(struct vfm_dnn_graph *g, desc config, unsigned limits, struct vfm_err *err)
+static int try_config(struct vfm_dnn_graph *g, desc config, bool deterministic, struct vfm_err *err)
 {
 	desc engine = make_descriptor(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR, "an engine"),
 	     plan = make_descriptor(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "a plan");
 	int64_t one, index = 0, workspace = 0;
-	const char *why;
 
 	if (g->rc < 0)
 		return vfm_fail(err, g->rc, "%s", g->err.msg);
@@ -417,9 +359,8 @@ static int try_config(struct vfm_dnn_graph *g, desc config, unsigned limits, str
 				  config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &one, &engine),
 		"an engine", err));
 	cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &one, &index);
-	why = engine_excluded_by(engine, limits);
-	if (why)
-		return vfm_fail(err, VFM_EENV, "cuDNN: engine %d %s", (int)index, why);
+	if (deterministic && adds_in_any_order(engine))
+		return vfm_fail(err, VFM_EENV, "cuDNN: engine %d is not deterministic", (int)index);
 	if (g->on.handle)
 		TRY(vfm_dnn_check(cudnnBackendSetAttribute(
 					  plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->on.handle),
@@ -449,7 +390,7 @@ static int try_config(struct vfm_dnn_graph *g, desc config, unsigned limits, str
 
 /* Tries the configurations of the heuristics in this mode, in their order, until g has `most` plans. */
 static int try_mode(
-	struct vfm_dnn_graph *g, cudnnBackendHeurMode_t mode, unsigned limits, int most, struct vfm_err *err)
+	struct vfm_dnn_graph *g, cudnnBackendHeurMode_t mode, bool deterministic, int most, struct vfm_err *err)
 {
 	static const char what[] = "heuristics";
 	desc heur = make_descriptor(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, what), config[16];
@@ -474,12 +415,12 @@ static int try_mode(
 	g->facts.configs += (int)n;
 	for (int64_t i = 0; i < n && g->facts.plans < most; i++) {
 		g->facts.tried++;
-		try_config(g, config[i], limits, err);
+		try_config(g, config[i], deterministic, err);
 	}
 	return g->facts.plans ? 0 : VFM_EENV;
 }
 
-int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, int most, struct vfm_err *err)
+int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, int most, struct vfm_err *err)
 {
 	static const char what[] = "the graph of operations";
 	static pthread_once_t loaded = PTHREAD_ONCE_INIT;
@@ -497,10 +438,10 @@ int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, int most, struct vfm
 		return vfm_fail(err, g->rc, "%s", g->err.msg);
 	if (most > VFM_DNN_PLANS)
 		most = VFM_DNN_PLANS;
-	if (try_mode(g, CUDNN_HEUR_MODE_A, limits, most, &first) == 0)
+	if (try_mode(g, CUDNN_HEUR_MODE_A, deterministic, most, &first) == 0)
 		return 0;
-	if (try_mode(g, CUDNN_HEUR_MODE_B, limits, most, err) == 0 ||
-		try_mode(g, CUDNN_HEUR_MODE_FALLBACK, limits, most, err) == 0)
+	if (try_mode(g, CUDNN_HEUR_MODE_B, deterministic, most, err) == 0 ||
+		try_mode(g, CUDNN_HEUR_MODE_FALLBACK, deterministic, most, err) == 0)
 		return 0;
 	return vfm_fail(err, VFM_EENV, "%s", first.msg); /* with the more accurate mode */
 }

@@ -4,7 +4,7 @@
  *	vfm_dnn_t x = vfm_dnn_tensor(g, CUDNN_DATA_FLOAT, dim, stride, VFM_DNN_DEVICE, 0);
  *	vfm_dnn_t y = vfm_dnn_pw(g, CUDNN_POINTWISE_EXP, x, 0, 0);	an intermediate result
  *	vfm_dnn_pw(g, CUDNN_POINTWISE_LOG, y, 0, z);			into a tensor that there is
- *	rc = vfm_dnn_build(g, VFM_DNN_DETERMINISTIC, 1, &err);		also says what went wrong above
+ *	rc = vfm_dnn_build(g, true, 1, &err);		also says what went wrong above
  *	rc = vfm_dnn_run(g, 0, stream, bind, n, workspace, &err);
  *
  * While a graph is built the first failure is kept, what follows does nothing, and vfm_dnn_build returns it.  Tensors
@@ -46,11 +46,6 @@ vfm_dnn_t vfm_dnn_tensor(struct vfm_dnn_graph *g, cudnnDataType_t dt, const int6
 vfm_dnn_t vfm_dnn_tensor4(struct vfm_dnn_graph *g, cudnnDataType_t dt, int64_t a, int64_t b, int64_t c, int64_t d,
 	enum vfm_dnn_kind kind);
 
-/* n 4 or 5 dimensions: batch, channels, (frames,) height, width; its address is aligned to 16 bytes.  What operations
- * by element make of an image needs a y. */
-vfm_dnn_t vfm_dnn_image(struct vfm_dnn_graph *g, cudnnDataType_t dt, int n, const int64_t *dim, const int64_t *stride,
-	enum vfm_dnn_kind kind);
-
 /* Operations.  They return y; 0 creates a virtual f32 tensor with the dimensions of x (of the product; of x with the
  * last one 1). */
 vfm_dnn_t vfm_dnn_pw(struct vfm_dnn_graph *g, cudnnPointwiseMode_t mode, vfm_dnn_t x, vfm_dnn_t b, vfm_dnn_t y);
@@ -68,15 +63,6 @@ struct vfm_dnn_mnk {
 };
 vfm_dnn_t vfm_dnn_matmul(struct vfm_dnn_graph *g, vfm_dnn_t a, vfm_dnn_t b, struct vfm_dnn_mnk len, vfm_dnn_t y);
 
-/* y = the cross-correlation of the images x [b, c, …] and w [o, c, …], over the last n dimensions; pre, post: zeros
- * before and behind each. */
-struct vfm_dnn_convolve {
-	vfm_dnn_t x, w, y;
-	int n;
-	int64_t pre[3], post[3], stride[3];
-};
-void vfm_dnn_convolve(struct vfm_dnn_graph *g, const struct vfm_dnn_convolve *v);
-
 /* O = softmax(scale Q K^T) V and its lse, as one operation; q, k, v, o are [b, h, s, d].  cuDNN has it since 9.15. */
 struct vfm_dnn_sdpa {
 	vfm_dnn_t q, k, v, o, lse, scale;
@@ -84,17 +70,11 @@ struct vfm_dnn_sdpa {
 };
 void vfm_dnn_sdpa(struct vfm_dnn_graph *g, const struct vfm_dnn_sdpa *x);
 
-/* What engines must not do. */
-enum {
-	VFM_DNN_DETERMINISTIC = 1, /* sums in an order that varies */
-	VFM_DNN_FULL = 2,    /* transforms (FFT, Winograd), sums or operands of less precision than the types say */
-	VFM_DNN_F32 = 4 | 2, /* also tensor cores, which multiply f32 as TF32 */
-};
 enum { VFM_DNN_PLANS = 4 };
-/* Builds the first plans of cuDNN's heuristics, at most `most`, that can be finalized and whose engines keep the
- * limits, a set of the above.  All are of one mode of the heuristics: for attention, modes A and B of cuDNN 9 list the
+/* Builds the first plans of cuDNN's heuristics, at most `most`, that can be finalized; deterministic:
+ * without engines that add in an order that varies.  All are of one mode of the heuristics: for attention, modes A and B of cuDNN 9 list the
  * same engines and knobs. */
-int vfm_dnn_build(struct vfm_dnn_graph *g, unsigned limits, int most, struct vfm_err *err);
+int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, int most, struct vfm_err *err);
 /* Makes plan i of several the only one; cudnn_attn.h chooses it by time. */
 void vfm_dnn_use(struct vfm_dnn_graph *g, int i);
 

@@ -311,7 +311,7 @@ static int without_sums(struct vfm_stream *s, const struct vfm_conv3d *a, struct
 	return vfm_cuda_gemm(s, &g, err);
 }
 
-extern "C" int vfm_cuda_conv3d_im2col(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_err *err)
+extern "C" int vfm_cuda_conv3d(struct vfm_stream *s, const struct vfm_conv3d *a, struct vfm_err *err)
 {
 	struct conv_call p = {};
 
