@@ -44,6 +44,8 @@ json_t *vfm_json_parse_foreign(const char *text, size_t len, const char *what, s
 /* `where` is the path of `obj` itself, "" for the top level.  An integer may be written as 4.0 or 1e6. */
 int vfm_json_i64(const json_t *obj, const char *where, const char *key, bool required, int64_t min, int64_t max,
 	int64_t *out, struct vfm_err *err);
+int vfm_json_i32(const json_t *obj, const char *where, const char *key, bool required, int32_t min, int32_t max,
+	int32_t *out, struct vfm_err *err);
 
 int vfm_json_f64(
 	const json_t *obj, const char *where, const char *key, bool required, double *out, struct vfm_err *err);

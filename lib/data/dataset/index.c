@@ -397,12 +397,14 @@ const char *vfm_record_fault(const struct vfm_index_record *r, const struct vfm_
 }
 
 /* What is in another shard is compared with that (check_place). */
-const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vfm_index_record *r)
+const char *vfm_index_array_fault(const struct vfm_index_text *t, const struct vfm_index_record *r, int e)
 {
+	uint64_t count = e < 0 ? (uint64_t)t->rows * r->text_dim : vfm_extra_count(r, (enum vfm_extra)e, t);
+
 	if (!t->shard && !within(t->offset, t->bytes, r->sample_offset, r->sample_offset + r->sample_bytes))
-		return "a text lies outside its sample";
-	if (!array_ok(r, (uint64_t)t->rows * r->text_dim, t->dtype, t->header, t->bytes))
-		return "a text's shape and size disagree";
+		return e < 0 ? "a text lies outside its sample" : "it lies outside its sample";
+	if (!array_ok(r, count, t->dtype, t->header, t->bytes))
+		return e < 0 ? "a text's shape and size disagree" : "its shape and size disagree";
 	return NULL;
 }
 
@@ -495,32 +497,43 @@ static int check_place(const struct vfm_index *ix, const struct vfm_index_text *
 		: vfm_fail(err, VFM_EINPUT, "'%s': an array lies outside shard %u", ix->path, t->shard - 1);
 }
 
-int vfm_index_text(const struct vfm_index *ix, const struct vfm_index_record *r, uint32_t i, struct vfm_index_text *out,
-	struct vfm_err *err)
+/* Checks entry n of the texts, text or extra array e of a record, and copies it to *out.  e < 0: a text. */
+static int get_array(const struct vfm_index *ix, const struct vfm_index_record *r, uint64_t n, int e, const char *what,
+	struct vfm_index_text *out, struct vfm_err *err)
 {
-	const uint64_t n = r->first_text + i;
 	struct vfm_index_text t;
-	const char *why = NULL;
+	const char *why;
 
-	if (i >= r->n_texts)
-		return vfm_fail(err, VFM_EUSAGE, "'%s': sample %u of shard %u has no text %u, only %u", ix->dir,
-			r->index, r->shard, i, r->n_texts);
-	if (n >= ix->h.n_texts || n < i) {
-		why = "not among the texts";
+	if (n >= ix->h.n_texts || n < r->first_text) {
+		why = e < 0 ? "not among the texts" : "it is not in the index";
 	} else {
 		memcpy(&t, &ix->texts[n], sizeof(t));
 		if (vfm_crc32c(0, &t, offsetof(struct vfm_index_text, crc)) != t.crc)
 			why = "wrong checksum";
+		else if (e < 0 && t.name >= ix->n_names)
+			why = "a text without a name";
+		else
+			why = vfm_index_array_fault(&t, r, e);
 	}
-	if (!why)
-		why = t.name < ix->n_names ? vfm_index_text_fault(&t, r) : "a text without a name";
 	if (why)
-		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, text %u: %s", ix->path, r->shard, r->index,
-			i, why);
+		return vfm_fail(
+			err, VFM_EINPUT, "'%s': shard %u, sample %u, %s: %s", ix->path, r->shard, r->index, what, why);
 	TRY(check_bytes(ix, &ix->texts[n], sizeof(t), err));
 	TRY(check_place(ix, &t, err));
 	*out = t;
 	return 0;
+}
+
+int vfm_index_text(const struct vfm_index *ix, const struct vfm_index_record *r, uint32_t i, struct vfm_index_text *out,
+	struct vfm_err *err)
+{
+	char what[32];
+
+	if (i >= r->n_texts)
+		return vfm_fail(err, VFM_EUSAGE, "'%s': sample %u of shard %u has no text %u, only %u", ix->dir,
+			r->index, r->shard, i, r->n_texts);
+	snprintf(what, sizeof(what), "text %u", i);
+	return get_array(ix, r, r->first_text + i, -1, what, out, err);
 }
 
 /* ---- extra arrays ---- */
@@ -544,41 +557,15 @@ uint64_t vfm_extra_count(const struct vfm_index_record *r, enum vfm_extra e, con
 	return (uint64_t)t->rows * (e == VFM_EXTRA_COND ? (uint64_t)r->t * r->h * r->w : t->width);
 }
 
-const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_index_record *r, enum vfm_extra e)
-{
-	if (!t->shard && !within(t->offset, t->bytes, r->sample_offset, r->sample_offset + r->sample_bytes))
-		return "it lies outside its sample";
-	if (!array_ok(r, vfm_extra_count(r, e, t), t->dtype, t->header, t->bytes))
-		return "its shape and size disagree";
-	return NULL;
-}
-
 int vfm_index_extra(const struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
 	struct vfm_index_text *out, struct vfm_err *err)
 {
 	uint64_t n = r->first_text + r->n_texts;
-	struct vfm_index_text t;
-	const char *why = NULL;
 
 	if (!vfm_record_has_extra(r, e))
 		return vfm_fail(err, VFM_EUSAGE, "'%s': shard %u, sample %u has no %s", ix->path, r->shard, r->index,
 			vfm_extra_kinds[e].name);
 	for (int k = 0; k < (int)e; k++)
 		n += vfm_record_has_extra(r, (enum vfm_extra)k);
-	if (n >= ix->h.n_texts || n < r->first_text) {
-		why = "it is not in the index";
-	} else {
-		memcpy(&t, &ix->texts[n], sizeof(t));
-		if (vfm_crc32c(0, &t, offsetof(struct vfm_index_text, crc)) != t.crc)
-			why = "wrong checksum";
-		else
-			why = vfm_index_extra_fault(&t, r, e);
-	}
-	if (why)
-		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, %s: %s", ix->path, r->shard, r->index,
-			vfm_extra_kinds[e].name, why);
-	TRY(check_bytes(ix, &ix->texts[n], sizeof(t), err));
-	TRY(check_place(ix, &t, err));
-	*out = t;
-	return 0;
+	return get_array(ix, r, n, (int)e, vfm_extra_kinds[e].name, out, err);
 }

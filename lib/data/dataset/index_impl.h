@@ -69,10 +69,7 @@ int vfm_index_renew(struct vfm_index *ix, uint32_t shard, int fd, struct vfm_err
 
 /* NULL, or why this record cannot be one of shard s. */
 const char *vfm_record_fault(const struct vfm_index_record *r, const struct vfm_index_shard *s);
-/* NULL, or why this text cannot be one of record r. */
-const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vfm_index_record *r);
-
-/* The same of an extra array. */
-const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_index_record *r, enum vfm_extra e);
+/* NULL, or why this array cannot be one of record r: a text (e < 0), or the extra array e. */
+const char *vfm_index_array_fault(const struct vfm_index_text *t, const struct vfm_index_record *r, int e);
 
 #endif
