@@ -15,6 +15,7 @@
 #include "data/plan/metadataset.h"
 #include "data/plan/pack.h"
 #include "io/file.h"
+#include "io/key.h"
 #include "io/yaml.h"
 #include "spec/layout/patch.h"
 
@@ -36,14 +37,6 @@ static int parse_choice(const char *opt, const char *s, const char *a, const cha
 	if (strcmp(s, a) && strcmp(s, b))
 		return vfm_fail(err, VFM_EUSAGE, "--%s: expected %s or %s, got '%s'", opt, a, b, s);
 	*is_b = !strcmp(s, b);
-	return 0;
-}
-
-static int range(const char *opt, int64_t x, int64_t min, int64_t max, struct vfm_err *err)
-{
-	if (x < min || x > max)
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected %lld to %lld, got %lld", opt, (long long)min,
-			(long long)max, (long long)x);
 	return 0;
 }
 
@@ -237,25 +230,25 @@ static int check_parts(const struct pack_opts *o, struct vfm_err *err)
 {
 	if (o->cp == 0)
 		return 0;
-	TRY(range("--cp", o->cp, 2, VFM_PLAN_MAX_CP, err));
+	TRY(vfm_key_check_int("--cp", o->cp, 2, VFM_PLAN_MAX_CP, err));
 	if (o->cp & (o->cp - 1))
 		return vfm_fail(err, VFM_EUSAGE, "--cp: expected a power of two, got %lld", (long long)o->cp);
 	if (o->batch % o->cp)
 		return vfm_fail(err, VFM_EUSAGE, "--batch %lld: expected a multiple of --cp %lld", (long long)o->batch,
 			(long long)o->cp);
-	return range("--context x --cp", o->context * o->cp, 1, VFM_PLAN_MAX_CONTEXT, err);
+	return vfm_key_check_int("--context x --cp", o->context * o->cp, 1, VFM_PLAN_MAX_CONTEXT, err);
 }
 
 static int parse_plan(const struct pack_opts *o, struct vfm_packing_opts *p, struct vfm_err *err)
 {
 	bool drop_last, cost, one_each;
 
-	TRY(range("--context", o->context, 1, VFM_PLAN_MAX_CONTEXT, err));
-	TRY(range("--batch", o->batch, 1, VFM_PLAN_MAX_BATCH, err));
+	TRY(vfm_key_check_int("--context", o->context, 1, VFM_PLAN_MAX_CONTEXT, err));
+	TRY(vfm_key_check_int("--batch", o->batch, 1, VFM_PLAN_MAX_BATCH, err));
 	TRY(check_parts(o, err));
-	TRY(range("--steps", o->steps, 0, ((int64_t)1 << 40) / o->batch, err));
-	TRY(range("--seed", o->seed, 0, INT64_MAX, err));
-	TRY(range("--window", o->window, 0, 1 << 30, err));
+	TRY(vfm_key_check_int("--steps", o->steps, 0, ((int64_t)1 << 40) / o->batch, err));
+	TRY(vfm_key_check_int("--seed", o->seed, 0, INT64_MAX, err));
+	TRY(vfm_key_check_int("--window", o->window, 0, 1 << 30, err));
 	if (o->epochs < 0 || o->epochs > 1e6)
 		return vfm_fail(err, VFM_EUSAGE, "--epochs: expected a number > 0, at most 1e6");
 	if (!(o->held_out >= 0 && o->held_out < 1))
@@ -394,7 +387,7 @@ static int match_encoders(const struct pack_opts *o, const struct vfm_blend_set 
 	int first[VFM_MAKER_KINDS] = {0}; /* the set that the header's maker is from */
 
 	for (int i = 0; i < n; i++) {
-		struct vfm_makers m = vfm_index_makers(sets[i].ix);
+		struct vfm_makers m = vfm_index_info(sets[i].ix)->makers;
 
 		if (!sets[i].text_dim)
 			m.text = (struct vfm_maker){0};
