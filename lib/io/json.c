@@ -494,7 +494,7 @@ void vfm_json_text(struct vfm_buf *b, const json_t *v, int indent)
 
 int vfm_json_save(const char *dir, const char *name, const json_t *v, int indent, struct vfm_err *err)
 {
-	char *path = vfm_strfmt("%s/%s", dir, name);
+	char *path = dir ? vfm_strfmt("%s/%s", dir, name) : vfm_strdup(name);
 	struct vfm_buf b = {0};
 	int rc;
 

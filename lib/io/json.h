@@ -66,7 +66,7 @@ json_t *vfm_json_real(double x);
  * the fewest digits that read back equal; keys keep the order in which they were set. */
 struct vfm_buf;
 void vfm_json_text(struct vfm_buf *b, const json_t *v, int indent);
-/* Writes the text of `v` and a newline as the file dir/name, which appears complete or not at all. */
+/* Writes the text of `v` and a newline as the file dir/name (dir NULL: name), which appears complete or not at all. */
 int vfm_json_save(const char *dir, const char *name, const json_t *v, int indent, struct vfm_err *err);
 
 /* ---- JSON Lines ---- */

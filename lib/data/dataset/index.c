@@ -208,7 +208,6 @@ void vfm_index_expect_random(struct vfm_index *ix)
 int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err)
 {
 	struct vfm_index *ix = vfm_calloc(1, sizeof(*ix));
-	const char *slash;
 	struct stat st = {0};
 	int rc;
 
@@ -219,9 +218,7 @@ int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err
 		ix->info.dir = vfm_strdup(path);
 		ix->path = vfm_strfmt("%s/" VFM_INDEX_NAME, path);
 	} else {
-		slash = strrchr(path, '/');
-		ix->info.dir =
-			slash ? vfm_strfmt("%.*s", (int)(slash - path) + (slash == path), path) : vfm_strdup(".");
+		ix->info.dir = vfm_dir_of(path);
 		ix->path = vfm_strdup(path);
 	}
 	rc = vfm_map_open(&ix->map, ix->path, err);
