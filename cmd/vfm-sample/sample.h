@@ -55,8 +55,6 @@ struct sample_job {
 	int64_t failed;  /* videos without a file, of this rank */
 };
 
-bool ends_with(const char *s, const char *ending);
-
 /* Opens what the request uses; native encoders and children only on leaders.  Local. */
 int open_sample_encoders(struct sample_job *j, struct vfm_err *err);
 /* Chooses tokenizer, text encoder and the sizes of the videos, and compares them with those of the checkpoint.

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -12,6 +11,7 @@
 #include "data/dataset/dataset_impl.h"
 #include "data/dataset/scan.h"
 #include "data/record/sample_key.h"
+#include "io/file.h"
 
 int64_t vfm_dataset_pack_place(struct vfm_dataset_place p)
 {
@@ -150,27 +150,9 @@ static void scan_some(int64_t i0, int64_t i1, void *ctx)
 				   : vfm_scan_tar(&x[i].scan, x[i].path, &x[i].err);
 }
 
-static bool ends_in(const char *name, const char *end)
-{
-	size_t n = strlen(name), len = strlen(end);
-
-	return n > len && strcasecmp(name + n - len, end) == 0;
-}
-
-static bool is_compressed(const char *name)
-{
-	static const char *const endings[] = {
-		".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar.lz4"};
-
-	for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
-		if (ends_in(name, endings[i]))
-			return true;
-	return false;
-}
-
 static int is_tar_entry(const struct dirent *e)
 {
-	return e->d_name[0] != '.' && (ends_in(e->d_name, ".tar") || is_compressed(e->d_name));
+	return e->d_name[0] != '.' && vfm_tar_is_name(e->d_name);
 }
 
 /* In the order of bytes, whatever the locale. */
@@ -252,7 +234,7 @@ static int index_tars(
 	struct vfm_dataset *d, struct dirent **names, int n, const struct vfm_dataset_how *how, struct vfm_err *err)
 {
 	for (int i = 0; i < n; i++)
-		if (is_compressed(names[i]->d_name))
+		if (!vfm_name_ends(names[i]->d_name, ".tar"))
 			return vfm_fail(err, VFM_EUSAGE,
 				"'%s/%s' is compressed: no member of it can be read alone; decompress it first", d->dir,
 				names[i]->d_name);
