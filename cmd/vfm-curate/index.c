@@ -2,11 +2,11 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/log.h"
 #include "io/hash.h"
 #include "io/opt.h"
+#include "io/tar.h"
 #include "curate.h"
 #include "curate/table/tar_samples.h"
 #include "data/dataset/dataset.h"
@@ -21,22 +21,6 @@ struct index {
 	struct vfm_tar_samples *tar; /* NULL: between two */
 	struct vfm_tar_samples_left left;
 };
-
-/* Of a folder's files; opening a compressed tar says what to do. */
-static bool is_tar_name(const char *name)
-{
-	static const char *const endings[] = {
-		".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar.lz4"};
-	size_t len = strlen(name);
-
-	for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
-		size_t n = strlen(endings[i]);
-
-		if (len > n && !strcasecmp(name + len - n, endings[i]))
-			return true;
-	}
-	return false;
-}
 
 static void report_left(const struct index *x)
 {
@@ -135,7 +119,8 @@ static int write_indexes(const struct index *x, struct vfm_err *err)
 
 int curate_index(int argc, char **argv, struct vfm_err *err)
 {
-	struct index x = {.nonmatch = -1, .inputs.is_wanted = is_tar_name};
+	/* opening a compressed tar says what to do */
+	struct index x = {.nonmatch = -1, .inputs.is_wanted = vfm_tar_is_name};
 	struct vfm_stage stage = {.name = "index",
 		.version = 2, /* 1: the caption of KEY.X.mp4 was that of KEY.txt alone */
 		.fn = index_record,

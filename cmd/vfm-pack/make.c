@@ -15,6 +15,7 @@
 #include "data/plan/metadataset.h"
 #include "data/plan/pack.h"
 #include "io/file.h"
+#include "io/key.h"
 #include "io/yaml.h"
 #include "spec/layout/patch.h"
 
@@ -30,14 +31,6 @@ struct packing {
 };
 
 /* ---- options ---- */
-
-static int range(const char *opt, int64_t x, int64_t min, int64_t max, struct vfm_err *err)
-{
-	if (x < min || x > max)
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected %lld to %lld, got %lld", opt, (long long)min,
-			(long long)max, (long long)x);
-	return 0;
-}
 
 /* "2.5x" */
 static int parse_passes(char *text, struct vfm_blend_set *set, struct vfm_err *err)
@@ -234,13 +227,13 @@ static int check_parts(const struct pack_opts *o, struct vfm_err *err)
 	if (o->batch % o->cp)
 		return vfm_fail(err, VFM_EUSAGE, "--batch %lld: expected a multiple of --cp %lld", (long long)o->batch,
 			(long long)o->cp);
-	return range("--context x --cp", o->context * o->cp, 1, VFM_PLAN_MAX_CONTEXT, err);
+	return vfm_key_check_int("--context x --cp", o->context * o->cp, 1, VFM_PLAN_MAX_CONTEXT, err);
 }
 
 static int parse_plan(const struct pack_opts *o, struct vfm_packing_opts *p, struct vfm_err *err)
 {
 	TRY(check_parts(o, err));
-	TRY(range("--steps", o->steps, 0, ((int64_t)1 << 40) / o->batch, err));
+	TRY(vfm_key_check_int("--steps", o->steps, 0, ((int64_t)1 << 40) / o->batch, err));
 	if (o->held_out_plan && o->held_out == 0)
 		return vfm_fail(err, VFM_EUSAGE, "--held-out-plan: it needs --held-out");
 	if (o->epochs > 0 && o->steps > 0)
@@ -372,7 +365,7 @@ static int match_encoders(const struct pack_opts *o, const struct vfm_blend_set 
 	int first[VFM_MAKER_KINDS] = {0}; /* the set that the header's maker is from */
 
 	for (int i = 0; i < n; i++) {
-		struct vfm_makers m = vfm_index_makers(sets[i].ix);
+		struct vfm_makers m = vfm_index_info(sets[i].ix)->makers;
 
 		if (!sets[i].text_dim)
 			m.text = (struct vfm_maker){0};

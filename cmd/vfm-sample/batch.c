@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/mem.h"
 #include "encoder/encode/encode.h"
+#include "io/file.h"
 #include "io/json.h"
 #include "io/npy.h"
 #include "media/av/video_out.h"
@@ -15,13 +15,6 @@
 enum { MAX_TOKENS = 1 << 24 }; /* of a video */
 
 /* ---- files and records ---- */
-
-bool ends_with(const char *s, const char *ending)
-{
-	size_t n = strlen(s), m = strlen(ending);
-
-	return n > m && !strcasecmp(s + n - m, ending);
-}
 
 /* Adds the record of an item to those that print_records prints. */
 static void queue_record(struct sample_job *j, struct item *it)
@@ -94,7 +87,7 @@ static int write_video(struct sample_job *j, struct item *it, const float *laten
 	struct vfm_video_out_opts o = {
 		.width = j->width, .height = j->height, .fps_num = j->o->fps_num, .fps_den = j->o->fps_den, .crf = 10};
 	size_t picture = (size_t)j->width * (size_t)j->height * 3;
-	int64_t n = !ends_with(it->path, ".png") || strchr(it->path, '%') ? j->frames : 1;
+	int64_t n = !vfm_name_ends(it->path, ".png") || strchr(it->path, '%') ? j->frames : 1;
 	uint8_t *rgb = vfm_big_alloc(picture * (size_t)j->frames, "pictures", err);
 	struct vfm_video_out_facts facts;
 	struct vfm_video_out *v = NULL;
@@ -130,7 +123,7 @@ static int write_item(struct sample_job *j, struct item *it, const float *latent
 	char *path;
 	int rc;
 
-	if (ends_with(it->path, ".npy"))
+	if (vfm_name_ends(it->path, ".npy"))
 		return write_latent(j, it, it->path, latent, err);
 	if (j->o->keep_latents) {
 		path = latent_path(it->path);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "encoder/vae/wavelet.h"
+#include "io/file.h"
 #include "io/json.h"
 #include "sample.h"
 
@@ -43,7 +44,7 @@ static void find_needs(const struct sample_job *j, bool *decodes, bool *encodes)
 	*decodes = j->o->image;
 	*encodes = false;
 	for (size_t i = 0; i < j->items.n; i++) {
-		*decodes = *decodes || !ends_with(j->items.v[i].path, ".npy");
+		*decodes = *decodes || !vfm_name_ends(j->items.v[i].path, ".npy");
 		*encodes = *encodes || *j->items.v[i].caption ||
 			(*j->items.v[i].negative && vfm_sampler_is_guided(&j->o->sampler));
 	}

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "data/record/caption.h"
 #include "data/record/provenance.h"
+#include "io/file.h"
 #include "io/json.h"
 #include "sample.h"
 
@@ -62,7 +63,7 @@ static int check_file_name(const char *out_file, const char *prompt, struct vfm_
 	if (!strstr(out_file, "{prompt}"))
 		return 0;
 	for (const char *c = prompt; *c && !bad; c++)
-		bad = *c == '/' || (unsigned char)*c < ' ' || (*c == '%' && ends_with(out_file, ".png"));
+		bad = *c == '/' || (unsigned char)*c < ' ' || (*c == '%' && vfm_name_ends(out_file, ".png"));
 	return bad ? vfm_fail(err, VFM_EUSAGE,
 			     "-o: a prompt cannot be in a file name, where it has at most %d bytes and no '/', control "
 			     "character or, in .png, '%%': '%s'",

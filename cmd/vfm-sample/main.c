@@ -166,7 +166,7 @@ static int check_output_options(struct vfm_err *err)
 	if (!o.out_file == !o.out_dir)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of -o FILE and -d DIR");
 	for (int i = 0; i < 4 && !known; i++)
-		known = ends_with(o.out_file, endings[i]);
+		known = vfm_name_ends(o.out_file, endings[i]);
 	return known ? 0 : vfm_fail(err, VFM_EUSAGE, "--out: '%s' should end in .mp4, .gif, .png or .npy", o.out_file);
 }
 

@@ -68,8 +68,6 @@ struct sample_job {
 	int64_t failed;  /* videos without a file, of this rank */
 };
 
-bool ends_with(const char *s, const char *ending);
-
 /* Whether -o FILE names a file for each of several prompts: "{prompt}" and "{n}" in its last component become the
  * prompt, and the number of earlier items with the same prompt. */
 bool items_has_template(const char *out_file);

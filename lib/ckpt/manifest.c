@@ -268,7 +268,7 @@ int ckpt_tensor_cmp(const void *a, const void *b)
 static int parse_root(struct vfm_ckpt *c, struct name_ix **index, struct vfm_err *err)
 {
 	const json_t *root = c->priv->root, *tensors = json_object_get(root, "tensors");
-	int64_t v, world, budget = 20000000;
+	int64_t v, budget = 20000000;
 
 	if (!json_is_object(root))
 		return vfm_fail(err, VFM_EUSAGE, "expected an object");
@@ -277,8 +277,7 @@ static int parse_root(struct vfm_ckpt *c, struct name_ix **index, struct vfm_err
 		return vfm_fail(
 			err, VFM_EENV, "v: format %lld is newer than this program, which supports 1", (long long)v);
 	TRY(vfm_json_i64(root, "", "step", true, 0, INT64_MAX, &c->step, err));
-	TRY(vfm_json_i64(root, "", "world", true, 1, 1 << 24, &world, err));
-	c->world = (int)world;
+	TRY(vfm_json_i32(root, "", "world", true, 1, 1 << 24, &c->world, err));
 	c->nonfinite = -1;
 	TRY(vfm_json_i64(root, "", "nonfinite", false, 0, INT64_MAX, &c->nonfinite, err));
 	c->config = json_object_get(root, "config");

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -26,6 +27,13 @@ char *vfm_dir_of(const char *path)
 	if (slash == path)
 		return vfm_strdup("/");
 	return vfm_strfmt("%.*s", (int)(slash - path), path);
+}
+
+bool vfm_name_ends(const char *name, const char *end)
+{
+	size_t n = strlen(name), m = strlen(end);
+
+	return n > m && !strcasecmp(name + n - m, end);
 }
 
 char *vfm_first_in(const char *folder, const char *const *names)

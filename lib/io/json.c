@@ -314,6 +314,16 @@ int vfm_json_i64(const json_t *obj, const char *where, const char *key, bool req
 	return 0;
 }
 
+int vfm_json_i32(const json_t *obj, const char *where, const char *key, bool required, int32_t min, int32_t max,
+	int32_t *out, struct vfm_err *err)
+{
+	int64_t n = *out;
+
+	TRY(vfm_json_i64(obj, where, key, required, min, max, &n, err));
+	*out = (int32_t)n;
+	return 0;
+}
+
 int vfm_json_f64(const json_t *obj, const char *where, const char *key, bool required, double *out, struct vfm_err *err)
 {
 	const json_t *v;
@@ -484,7 +494,7 @@ void vfm_json_text(struct vfm_buf *b, const json_t *v, int indent)
 
 int vfm_json_save(const char *dir, const char *name, const json_t *v, int indent, struct vfm_err *err)
 {
-	char *path = vfm_strfmt("%s/%s", dir, name);
+	char *path = dir ? vfm_strfmt("%s/%s", dir, name) : vfm_strdup(name);
 	struct vfm_buf b = {0};
 	int rc;
 

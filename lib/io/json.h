@@ -44,6 +44,8 @@ json_t *vfm_json_parse_foreign(const char *text, size_t len, const char *what, s
 /* `where` is the path of `obj` itself, "" for the top level.  An integer may be written as 4.0 or 1e6. */
 int vfm_json_i64(const json_t *obj, const char *where, const char *key, bool required, int64_t min, int64_t max,
 	int64_t *out, struct vfm_err *err);
+int vfm_json_i32(const json_t *obj, const char *where, const char *key, bool required, int32_t min, int32_t max,
+	int32_t *out, struct vfm_err *err);
 
 int vfm_json_f64(
 	const json_t *obj, const char *where, const char *key, bool required, double *out, struct vfm_err *err);
@@ -64,7 +66,7 @@ json_t *vfm_json_real(double x);
  * the fewest digits that read back equal; keys keep the order in which they were set. */
 struct vfm_buf;
 void vfm_json_text(struct vfm_buf *b, const json_t *v, int indent);
-/* Writes the text of `v` and a newline as the file dir/name, which appears complete or not at all. */
+/* Writes the text of `v` and a newline as the file dir/name (dir NULL: name), which appears complete or not at all. */
 int vfm_json_save(const char *dir, const char *name, const json_t *v, int indent, struct vfm_err *err);
 
 /* ---- JSON Lines ---- */

@@ -32,6 +32,17 @@ static bool is_shard_note(const char *name)
 	return end && end - name >= 4 && end[-1] == '_' && end[-2] == '_';
 }
 
+bool vfm_tar_is_name(const char *name)
+{
+	static const char *const endings[] = {
+		".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar.lz4"};
+
+	for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
+		if (vfm_name_ends(name, endings[i]))
+			return true;
+	return false;
+}
+
 size_t vfm_tar_split_name(const char *name, const char **part)
 {
 	const char *base = strrchr(name, '/'), *dot;

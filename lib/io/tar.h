@@ -44,6 +44,9 @@ int vfm_tar_next(struct vfm_tar *t, struct vfm_tar_member *m, struct vfm_err *er
 /* Returns the offset of the header after m, its data and padding. */
 uint64_t vfm_tar_end_of(const struct vfm_tar_member *m);
 
+/* Whether the name of a file is that of a tar (".tar"), or of a compressed one. */
+bool vfm_tar_is_name(const char *name);
+
 /* Splits a member name by WebDataset's rule: key = all before the first dot of the last part of the path, *part = all
  * behind it, the extension.  Returns the key's length and the extension within name; 0 if the member belongs to no
  * sample: its last part has no dot or begins with one, or the name begins "__NAME__", alone or as a folder

@@ -113,7 +113,7 @@ static void walk(struct vfm_index *ix)
 	struct vfm_err err;
 	static float buf[1 << 16];
 
-	for (uint32_t s = 0; s < vfm_index_n_shards(ix) && s < 8; s++) {
+	for (uint32_t s = 0; s < vfm_index_info(ix)->n_shards && s < 8; s++) {
 		if (vfm_index_shard(ix, s, &sh, &err) < 0)
 			continue;
 		for (uint32_t i = 0; i < sh.count && i < 16; i++) {
@@ -124,14 +124,14 @@ static void walk(struct vfm_index *ix)
 			for (uint32_t k = 0; k < r.n_texts; k++) {
 				if (vfm_index_text(ix, &r, k, &t, &err) < 0)
 					continue;
-				if (!memchr(vfm_index_name(ix, t.name), 0, 32))
+				if (!memchr(vfm_index_info(ix)->names[t.name], 0, 32))
 					abort();
 				if ((uint32_t)t.rows * r.text_dim <= 1 << 16)
 					vfm_index_read_text_f32(ix, &r, &t, buf, NULL, &err);
 			}
 		}
 	}
-	for (uint64_t n = 0; n < vfm_index_n_records(ix) && n < 16; n++)
+	for (uint64_t n = 0; n < vfm_index_info(ix)->n_records && n < 16; n++)
 		vfm_index_at(ix, n, &r, &err);
 }
 

@@ -32,7 +32,7 @@ static void check_mds_sample(const struct vfm_scan_sample *m, uint64_t bytes)
 		(m->rec.latent_bytes == 0 && !(m->rec.flags & VFM_REC_NO_LATENT)) || !(m->rec.flags & VFM_REC_MDS))
 		abort();
 	for (uint32_t i = 0; i < m->rec.n_texts; i++)
-		if (vfm_index_text_fault(&m->texts[i], &m->rec))
+		if (vfm_index_array_fault(&m->texts[i], &m->rec, -1))
 			abort();
 }
 

@@ -22,7 +22,7 @@ static void check_scanned(const struct vfm_scan_sample *m, uint64_t bytes)
 	if (vfm_record_fault(&m->rec, &shard) || vfm_sample_member_check(m->key, &err) < 0 || m->rec.latent_bytes == 0)
 		abort();
 	for (uint32_t i = 0; i < m->rec.n_texts; i++)
-		if (vfm_index_text_fault(&m->texts[i], &m->rec) ||
+		if (vfm_index_array_fault(&m->texts[i], &m->rec, -1) ||
 			(i > 0 && strcmp(m->text_names[i - 1], m->text_names[i]) >= 0))
 			abort();
 }

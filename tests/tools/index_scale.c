@@ -67,7 +67,7 @@ static int copy_sample(struct vfm_index *ix, uint64_t n, struct vfm_index_writer
 	TRY(vfm_index_at(ix, n, &r, err));
 	for (k = 0; k < r.n_texts; k++) {
 		TRY(vfm_index_text(ix, &r, k, &texts[k], err));
-		names[k] = vfm_index_name(ix, texts[k].name);
+		names[k] = vfm_index_info(ix)->names[texts[k].name];
 	}
 	for (int e = 0; e < VFM_EXTRAS; e++)
 		if (vfm_record_has_extra(&r, (enum vfm_extra)e))
@@ -79,7 +79,7 @@ static int copy_index(struct vfm_index *ix, struct vfm_index_writer *w, struct v
 {
 	struct vfm_index_shard s;
 
-	for (uint32_t i = 0; i < vfm_index_n_shards(ix); i++) {
+	for (uint32_t i = 0; i < vfm_index_info(ix)->n_shards; i++) {
 		TRY(vfm_index_shard(ix, i, &s, err));
 		TRY(vfm_index_writer_shard(w, s.name, s.bytes, err));
 		for (uint64_t n = s.first; n < s.first + s.count; n++)
@@ -96,7 +96,7 @@ static int rewrite(const char *from, const char *to, struct vfm_err *err)
 	int rc;
 
 	TRY(vfm_index_open(&ix, from, err));
-	makers = vfm_index_makers(ix);
+	makers = vfm_index_info(ix)->makers;
 	TRY_OUT(vfm_index_writer_open(&w, to, err));
 	rc = copy_index(ix, w, err);
 	if (rc < 0)
@@ -125,7 +125,7 @@ static int open_and_read(const char *path, uint64_t n, struct vfm_err *err)
 		state ^= state << 13; /* xorshift64, Marsaglia 2003 */
 		state ^= state >> 7;
 		state ^= state << 17;
-		TRY_OUT(vfm_index_at(ix, state % vfm_index_n_records(ix), &r, err));
+		TRY_OUT(vfm_index_at(ix, state % vfm_index_info(ix)->n_records, &r, err));
 		for (uint32_t k = 0; k < r.n_texts; k++)
 			TRY_OUT(vfm_index_text(ix, &r, k, &t, err));
 	}

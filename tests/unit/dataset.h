@@ -188,7 +188,7 @@ static inline int dataset_plan(const char *path, const char *dir, const struct v
 	h.cond_channels = set.cond_channels;
 	h.image_len = set.image_len;
 	h.image_dim = set.image_dim;
-	h.makers = vfm_index_makers(set.ix);
+	h.makers = vfm_index_info(set.ix)->makers;
 	ms.records = set.records;
 	memcpy(ms.index_sha256, set.sha256, VFM_SHA256_HEX);
 	f = fopen(path, "w");

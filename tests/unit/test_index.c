@@ -152,11 +152,11 @@ static void reads_back(void **state)
 
 	(void)state;
 	assert_int_equal(vfm_index_open(&ix, dir, &err), 0);
-	assert_int_equal(vfm_index_n_records(ix), N_SHARDS * PER);
-	assert_int_equal(vfm_index_n_shards(ix), N_SHARDS);
-	assert_string_equal(vfm_index_makers(ix).tokenizer.name, "wavelet:4");
-	assert_string_equal(vfm_index_makers(ix).text.name, "bytes:7");
-	assert_string_equal(vfm_index_makers(ix).text.version, "3");
+	assert_int_equal(vfm_index_info(ix)->n_records, N_SHARDS * PER);
+	assert_int_equal(vfm_index_info(ix)->n_shards, N_SHARDS);
+	assert_string_equal(vfm_index_info(ix)->makers.tokenizer.name, "wavelet:4");
+	assert_string_equal(vfm_index_info(ix)->makers.text.name, "bytes:7");
+	assert_string_equal(vfm_index_info(ix)->makers.text.version, "3");
 	for (int s = N_SHARDS - 1; s >= 0; s--) {
 		for (int i = 0; i < PER; i++) {
 			assert_int_equal(vfm_index_get(ix, (uint32_t)s, (uint32_t)i, &r, &err), 0);
@@ -169,7 +169,8 @@ static void reads_back(void **state)
 			assert_int_equal(r.n_texts, n_texts(i));
 			for (int j = 0; j < n_texts(i); j++) {
 				assert_int_equal(vfm_index_text(ix, &r, (uint32_t)j, &t, &err), 0);
-				assert_string_equal(vfm_index_name(ix, t.name), n_texts(i) == 1 ? "" : several[j]);
+				assert_string_equal(
+					vfm_index_info(ix)->names[t.name], n_texts(i) == 1 ? "" : several[j]);
 				assert_int_equal(t.rows, 3 + j);
 				assert_int_equal(vfm_index_read_text_f32(ix, &r, &t, f, NULL, &err), 0);
 				for (int k = 0; k < 7 * (3 + j); k++)
@@ -178,13 +179,13 @@ static void reads_back(void **state)
 			assert_int_equal(vfm_index_text(ix, &r, r.n_texts, &t, &err), VFM_EUSAGE);
 		}
 	}
-	assert_int_equal(vfm_index_n_names(ix), 3);
+	assert_int_equal(vfm_index_info(ix)->n_names, 3);
 	assert_int_equal(vfm_index_get(ix, 0, PER, &r, &err), VFM_EUSAGE);
 	assert_int_equal(vfm_index_get(ix, N_SHARDS, 0, &r, &err), VFM_EUSAGE);
 	assert_int_equal(vfm_index_at(ix, N_SHARDS * PER, &r, &err), VFM_EUSAGE);
 	vfm_index_close(ix);
 	assert_int_equal(vfm_index_open(&ix, path, &err), 0); /* by the file's own name */
-	assert_string_equal(vfm_index_dir(ix), dir);
+	assert_string_equal(vfm_index_info(ix)->dir, dir);
 	vfm_index_close(ix);
 }
 
@@ -219,8 +220,8 @@ static int noticed(const char *file, const char *sha256)
 
 	if (vfm_index_open(&ix, file, NULL) < 0)
 		return 1;
-	bad |= sha256 && strcmp(vfm_index_sha256(ix), sha256) != 0;
-	for (uint32_t s = 0; s < vfm_index_n_shards(ix); s++) {
+	bad |= sha256 && strcmp(vfm_index_info(ix)->sha256, sha256) != 0;
+	for (uint32_t s = 0; s < vfm_index_info(ix)->n_shards; s++) {
 		if (vfm_index_shard(ix, s, &sh, NULL) < 0) {
 			bad = 1;
 			continue;
@@ -231,7 +232,7 @@ static int noticed(const char *file, const char *sha256)
 				bad |= vfm_index_text(ix, &r, k, &t, NULL) < 0;
 		}
 	}
-	for (uint64_t n = 0; n < vfm_index_n_records(ix); n++)
+	for (uint64_t n = 0; n < vfm_index_info(ix)->n_records; n++)
 		bad |= vfm_index_at(ix, n, &r, NULL) < 0;
 	vfm_index_close(ix);
 	return bad;
@@ -246,7 +247,7 @@ static void every_flipped_byte_is_noticed(void **state)
 
 	(void)state;
 	assert_int_equal(vfm_index_open(&ix, path, NULL), 0);
-	strcpy(hex, vfm_index_sha256(ix));
+	strcpy(hex, vfm_index_info(ix)->sha256);
 	assert_int_equal(vfm_index_check_all(ix, NULL), 0);
 	vfm_index_close(ix);
 	snprintf(file, sizeof(file), "%s/flip.vfmi", dir);

@@ -107,8 +107,8 @@ static void check_join(int64_t want, int64_t want_texts)
 	int64_t texts = 0;
 
 	assert_int_equal(vfm_index_open(&ix, ab, &err), 0);
-	assert_int_equal(vfm_index_n_records(ix), want);
-	for (uint64_t i = 0; i < vfm_index_n_records(ix); i++) {
+	assert_int_equal(vfm_index_info(ix)->n_records, want);
+	for (uint64_t i = 0; i < vfm_index_info(ix)->n_records; i++) {
 		struct vfm_index_text t;
 		struct vfm_index_record r;
 

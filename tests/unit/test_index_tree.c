@@ -140,7 +140,7 @@ static void replaced_record(void **state)
 	char hex[VFM_SHA256_HEX];
 
 	(void)state;
-	strcpy(hex, vfm_index_sha256(ix));
+	strcpy(hex, vfm_index_info(ix)->sha256);
 	assert_int_equal(vfm_index_check_all(ix, &err), 0);
 	assert_int_equal(vfm_index_at(ix, 1000, &r, &err), 0);
 	vfm_index_close(ix);
@@ -148,7 +148,7 @@ static void replaced_record(void **state)
 	r.crc = vfm_crc32c(0, &r, offsetof(struct vfm_index_record, crc));
 	put(&r, sizeof(r), 128 + 1000 * 128);
 	assert_int_equal(vfm_index_open(&ix, work, &err), 0);
-	assert_string_equal(hex, vfm_index_sha256(ix)); /* the top does not know */
+	assert_string_equal(hex, vfm_index_info(ix)->sha256); /* the top does not know */
 	assert_int_equal(vfm_index_at(ix, 0, &r, &err), 0);
 	assert_int_equal(vfm_index_at(ix, N - 1, &r, &err), 0);
 	assert_int_equal(vfm_index_at(ix, 1000, &r, &err), VFM_EINPUT);

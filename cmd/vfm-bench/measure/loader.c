@@ -9,14 +9,13 @@
 #include "data/loader/loader.h"
 
 static struct {
-	int64_t threads, prefetch, steps, repeat;
+	int64_t threads, steps, repeat;
 	enum vfm_table_format format;
 	struct vfm_shard_cache_opts cache;
-} o = {.threads = 2, .prefetch = 4, .repeat = 5};
+} o = {.threads = 2, .repeat = 5};
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 't', "threads", "N", "reading threads (2)", &o.threads, 1, 1024},
-	{VFM_OPT_INT, 0, "prefetch", "N", "packs read ahead (4)", &o.prefetch, 1, 4096},
 	{VFM_OPT_INT, 0, "steps", "N", "only the first N steps", &o.steps},
 	{VFM_OPT_INT, 'r', "repeat", "N", "runs; the median counts (5)", &o.repeat, 1, 256},
 	VFM_SHARD_CACHE_OPTS(&o.cache),
@@ -39,8 +38,7 @@ struct loader_run {
 static int run_once(
 	struct vfm_plan *m, struct vfm_shard_cache *cache, bool skip_hash, struct loader_run *r, struct vfm_err *err)
 {
-	struct vfm_loader_opts lo = {
-		.threads = (int32_t)o.threads, .prefetch = (int32_t)o.prefetch, .cache = cache, .skip_hash = skip_hash};
+	struct vfm_loader_opts lo = {.threads = (int32_t)o.threads, .cache = cache, .skip_hash = skip_hash};
 	double start = vfm_now();
 	struct vfm_loader *l = vfm_loader_open(m, &lo, err);
 	struct vfm_pack *p;
@@ -83,7 +81,6 @@ static void print_rows(struct vfm_table *t, const struct loader_run *runs, int n
 	sec = seconds.median;
 	vfm_table_row(t);
 	vfm_table_i64(t, "threads", o.threads);
-	vfm_table_i64(t, "prefetch", o.prefetch);
 	vfm_table_i64(t, "packs", st->packs);
 	vfm_table_f64(t, "samples_s", (double)st->samples / sec);
 	vfm_table_f64(t, "tok_s", (double)st->tokens / sec);
@@ -101,12 +98,12 @@ static void print_rows(struct vfm_table *t, const struct loader_run *runs, int n
 	vfm_table_str(t, "kind", "measured");
 }
 
-static const struct vfm_table_column columns[] = {{"threads", "threads", 0}, {"prefetch", "prefetch", 0},
-	{"packs", "packs", 0}, {"samples_s", "samples/s", 0}, {"tok_s", "token/s", 0}, {"gb_s", "GB/s", 3},
-	{"seconds", "median s", 3}, {"seconds_min", "min s", 3}, {"seconds_max", "max s", 3},
-	{"first_ms", "first pack ms", 1}, {"wait_s", "waited s", 3}, {"wait_files_s", "files s", 3},
-	{"wait_check_s", "check s", 3}, {"wait_arrange_s", "arrange s", 3}, {"wait_lookup_s", "lookup s", 3},
-	{"wait_peers_s", "peers s", 3}, {"kind", "kind", 0}, {0}};
+static const struct vfm_table_column columns[] = {{"threads", "threads", 0}, {"packs", "packs", 0},
+	{"samples_s", "samples/s", 0}, {"tok_s", "token/s", 0}, {"gb_s", "GB/s", 3}, {"seconds", "median s", 3},
+	{"seconds_min", "min s", 3}, {"seconds_max", "max s", 3}, {"first_ms", "first pack ms", 1},
+	{"wait_s", "waited s", 3}, {"wait_files_s", "files s", 3}, {"wait_check_s", "check s", 3},
+	{"wait_arrange_s", "arrange s", 3}, {"wait_lookup_s", "lookup s", 3}, {"wait_peers_s", "peers s", 3},
+	{"kind", "kind", 0}, {0}};
 
 static int print_runs(const struct loader_run *runs, int n, struct vfm_err *err)
 {

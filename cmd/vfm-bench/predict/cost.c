@@ -4,7 +4,6 @@
 
 #include "base/num.h"
 #include "base/par.h"
-#include "io/file.h"
 #include "io/json.h"
 #include "bench.h"
 #include "step_opts.h"
@@ -95,17 +94,13 @@ static int time_lengths(struct vfm_context *x, struct cost_job *j, struct vfm_er
 static int write_cost_file(const struct cost_job *j, struct vfm_err *err)
 {
 	json_t *table = json_array(), *o;
-	struct vfm_buf text = {0};
 	int rc;
 
 	for (int i = 0; i < j->n; i++)
 		json_array_append_new(table, json_pack("[I,f]", (json_int_t)j->tokens[i], j->ms[i]));
 	o = json_pack("{s:i,s:s,s:o,s:f,s:s,s:s}", "v", 1, "type", "vfm-cost", "table", table, "c", j->pack_ms, "unit",
 		"ms", "note", step_opts.preset);
-	vfm_json_text(&text, o, 0);
-	vfm_buf_adds(&text, "\n");
-	rc = vfm_write_file(out_path, text.data, text.len, err);
-	vfm_buf_release(&text);
+	rc = vfm_json_save(NULL, out_path, o, 0, err);
 	json_decref(o);
 	return rc;
 }

@@ -503,7 +503,7 @@ static int read_identity(const struct vfm_dataset *d, char hex[VFM_SHA256_HEX], 
 	struct vfm_index *ix;
 
 	TRY(vfm_index_open(&ix, d->index_path, err));
-	strcpy(hex, vfm_index_sha256(ix));
+	strcpy(hex, vfm_index_info(ix)->sha256);
 	vfm_index_close(ix);
 	return 0;
 }

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -12,6 +11,7 @@
 #include "data/dataset/dataset_impl.h"
 #include "data/dataset/scan.h"
 #include "data/record/sample_key.h"
+#include "io/file.h"
 
 int64_t vfm_dataset_pack_place(struct vfm_dataset_place p)
 {
@@ -150,27 +150,9 @@ static void scan_some(int64_t i0, int64_t i1, void *ctx)
 				   : vfm_scan_tar(&x[i].scan, x[i].path, &x[i].err);
 }
 
-static bool ends_in(const char *name, const char *end)
-{
-	size_t n = strlen(name), len = strlen(end);
-
-	return n > len && strcasecmp(name + n - len, end) == 0;
-}
-
-static bool is_compressed(const char *name)
-{
-	static const char *const endings[] = {
-		".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar.lz4"};
-
-	for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
-		if (ends_in(name, endings[i]))
-			return true;
-	return false;
-}
-
 static int is_tar_entry(const struct dirent *e)
 {
-	return e->d_name[0] != '.' && (ends_in(e->d_name, ".tar") || is_compressed(e->d_name));
+	return e->d_name[0] != '.' && vfm_tar_is_name(e->d_name);
 }
 
 /* In the order of bytes, whatever the locale. */
@@ -204,6 +186,25 @@ static int index_some_shards(
 	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;
 }
 
+/* Indexes the n shards of m or, if it is NULL, the tars of these names, as many at once as there are threads. */
+static int index_shards_of(struct vfm_dataset *d, const struct vfm_mds *m, struct dirent *const *tars, size_t n,
+	const struct vfm_dataset_how *how, struct vfm_err *err)
+{
+	size_t at_once = (size_t)vfm_par_threads();
+	struct indexing *x = vfm_calloc(at_once, sizeof(*x));
+	int rc = 0;
+
+	for (size_t i = 0, some; i < n && rc == 0; i += some) {
+		some = n - i < at_once ? n - i : at_once;
+		for (size_t k = 0; k < some; k++)
+			x[k] = (struct indexing){.name = m ? m->shards[i + k].file : tars[i + k]->d_name,
+				.mds = m ? &m->shards[i + k] : NULL};
+		rc = index_some_shards(d, x, (int)some, how, err);
+	}
+	free(x);
+	return rc;
+}
+
 /* Columns often have the name of a part by accident: "text" mostly holds the caption itself. */
 static void report_unfit(const char *dir, const struct vfm_mds_shard *s)
 {
@@ -215,8 +216,6 @@ static void report_unfit(const char *dir, const struct vfm_mds_shard *s)
 
 static int index_mds(struct vfm_dataset *d, const struct vfm_dataset_how *how, struct vfm_err *err)
 {
-	size_t at_once = (size_t)vfm_par_threads();
-	struct indexing *x = vfm_calloc(at_once, sizeof(*x));
 	struct vfm_mds m = {0};
 	int rc;
 
@@ -225,42 +224,23 @@ static int index_mds(struct vfm_dataset *d, const struct vfm_dataset_how *how, s
 	TRY_OUT(vfm_dataset_lock(d, err));
 	TRY_OUT(vfm_index_writer_open(&d->index, d->index_path, err));
 	vfm_index_writer_set_columns(d->index, how->columns ? how->columns : "");
-	for (size_t i = 0, n; i < m.n; i += n) {
-		n = m.n - i < at_once ? m.n - i : at_once;
-		for (size_t k = 0; k < n; k++)
-			x[k] = (struct indexing){.name = m.shards[i + k].file, .mds = &m.shards[i + k]};
-		TRY_OUT(index_some_shards(d, x, (int)n, how, err));
-	}
+	rc = index_shards_of(d, &m, NULL, m.n, how, err);
 out:
 	vfm_mds_release(&m);
-	free(x);
 	return rc;
 }
 
 static int index_tars(
 	struct vfm_dataset *d, struct dirent **names, int n, const struct vfm_dataset_how *how, struct vfm_err *err)
 {
-	int at_once = vfm_par_threads(), rc = 0;
-	struct indexing *x = vfm_calloc((size_t)at_once, sizeof(*x));
-
 	for (int i = 0; i < n; i++)
-		if (is_compressed(names[i]->d_name)) {
-			rc = vfm_fail(err, VFM_EUSAGE,
+		if (!vfm_name_ends(names[i]->d_name, ".tar"))
+			return vfm_fail(err, VFM_EUSAGE,
 				"'%s/%s' is compressed: no member of it can be read alone; decompress it first", d->dir,
 				names[i]->d_name);
-			goto out;
-		}
-	TRY_OUT(vfm_dataset_lock(d, err));
-	TRY_OUT(vfm_dataset_open_indexes(d, err));
-	for (int i = 0, some; i < n; i += some) {
-		some = n - i < at_once ? n - i : at_once;
-		for (int k = 0; k < some; k++)
-			x[k] = (struct indexing){.name = names[i + k]->d_name};
-		TRY_OUT(index_some_shards(d, x, some, how, err));
-	}
-out:
-	free(x);
-	return rc;
+	TRY(vfm_dataset_lock(d, err));
+	TRY(vfm_dataset_open_indexes(d, err));
+	return index_shards_of(d, NULL, names, (size_t)n, how, err);
 }
 
 /* Splits of MosaicML Streaming are folders. */

@@ -132,8 +132,8 @@ static int read_shard_table(struct shard_table *t, struct vfm_index *ix, struct 
 {
 	struct vfm_index_shard s;
 
-	t->v = vfm_calloc((size_t)vfm_index_n_shards(ix) + 1, sizeof(*t->v));
-	for (uint32_t i = 0; i < vfm_index_n_shards(ix); i++) {
+	t->v = vfm_calloc((size_t)vfm_index_info(ix)->n_shards + 1, sizeof(*t->v));
+	for (uint32_t i = 0; i < vfm_index_info(ix)->n_shards; i++) {
 		struct named_shard *to = &t->v[t->n];
 
 		TRY(vfm_index_shard(ix, i, &s, err));
@@ -321,13 +321,13 @@ int vfm_energon_split_read(struct vfm_selection *selection, bool *is_part, const
 	*is_part = false;
 	TRY_OUT(vfm_index_open(&ix, dir, err));
 	TRY_OUT(load_split(dir, &o, &path, err));
-	if (!o && vfm_index_n_parts(ix)) { /* a join has the shards of its first dataset */
+	if (!o && vfm_index_info(ix)->n_parts) { /* a join has the shards of its first dataset */
 		free(path);
-		TRY_OUT(load_split(vfm_index_part_dir(ix, 0), &o, &path, err));
+		TRY_OUT(load_split(vfm_index_info(ix)->parts[0].dir, &o, &path, err));
 	}
 	if (!o && !subset)
 		goto out;
-	records = (int64_t)vfm_index_n_records(ix);
+	records = (int64_t)vfm_index_info(ix)->n_records;
 	TRY_OUT(o ? select_split(selection, ix, o, split, subset, path, err)
 		  : select_part(selection, dir, records, subset, err));
 	*is_part = selection->total < records;

@@ -112,44 +112,21 @@ static int download(struct vfm_fetch *f, const char *url, const struct vfm_limit
 
 /* ---- a command ---- */
 
-/* The end of what a command wrote to stderr. */
-struct tail {
-	char text[TAIL + 1];
-	size_t len;
-};
-
-static void add_tail(struct tail *t, const char *data, size_t n)
+/* Makes one line of printable text of the end of what a command wrote to stderr. */
+static const char *tail_text(struct vfm_buf *t)
 {
-	if (n > TAIL) {
-		data += n - TAIL;
-		n = TAIL;
-	}
-	if (t->len + n > TAIL) {
-		size_t gone = t->len + n - TAIL;
-
-		memmove(t->text, t->text + gone, t->len - gone);
-		t->len -= gone;
-	}
-	memcpy(t->text + t->len, data, n);
-	t->len += n;
-}
-
-/* Makes one line of printable text of it. */
-static const char *tail_text(struct tail *t)
-{
-	char *s = t->text;
+	char *s = t->data;
 
 	while (t->len && isspace((unsigned char)s[t->len - 1]))
-		t->len--;
-	s[t->len] = 0;
+		s[--t->len] = 0;
 	for (size_t i = 0; i < t->len; i++)
 		if ((unsigned char)s[i] < ' ' || (unsigned char)s[i] >= 0x7f)
 			s[i] = s[i] == '\n' ? ';' : s[i] == '\t' ? ' ' : '?';
-	return s;
+	return t->len ? s : "";
 }
 
-/* Reads what a pipe has; closes it at its end. */
-static void drain_pipe(int *fd, struct tail *t)
+/* Reads what a pipe has, and keeps the end of it; closes the pipe at its end. */
+static void drain_pipe(int *fd, struct vfm_buf *t)
 {
 	char buf[4096];
 	ssize_t n;
@@ -159,8 +136,14 @@ static void drain_pipe(int *fd, struct tail *t)
 			continue;
 		if (n < 0)
 			return;
-		if (t)
-			add_tail(t, buf, (size_t)n);
+		if (!t)
+			continue;
+		vfm_buf_add(t, buf, (size_t)n);
+		if (t->len > TAIL) {
+			memmove(t->data, t->data + t->len - TAIL, TAIL);
+			t->len = TAIL;
+			t->data[TAIL] = 0;
+		}
 	}
 	if (*fd >= 0)
 		close(*fd);
@@ -176,7 +159,7 @@ static int64_t file_bytes(const char *path)
 
 /* Waits for the end of the command. */
 static int watch_command(const struct vfm_fetch *f, struct vfm_process *p, const char *url, const char *out,
-	const struct vfm_limit *limit, struct tail *t, int *status, struct vfm_err *err)
+	const struct vfm_limit *limit, struct vfm_buf *t, int *status, struct vfm_err *err)
 {
 	while (!vfm_process_has_ended(p, status)) {
 		struct pollfd fds[3] = {{p->out, POLLIN, 0}, {p->err_fd, POLLIN, 0}, {p->pidfd, POLLIN, 0}};
@@ -198,7 +181,7 @@ static int run_command(const struct vfm_fetch *f, const char *url, const char *o
 	bool *again, struct vfm_err *err)
 {
 	char **argv = vfm_calloc((size_t)f->n_words + 6, sizeof(*argv));
-	struct tail tail = {.len = 0};
+	struct vfm_buf tail = {0};
 	struct vfm_process p;
 	char end[64];
 	int n = 0, status = 0, rc;
@@ -223,6 +206,7 @@ static int run_command(const struct vfm_fetch *f, const char *url, const char *o
 		rc = vfm_fail(err, VFM_EINPUT, "'%s': '%s' %s%s%s", url, f->words[0], end, tail.len ? ": " : "",
 			tail_text(&tail));
 	}
+	vfm_buf_release(&tail);
 	return rc;
 }
 

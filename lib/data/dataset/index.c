@@ -64,9 +64,9 @@ static int add_name(struct vfm_index *ix, const json_t *name, struct vfm_err *er
 {
 	const char *s = json_string_value(name);
 
-	if (!s || ix->n_names == VFM_TEXT_NAMES_MAX || (*s && !vfm_caption_name_ok(s)))
+	if (!s || ix->info.n_names == VFM_TEXT_NAMES_MAX || (*s && !vfm_caption_name_ok(s)))
 		return vfm_fail(err, VFM_EUSAGE, "texts: expected at most %d names of captions", VFM_TEXT_NAMES_MAX);
-	strcpy(ix->names[ix->n_names++], s);
+	strcpy(ix->info.names[ix->info.n_names++], s);
 	return 0;
 }
 
@@ -79,7 +79,7 @@ static int parse_part(struct vfm_index *ix, const json_t *o, struct vfm_index_pa
 	if (!*dir || strlen(sha) != VFM_SHA256_HEX - 1)
 		return vfm_fail(err, VFM_EUSAGE, "parts: expected a folder, and the sha256 of its index");
 	memcpy(p->sha256, sha, VFM_SHA256_HEX);
-	p->dir = *dir == '/' ? vfm_strdup(dir) : vfm_strfmt("%s/%s", ix->dir, dir);
+	p->dir = *dir == '/' ? vfm_strdup(dir) : vfm_strfmt("%s/%s", ix->info.dir, dir);
 	return 0;
 }
 
@@ -90,11 +90,11 @@ static int parse_parts(struct vfm_index *ix, const json_t *parts, struct vfm_err
 
 	if ((ix->h.version == VFM_INDEX_JOIN_VERSION) != (n > 0) || n > VFM_INDEX_PARTS)
 		return vfm_fail(err, VFM_EUSAGE, "parts: expected 1 to %d, in a join alone", VFM_INDEX_PARTS);
-	ix->parts = vfm_calloc(n + 1, sizeof(*ix->parts));
+	ix->info.parts = vfm_calloc(n + 1, sizeof(*ix->info.parts));
 	json_array_foreach(parts, i, part)
 	{
-		TRY(parse_part(ix, part, &ix->parts[i], err));
-		ix->n_parts++;
+		TRY(parse_part(ix, part, &ix->info.parts[i], err));
+		ix->info.n_parts++;
 	}
 	return 0;
 }
@@ -112,10 +112,10 @@ static int parse_index_meta(struct vfm_index *ix, struct vfm_err *err)
 	meta = vfm_json_parse(text, ix->h.meta_bytes, "JSON", err);
 	if (!meta)
 		return VFM_EUSAGE;
-	TRY_OUT(vfm_makers_from_json(&ix->makers, json_object_get(meta, "makers"), "makers", err));
+	TRY_OUT(vfm_makers_from_json(&ix->info.makers, json_object_get(meta, "makers"), "makers", err));
 	TRY_OUT(parse_parts(ix, json_object_get(meta, "parts"), err));
 	columns = json_string_value(json_object_get(meta, "mds"));
-	ix->columns = columns ? vfm_strdup(columns) : NULL;
+	ix->info.columns = columns ? vfm_strdup(columns) : NULL;
 	names = json_object_get(meta, "texts");
 	if (!json_is_array(names))
 		rc = vfm_fail(err, VFM_EUSAGE, "texts: expected an array");
@@ -157,7 +157,7 @@ static int check_header(struct vfm_index *ix, struct vfm_err *err)
 		h->shard_bytes != sizeof(struct vfm_index_shard) || h->text_bytes != sizeof(struct vfm_index_text))
 		return vfm_fail(err, VFM_EUSAGE,
 			"'%s' has index version %u, which is not read (vfm-curate index --write '%s' makes it anew)",
-			ix->path, h->version, ix->dir);
+			ix->path, h->version, ix->info.dir);
 	if (vfm_crc32c(0, h, offsetof(struct vfm_index_header, crc)) != h->crc)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': the header's checksum is wrong", ix->path);
 	if (!sizes_agree(h))
@@ -188,7 +188,7 @@ static int check_bytes(const struct vfm_index *ix, const void *part, size_t len,
 
 static int read_index_meta(struct vfm_index *ix, struct vfm_err *err)
 {
-	identity_of(ix, ix->sha256);
+	identity_of(ix, ix->info.sha256);
 	if (vfm_tree_open(&ix->tree, ix->map.data, ix->h.tree_offset, err) < 0)
 		return vfm_err_context(err, "'%s'", ix->path);
 	return parse_index_meta(ix, err) < 0 ? vfm_err_context(err, "'%s': meta", ix->path) : 0;
@@ -208,7 +208,6 @@ void vfm_index_expect_random(struct vfm_index *ix)
 int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err)
 {
 	struct vfm_index *ix = vfm_calloc(1, sizeof(*ix));
-	const char *slash;
 	struct stat st = {0};
 	int rc;
 
@@ -216,11 +215,10 @@ int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err
 	for (int i = 0; i < VFM_INDEX_FDS; i++)
 		ix->slots[i].fd = -1;
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-		ix->dir = vfm_strdup(path);
+		ix->info.dir = vfm_strdup(path);
 		ix->path = vfm_strfmt("%s/" VFM_INDEX_NAME, path);
 	} else {
-		slash = strrchr(path, '/');
-		ix->dir = slash ? vfm_strfmt("%.*s", (int)(slash - path) + (slash == path), path) : vfm_strdup(".");
+		ix->info.dir = vfm_dir_of(path);
 		ix->path = vfm_strdup(path);
 	}
 	rc = vfm_map_open(&ix->map, ix->path, err);
@@ -242,6 +240,8 @@ int vfm_index_open(struct vfm_index **out, const char *path, struct vfm_err *err
 		rc = rc == VFM_EENV ? rc : VFM_EUSAGE;
 		goto out;
 	}
+	ix->info.n_records = ix->h.n_records;
+	ix->info.n_shards = ix->h.n_shards;
 	ix->records = (const void *)(ix->map.data + ix->h.records_offset);
 	ix->shards = (const void *)(ix->map.data + ix->h.shards_offset);
 	ix->texts = (const void *)(ix->map.data + ix->h.texts_offset);
@@ -262,14 +262,14 @@ void vfm_index_close(struct vfm_index *ix)
 	vfm_tree_close(&ix->tree);
 	vfm_map_close(&ix->map);
 	pthread_mutex_destroy(&ix->lock);
-	free(ix->dir);
+	free(ix->info.dir);
 	free(ix->path);
-	free(ix->columns);
-	for (uint32_t i = 0; i < ix->n_parts; i++) {
-		free(ix->parts[i].dir);
-		free(ix->parts[i].name);
+	free(ix->info.columns);
+	for (uint32_t i = 0; i < ix->info.n_parts; i++) {
+		free(ix->info.parts[i].dir);
+		free(ix->info.parts[i].name);
 	}
-	free(ix->parts);
+	free(ix->info.parts);
 	free(ix);
 }
 
@@ -282,7 +282,7 @@ static int verify_index(void *ctx, struct vfm_err *err)
 	char hex[VFM_SHA256_HEX];
 
 	identity_of(ix, hex);
-	if (!strcmp(hex, ix->sha256) && vfm_tree_recheck(&ix->tree, NULL) >= 0)
+	if (!strcmp(hex, ix->info.sha256) && vfm_tree_recheck(&ix->tree, NULL) >= 0)
 		return 0;
 	return vfm_fail(err, VFM_EENV, "'%s' changed while it was in use", ix->path);
 }
@@ -292,34 +292,14 @@ int vfm_index_check(struct vfm_index *ix, struct vfm_err *err)
 	return vfm_map_check(&ix->map, verify_index, ix, err);
 }
 
-const char *vfm_index_sha256(const struct vfm_index *ix)
+const struct vfm_index_info *vfm_index_info(const struct vfm_index *ix)
 {
-	return ix->sha256;
+	return &ix->info;
 }
 
 int vfm_index_check_all(struct vfm_index *ix, struct vfm_err *err)
 {
 	return check_bytes(ix, ix->map.data, ix->h.tree_offset, err);
-}
-
-uint64_t vfm_index_n_records(const struct vfm_index *ix)
-{
-	return ix->h.n_records;
-}
-
-uint32_t vfm_index_n_shards(const struct vfm_index *ix)
-{
-	return ix->h.n_shards;
-}
-
-const char *vfm_index_dir(const struct vfm_index *ix)
-{
-	return ix->dir;
-}
-
-struct vfm_makers vfm_index_makers(const struct vfm_index *ix)
-{
-	return ix->makers;
 }
 
 /* ---- entries ---- */
@@ -349,8 +329,8 @@ int vfm_index_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_index
 	if (vfm_crc32c(0, &s, offsetof(struct vfm_index_shard, crc)) != s.crc)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u: wrong checksum", ix->path, shard);
 	TRY(check_bytes(ix, &ix->shards[shard], sizeof(s), err));
-	if (!vfm_shard_name_ok(s.name, ix->columns) || s.first > ix->h.n_records ||
-		s.count > ix->h.n_records - s.first || s.bytes > INT64_MAX || s.folder > ix->n_parts)
+	if (!vfm_shard_name_ok(s.name, ix->info.columns) || s.first > ix->h.n_records ||
+		s.count > ix->h.n_records - s.first || s.bytes > INT64_MAX || s.folder > ix->info.n_parts)
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u: impossible entry", ix->path, shard);
 	*out = s;
 	return 0;
@@ -397,12 +377,14 @@ const char *vfm_record_fault(const struct vfm_index_record *r, const struct vfm_
 }
 
 /* What is in another shard is compared with that (check_place). */
-const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vfm_index_record *r)
+const char *vfm_index_array_fault(const struct vfm_index_text *t, const struct vfm_index_record *r, int e)
 {
+	uint64_t count = e < 0 ? (uint64_t)t->rows * r->text_dim : vfm_extra_count(r, (enum vfm_extra)e, t);
+
 	if (!t->shard && !within(t->offset, t->bytes, r->sample_offset, r->sample_offset + r->sample_bytes))
-		return "a text lies outside its sample";
-	if (!array_ok(r, (uint64_t)t->rows * r->text_dim, t->dtype, t->header, t->bytes))
-		return "a text's shape and size disagree";
+		return e < 0 ? "a text lies outside its sample" : "it lies outside its sample";
+	if (!array_ok(r, count, t->dtype, t->header, t->bytes))
+		return e < 0 ? "a text's shape and size disagree" : "its shape and size disagree";
 	return NULL;
 }
 
@@ -449,36 +431,6 @@ int vfm_index_at(const struct vfm_index *ix, uint64_t n, struct vfm_index_record
 
 /* ---- texts ---- */
 
-uint32_t vfm_index_n_parts(const struct vfm_index *ix)
-{
-	return ix->n_parts;
-}
-
-const char *vfm_index_part_dir(const struct vfm_index *ix, uint32_t part)
-{
-	return ix->parts[part].dir;
-}
-
-const char *vfm_index_part_sha256(const struct vfm_index *ix, uint32_t part)
-{
-	return ix->parts[part].sha256;
-}
-
-const char *vfm_index_columns(const struct vfm_index *ix)
-{
-	return ix->columns;
-}
-
-uint32_t vfm_index_n_names(const struct vfm_index *ix)
-{
-	return ix->n_names;
-}
-
-const char *vfm_index_name(const struct vfm_index *ix, uint32_t name)
-{
-	return ix->names[name];
-}
-
 /* Checks that an array in another shard than its record lies within it. */
 static int check_place(const struct vfm_index *ix, const struct vfm_index_text *t, struct vfm_err *err)
 {
@@ -495,32 +447,43 @@ static int check_place(const struct vfm_index *ix, const struct vfm_index_text *
 		: vfm_fail(err, VFM_EINPUT, "'%s': an array lies outside shard %u", ix->path, t->shard - 1);
 }
 
-int vfm_index_text(const struct vfm_index *ix, const struct vfm_index_record *r, uint32_t i, struct vfm_index_text *out,
-	struct vfm_err *err)
+/* Checks entry n of the texts, text or extra array e of a record, and copies it to *out.  e < 0: a text. */
+static int get_array(const struct vfm_index *ix, const struct vfm_index_record *r, uint64_t n, int e, const char *what,
+	struct vfm_index_text *out, struct vfm_err *err)
 {
-	const uint64_t n = r->first_text + i;
 	struct vfm_index_text t;
-	const char *why = NULL;
+	const char *why;
 
-	if (i >= r->n_texts)
-		return vfm_fail(err, VFM_EUSAGE, "'%s': sample %u of shard %u has no text %u, only %u", ix->dir,
-			r->index, r->shard, i, r->n_texts);
-	if (n >= ix->h.n_texts || n < i) {
-		why = "not among the texts";
+	if (n >= ix->h.n_texts || n < r->first_text) {
+		why = e < 0 ? "not among the texts" : "it is not in the index";
 	} else {
 		memcpy(&t, &ix->texts[n], sizeof(t));
 		if (vfm_crc32c(0, &t, offsetof(struct vfm_index_text, crc)) != t.crc)
 			why = "wrong checksum";
+		else if (e < 0 && t.name >= ix->info.n_names)
+			why = "a text without a name";
+		else
+			why = vfm_index_array_fault(&t, r, e);
 	}
-	if (!why)
-		why = t.name < ix->n_names ? vfm_index_text_fault(&t, r) : "a text without a name";
 	if (why)
-		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, text %u: %s", ix->path, r->shard, r->index,
-			i, why);
+		return vfm_fail(
+			err, VFM_EINPUT, "'%s': shard %u, sample %u, %s: %s", ix->path, r->shard, r->index, what, why);
 	TRY(check_bytes(ix, &ix->texts[n], sizeof(t), err));
 	TRY(check_place(ix, &t, err));
 	*out = t;
 	return 0;
+}
+
+int vfm_index_text(const struct vfm_index *ix, const struct vfm_index_record *r, uint32_t i, struct vfm_index_text *out,
+	struct vfm_err *err)
+{
+	char what[32];
+
+	if (i >= r->n_texts)
+		return vfm_fail(err, VFM_EUSAGE, "'%s': sample %u of shard %u has no text %u, only %u", ix->info.dir,
+			r->index, r->shard, i, r->n_texts);
+	snprintf(what, sizeof(what), "text %u", i);
+	return get_array(ix, r, r->first_text + i, -1, what, out, err);
 }
 
 /* ---- extra arrays ---- */
@@ -544,41 +507,15 @@ uint64_t vfm_extra_count(const struct vfm_index_record *r, enum vfm_extra e, con
 	return (uint64_t)t->rows * (e == VFM_EXTRA_COND ? (uint64_t)r->t * r->h * r->w : t->width);
 }
 
-const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_index_record *r, enum vfm_extra e)
-{
-	if (!t->shard && !within(t->offset, t->bytes, r->sample_offset, r->sample_offset + r->sample_bytes))
-		return "it lies outside its sample";
-	if (!array_ok(r, vfm_extra_count(r, e, t), t->dtype, t->header, t->bytes))
-		return "its shape and size disagree";
-	return NULL;
-}
-
 int vfm_index_extra(const struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
 	struct vfm_index_text *out, struct vfm_err *err)
 {
 	uint64_t n = r->first_text + r->n_texts;
-	struct vfm_index_text t;
-	const char *why = NULL;
 
 	if (!vfm_record_has_extra(r, e))
 		return vfm_fail(err, VFM_EUSAGE, "'%s': shard %u, sample %u has no %s", ix->path, r->shard, r->index,
 			vfm_extra_kinds[e].name);
 	for (int k = 0; k < (int)e; k++)
 		n += vfm_record_has_extra(r, (enum vfm_extra)k);
-	if (n >= ix->h.n_texts || n < r->first_text) {
-		why = "it is not in the index";
-	} else {
-		memcpy(&t, &ix->texts[n], sizeof(t));
-		if (vfm_crc32c(0, &t, offsetof(struct vfm_index_text, crc)) != t.crc)
-			why = "wrong checksum";
-		else
-			why = vfm_index_extra_fault(&t, r, e);
-	}
-	if (why)
-		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, %s: %s", ix->path, r->shard, r->index,
-			vfm_extra_kinds[e].name, why);
-	TRY(check_bytes(ix, &ix->texts[n], sizeof(t), err));
-	TRY(check_place(ix, &t, err));
-	*out = t;
-	return 0;
+	return get_array(ix, r, n, (int)e, vfm_extra_kinds[e].name, out, err);
 }

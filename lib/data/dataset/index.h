@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "data/record/caption.h"
 #include "data/record/extra.h"
 #include "data/record/maker.h"
 #include "io/hash.h"
@@ -130,18 +131,27 @@ int vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, con
  * depends on it. */
 int vfm_index_check_remote(struct vfm_index *const *ix, size_t n, struct vfm_err *err);
 
-/* Returns the sha256 of the index, which identifies a dataset in plans: that of header and top of the hash tree.  The
- * rest is compared with it when it is read.  Borrowed. */
-const char *vfm_index_sha256(const struct vfm_index *ix);
+struct vfm_index_info {
+	char *dir; /* the folder */
+	/* It identifies the dataset in plans: of header and top of the hash tree.  The rest is compared with it when it
+	 * is read. */
+	char sha256[VFM_SHA256_HEX];
+	uint64_t n_records;
+	uint32_t n_shards, n_names, n_parts;
+	struct vfm_makers makers; /* of all samples; an encoder is unknown if any sample does not name it */
+	char names[VFM_TEXT_NAMES_MAX][VFM_CAPTION_NAME]; /* [n_names] of captions that the dataset has */
+	/* of MosaicML Streaming, as vfm_mds_open takes them ("": none); NULL: it consists of tars */
+	char *columns;
+	struct vfm_index_part {   /* a dataset of a join, as it was joined */
+		char *dir, *name; /* name: of its folder, with a cache */
+		char sha256[VFM_SHA256_HEX];
+	} * parts; /* [n_parts]; none of other indexes */
+};
+const struct vfm_index_info *vfm_index_info(const struct vfm_index *ix); /* belongs to the index */
+
 /* Returns VFM_EENV if the index has changed since it was opened (vfm_map_check), at least in the parts that were read.
  */
 int vfm_index_check(struct vfm_index *ix, struct vfm_err *err);
-
-uint64_t vfm_index_n_records(const struct vfm_index *ix);
-uint32_t vfm_index_n_shards(const struct vfm_index *ix);
-const char *vfm_index_dir(const struct vfm_index *ix); /* the folder, borrowed */
-/* The encoders of all samples; an encoder is unknown if any sample does not name it. */
-struct vfm_makers vfm_index_makers(const struct vfm_index *ix);
 
 /* Compares all of the file with the hash tree.  VFM_EINPUT names the first bad block. */
 int vfm_index_check_all(struct vfm_index *ix, struct vfm_err *err);
@@ -162,16 +172,6 @@ int vfm_index_at(
  * entry is damaged or contradicts the record. */
 int vfm_index_text(const struct vfm_index *ix, const struct vfm_index_record *r, uint32_t i, struct vfm_index_text *out,
 	struct vfm_err *err);
-/* A join of datasets: their number, 0 of other indexes; folder and index_sha256 of each as they were joined.  Borrowed.
- */
-uint32_t vfm_index_n_parts(const struct vfm_index *ix);
-const char *vfm_index_part_dir(const struct vfm_index *ix, uint32_t part);
-const char *vfm_index_part_sha256(const struct vfm_index *ix, uint32_t part);
-/* The columns of a dataset of MosaicML Streaming, as vfm_mds_open takes them ("": none); NULL: it consists of tars. */
-const char *vfm_index_columns(const struct vfm_index *ix);
-/* The names of captions that the dataset has; `name` < vfm_index_n_names.  Borrowed. */
-uint32_t vfm_index_n_names(const struct vfm_index *ix);
-const char *vfm_index_name(const struct vfm_index *ix, uint32_t name);
 
 /* What reading took.  Functions add to it; NULL: it is not measured. */
 struct vfm_index_spent {

@@ -7,7 +7,6 @@
 #include "base/map.h"
 #include "data/dataset/index.h"
 #include "data/dataset/index_tree.h"
-#include "data/record/caption.h"
 
 #define VFM_INDEX_MAGIC "VFMINDEX"
 
@@ -37,27 +36,18 @@ struct vfm_index_fd {
 };
 
 struct vfm_index {
+	struct vfm_index_info info;
 	struct vfm_map map;
 	struct vfm_index_header h;
 	struct vfm_index_tree tree;
-	char sha256[VFM_SHA256_HEX]; /* the identity */
-	struct vfm_makers makers;
 	const struct vfm_index_record *records;
 	const struct vfm_index_shard *shards;
 	const struct vfm_index_text *texts;
-	uint32_t n_names;
-	char names[VFM_TEXT_NAMES_MAX][VFM_CAPTION_NAME];
-	char *dir, *path;
+	char *path;
 	struct vfm_shard_cache *cache; /* NULL: none */
 	const char *set;
 	pthread_mutex_t lock; /* guards slots */
 	struct vfm_index_fd slots[VFM_INDEX_FDS];
-	char *columns; /* of MosaicML Streaming; NULL: tars */
-	struct vfm_index_part {
-		char *dir, *name; /* name: of its folder, with a cache */
-		char sha256[VFM_SHA256_HEX];
-	} * parts; /* [n_parts] of a join */
-	uint32_t n_parts;
 };
 
 /* Returns a descriptor of the shard's tar; release returns it to *slot, or closes it if *slot is NULL. */
@@ -69,10 +59,7 @@ int vfm_index_renew(struct vfm_index *ix, uint32_t shard, int fd, struct vfm_err
 
 /* NULL, or why this record cannot be one of shard s. */
 const char *vfm_record_fault(const struct vfm_index_record *r, const struct vfm_index_shard *s);
-/* NULL, or why this text cannot be one of record r. */
-const char *vfm_index_text_fault(const struct vfm_index_text *t, const struct vfm_index_record *r);
-
-/* The same of an extra array. */
-const char *vfm_index_extra_fault(const struct vfm_index_text *t, const struct vfm_index_record *r, enum vfm_extra e);
+/* NULL, or why this array cannot be one of record r: a text (e < 0), or the extra array e. */
+const char *vfm_index_array_fault(const struct vfm_index_text *t, const struct vfm_index_record *r, int e);
 
 #endif

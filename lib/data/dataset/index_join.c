@@ -41,8 +41,8 @@ static int find_kinds(const struct vfm_index *ix, bool has[JOIN_KINDS], struct v
 	struct vfm_index_record r;
 
 	memset(has, 0, JOIN_KINDS * sizeof(*has));
-	has[JOIN_TEXT] = vfm_index_n_names(ix) > 0;
-	for (uint64_t i = 0; i < vfm_index_n_records(ix); i++) {
+	has[JOIN_TEXT] = vfm_index_info(ix)->n_names > 0;
+	for (uint64_t i = 0; i < vfm_index_info(ix)->n_records; i++) {
 		TRY(vfm_index_at(ix, i, &r, err));
 		for (int e = 0; e < VFM_EXTRAS; e++)
 			has[JOIN_EXTRA + e] |= vfm_record_has_extra(&r, (enum vfm_extra)e);
@@ -80,11 +80,11 @@ static int open_join_part(struct join_part *p, const char *dir, struct vfm_err *
 	TRY(vfm_index_open(&p->ix, dir, err));
 	if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is not a folder", dir);
-	if (vfm_index_n_parts(p->ix))
+	if (vfm_index_info(p->ix)->n_parts)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is a join: name its datasets", dir);
-	if (vfm_index_columns(p->ix))
+	if (vfm_index_info(p->ix)->columns)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' has shards of MosaicML Streaming, which cannot be joined", dir);
-	if (vfm_index_n_records(p->ix) == 0)
+	if (vfm_index_info(p->ix)->n_records == 0)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' has no samples", dir);
 	return 0;
 }
@@ -99,7 +99,7 @@ static int load_ids(const struct joining *j, struct join_part *p, struct vfm_err
 	p->differs = true;
 	p->ids.dir = j->how->dir;
 	p->ids.max_slots = j->how->max_slots;
-	for (uint64_t i = 0; i < vfm_index_n_records(p->ix); i++) {
+	for (uint64_t i = 0; i < vfm_index_info(p->ix)->n_records; i++) {
 		struct vfm_sample_seen s = {.place = (int64_t)i}, first;
 		int found;
 
@@ -121,7 +121,7 @@ static int find_sample(const struct joining *j, struct join_part *p, uint64_t id
 	struct vfm_sample_seen seen;
 	int found;
 
-	if (!p->differs && p->next < vfm_index_n_records(p->ix)) {
+	if (!p->differs && p->next < vfm_index_info(p->ix)->n_records) {
 		TRY(vfm_index_at(p->ix, p->next, &p->found, err));
 		if (p->found.id == id) {
 			p->next++;
@@ -157,7 +157,7 @@ static int take_texts(const struct join_part *p, struct vfm_index_record *r, str
 	r->text_dim = r->n_texts ? p->found.text_dim : 0;
 	for (uint32_t i = 0; i < r->n_texts; i++) {
 		TRY(vfm_index_text(p->ix, &p->found, i, &t, err));
-		names[i] = vfm_index_name(p->ix, t.name);
+		names[i] = vfm_index_info(p->ix)->names[t.name];
 		arrays[i] = place_array(p, &t);
 	}
 	return 0;
@@ -288,7 +288,7 @@ static int add_join_part(struct joining *j, const struct join_part *p, struct vf
 	if (!realpath(j->how->dir, from) || !realpath(p->dir, to))
 		return vfm_fail_errno(err, VFM_EENV, "cannot find '%s' or '%s'", j->how->dir, p->dir);
 	path = p->dir[0] == '/' ? vfm_strdup(to) : relative_path(from, to);
-	rc = vfm_index_writer_part(j->w, path, vfm_index_sha256(p->ix), err);
+	rc = vfm_index_writer_part(j->w, path, vfm_index_info(p->ix)->sha256, err);
 	free(path);
 	return rc;
 }
@@ -297,13 +297,13 @@ static int add_join_part(struct joining *j, const struct join_part *p, struct vf
 static int find_join_makers(const struct joining *j, struct vfm_makers *makers, struct vfm_err *err)
 {
 	const struct join_part *a = &j->parts[0], *cond = &j->parts[j->from[JOIN_EXTRA + VFM_EXTRA_COND]];
-	const struct vfm_makers of_cond = vfm_index_makers(cond->ix);
+	const struct vfm_makers of_cond = vfm_index_info(cond->ix)->makers;
 	char *cond_owner = vfm_strfmt("'%s'", cond->dir), *owner = vfm_strfmt("'%s'", a->dir);
 	int rc;
 
-	*makers = vfm_index_makers(a->ix);
-	makers->text = vfm_index_makers(j->parts[j->from[JOIN_TEXT]].ix).text;
-	makers->image = vfm_index_makers(j->parts[j->from[JOIN_EXTRA + VFM_EXTRA_IMAGE]].ix).image;
+	*makers = vfm_index_info(a->ix)->makers;
+	makers->text = vfm_index_info(j->parts[j->from[JOIN_TEXT]].ix)->makers.text;
+	makers->image = vfm_index_info(j->parts[j->from[JOIN_EXTRA + VFM_EXTRA_IMAGE]].ix)->makers.image;
 	rc = vfm_maker_check(VFM_MAKER_TOKENIZER, &of_cond.tokenizer, cond_owner, &makers->tokenizer, owner, err);
 	free(cond_owner);
 	free(owner);
@@ -317,10 +317,10 @@ static int write_join(struct joining *j, struct vfm_err *err)
 
 	TRY(find_join_makers(j, &makers, err));
 	for (int i = 1; i < j->how->n; i++)
-		j->parts[i].first_shard = j->parts[i - 1].first_shard + vfm_index_n_shards(j->parts[i - 1].ix);
+		j->parts[i].first_shard = j->parts[i - 1].first_shard + vfm_index_info(j->parts[i - 1].ix)->n_shards;
 	for (int i = 0; i < j->how->n; i++) {
 		TRY(add_join_part(j, &j->parts[i], err));
-		for (uint32_t k = 0; k < vfm_index_n_shards(j->parts[i].ix); k++) {
+		for (uint32_t k = 0; k < vfm_index_info(j->parts[i].ix)->n_shards; k++) {
 			struct vfm_index_shard s;
 
 			if (i == 0) {
@@ -348,7 +348,7 @@ static int check_join_dir(const char *dir, const char *path, struct vfm_err *err
 	if (access(path, F_OK) != 0)
 		return 0;
 	TRY(vfm_index_open(&ix, path, err));
-	n = vfm_index_n_parts(ix);
+	n = vfm_index_info(ix)->n_parts;
 	vfm_index_close(ix);
 	return n ? 0
 		 : vfm_fail(err, VFM_EUSAGE, "'%s' is the index of shards there: a join needs another folder", path);
@@ -382,7 +382,7 @@ out:
 
 int vfm_join_check_part(const struct vfm_index *ix, uint32_t i, struct vfm_err *err)
 {
-	const char *dir = vfm_index_part_dir(ix, i);
+	const char *dir = vfm_index_info(ix)->parts[i].dir;
 	char *path = vfm_strfmt("%s/" VFM_INDEX_NAME, dir);
 	bool is_there = access(path, F_OK) == 0;
 	struct vfm_index *part = NULL;
@@ -392,11 +392,11 @@ int vfm_join_check_part(const struct vfm_index *ix, uint32_t i, struct vfm_err *
 	if (!is_there)
 		return 0;
 	TRY_OUT(vfm_index_open(&part, dir, err));
-	rc = strcmp(vfm_index_sha256(part), vfm_index_part_sha256(ix, i)) == 0
+	rc = strcmp(vfm_index_info(part)->sha256, vfm_index_info(ix)->parts[i].sha256) == 0
 		? 1
 		: vfm_fail(err, VFM_EUSAGE,
 			  "'%s' has another index than it had when it was joined: join the datasets of '%s' again", dir,
-			  vfm_index_dir(ix));
+			  vfm_index_info(ix)->dir);
 out:
 	vfm_index_close(part);
 	return rc;
@@ -404,7 +404,7 @@ out:
 
 int vfm_join_check_parts(const struct vfm_index *ix, struct vfm_err *err)
 {
-	for (uint32_t i = 0; i < vfm_index_n_parts(ix); i++)
+	for (uint32_t i = 0; i < vfm_index_info(ix)->n_parts; i++)
 		TRY(vfm_join_check_part(ix, i, err));
 	return 0;
 }

@@ -88,8 +88,8 @@ static int shard_context(const struct vfm_index *ix, uint32_t shard, uint64_t of
 
 	vfm_index_shard(ix, shard, &s, NULL);
 	return vfm_err_context(err, "'%s/%.*s', byte %" PRIu64,
-		s.folder ? vfm_index_part_dir(ix, s.folder - 1) : vfm_index_dir(ix), (int)sizeof(s.name), s.name,
-		offset);
+		s.folder ? vfm_index_info(ix)->parts[s.folder - 1].dir : vfm_index_info(ix)->dir, (int)sizeof(s.name),
+		s.name, offset);
 }
 
 /* Reads and checks a payload.  *damaged: its bytes are not those that were written. */
@@ -180,7 +180,7 @@ static struct payload payload_of(const struct vfm_index_record *r, const struct 
 int vfm_index_read_text_f32(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
 	float *dst, struct vfm_index_spent *spent, struct vfm_err *err)
 {
-	const char *name = vfm_index_name(ix, t->name);
+	const char *name = vfm_index_info(ix)->names[t->name];
 	char what[VFM_TEXT_PART];
 	const struct payload p = payload_of(r, t, what, 2, (const uint16_t[4]){t->rows, r->text_dim});
 

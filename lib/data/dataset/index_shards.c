@@ -27,14 +27,14 @@ int vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, con
 {
 	ix->cache = cache;
 	ix->set = set;
-	if (cache && ix->n_parts && !vfm_shard_cache_names_set(cache))
+	if (cache && ix->info.n_parts && !vfm_shard_cache_names_set(cache))
 		return vfm_fail(err, VFM_EUSAGE,
 			"--remote: '%s' joins several folders: the URL needs {set}, which is then the folder's name",
-			ix->dir);
-	for (uint32_t i = 0; cache && i < ix->n_parts; i++) {
-		char *folder = real_folder(ix->parts[i].dir), *slash = strrchr(folder, '/');
+			ix->info.dir);
+	for (uint32_t i = 0; cache && i < ix->info.n_parts; i++) {
+		char *folder = real_folder(ix->info.parts[i].dir), *slash = strrchr(folder, '/');
 
-		ix->parts[i].name = vfm_strdup(slash ? slash + 1 : folder);
+		ix->info.parts[i].name = vfm_strdup(slash ? slash + 1 : folder);
 		free(folder);
 	}
 	return 0;
@@ -65,11 +65,11 @@ int vfm_index_check_remote(struct vfm_index *const *ix, size_t n_ix, struct vfm_
 	for (size_t i = 0; i < n_ix; i++) {
 		const struct vfm_index *x = ix[i];
 
-		vfm_grow(&v, &cap, n + x->n_parts + 1, sizeof(*v));
-		if (!x->n_parts)
-			v[n++] = (struct remote_set){x->set, real_folder(x->dir)};
-		for (uint32_t k = 0; k < x->n_parts; k++)
-			v[n++] = (struct remote_set){x->parts[k].name, real_folder(x->parts[k].dir)};
+		vfm_grow(&v, &cap, n + x->info.n_parts + 1, sizeof(*v));
+		if (!x->info.n_parts)
+			v[n++] = (struct remote_set){x->set, real_folder(x->info.dir)};
+		for (uint32_t k = 0; k < x->info.n_parts; k++)
+			v[n++] = (struct remote_set){x->info.parts[k].name, real_folder(x->info.parts[k].dir)};
 	}
 	qsort(v, n, sizeof(*v), compare_remote_sets);
 	for (size_t i = 1; i < n && rc == 0; i++)
@@ -86,7 +86,7 @@ int vfm_index_check_remote(struct vfm_index *const *ix, size_t n_ix, struct vfm_
 /* The name in URLs of the folder that has a shard. */
 static const char *remote_set_of(const struct vfm_index *ix, const struct vfm_index_shard *s)
 {
-	return s->folder ? ix->parts[s->folder - 1].name : ix->set;
+	return s->folder ? ix->info.parts[s->folder - 1].name : ix->set;
 }
 
 static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err *err)
@@ -97,7 +97,7 @@ static int open_shard(const struct vfm_index *ix, uint32_t shard, struct vfm_err
 	int fd, rc;
 
 	TRY(vfm_index_shard(ix, shard, &s, err));
-	path = vfm_strfmt("%s/%s", s.folder ? ix->parts[s.folder - 1].dir : ix->dir, s.name);
+	path = vfm_strfmt("%s/%s", s.folder ? ix->info.parts[s.folder - 1].dir : ix->info.dir, s.name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 && errno == ENOENT && ix->cache) {
 		free(path);
@@ -197,7 +197,7 @@ void vfm_index_read_ahead(struct vfm_index *ix, const struct vfm_index_record *r
 	if (ix->cache)
 		return;
 	read_ahead_range(ix, r->shard, r->sample_offset, r->sample_bytes);
-	if (!ix->n_parts)
+	if (!ix->info.n_parts)
 		return;
 	for (uint32_t i = 0; i < r->n_texts; i++)
 		if (vfm_index_text(ix, r, i, &t, NULL) == 0)

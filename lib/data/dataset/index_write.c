@@ -119,24 +119,34 @@ static int number_name(struct vfm_index_writer *w, const char *name, struct vfm_
 	return (int)i;
 }
 
+/* Checks an array of a record, text or extra array e (vfm_index_array_fault), and completes it.  why: NULL, or a fault.
+ */
+static int complete_array(const struct vfm_index_writer *w, const struct vfm_index_record *r, struct vfm_index_text *t,
+	int e, const char *what, const char *why, struct vfm_err *err)
+{
+	why = why ? why : vfm_index_array_fault(t, r, e);
+	if (why)
+		return vfm_fail(
+			err, VFM_EINPUT, "'%s': shard %u, sample %u, %s: %s", w->path, r->shard, r->index, what, why);
+	t->crc = vfm_crc32c(0, t, offsetof(struct vfm_index_text, crc));
+	return 0;
+}
+
 /* Copies the texts of a record to out, complete. */
 static int make_texts(struct vfm_index_writer *w, const struct vfm_index_record *r, const struct vfm_index_text *texts,
 	const char *const *names, struct vfm_index_text *out, struct vfm_err *err)
 {
-	const char *why = NULL;
+	char what[32];
 
 	for (uint32_t i = 0; i < r->n_texts; i++) {
-		struct vfm_index_text *t = &out[i];
 		int name = number_name(w, names[i], err);
+		bool ascends = i == 0 || strcmp(names[i - 1], names[i]) < 0;
 
 		TRY(name);
-		*t = texts[i];
-		t->name = (uint8_t)name;
-		why = i && strcmp(names[i - 1], names[i]) >= 0 ? "the names do not ascend" : vfm_index_text_fault(t, r);
-		if (why)
-			return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, text %u: %s", w->path, r->shard,
-				r->index, i, why);
-		t->crc = vfm_crc32c(0, t, offsetof(struct vfm_index_text, crc));
+		out[i] = texts[i];
+		out[i].name = (uint8_t)name;
+		snprintf(what, sizeof(what), "text %u", i);
+		TRY(complete_array(w, r, &out[i], -1, what, ascends ? NULL : "the names do not ascend", err));
 	}
 	return 0;
 }
@@ -146,19 +156,11 @@ static int make_extras(struct vfm_index_writer *w, const struct vfm_index_record
 	struct vfm_index_text *out, struct vfm_err *err)
 {
 	for (int e = 0; e < VFM_EXTRAS; e++) {
-		struct vfm_index_text *t = out;
-		const char *why;
-
 		if (!vfm_record_has_extra(r, (enum vfm_extra)e))
 			continue;
-		*t = *extra++;
-		t->name = 0;
-		why = vfm_index_extra_fault(t, r, (enum vfm_extra)e);
-		if (why)
-			return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u, %s: %s", w->path, r->shard,
-				r->index, vfm_extra_kinds[e].name, why);
-		t->crc = vfm_crc32c(0, t, offsetof(struct vfm_index_text, crc));
-		out++;
+		*out = *extra++;
+		out->name = 0;
+		TRY(complete_array(w, r, out++, e, vfm_extra_kinds[e].name, NULL, err));
 	}
 	return 0;
 }

@@ -95,7 +95,8 @@ static const char *text_difference(
 
 		if (vfm_index_text(v->ix, r, i, &t, err) < 0)
 			return err->msg;
-		if (t.offset != f->offset || t.bytes != f->bytes || strcmp(vfm_index_name(v->ix, t.name), name) != 0)
+		if (t.offset != f->offset || t.bytes != f->bytes ||
+			strcmp(vfm_index_info(v->ix)->names[t.name], name) != 0)
 			return "other parts than the index says";
 		if (!(r->flags & VFM_REC_UNCHECKED) && t.data_crc != f->data_crc)
 			why = "wrong checksum";
@@ -180,7 +181,7 @@ static int scan_shard(const struct verify *v, const struct vfm_index_shard *sh, 
 {
 	const struct vfm_mds_shard *mds = shard < v->mds.n ? &v->mds.shards[shard] : NULL;
 
-	if (!vfm_index_columns(v->ix))
+	if (!vfm_index_info(v->ix)->columns)
 		return vfm_scan_tar(s, path, err);
 	if (!mds || strcmp(mds->file, sh->name) != 0)
 		return vfm_fail(err, VFM_EINPUT, "index.json does not have this shard in this place");
@@ -236,7 +237,7 @@ static int check_shard(struct verify *v, uint32_t shard, struct vfm_err *err)
 static int open_mds(struct verify *v, uint32_t n_shards, struct vfm_err *err)
 {
 	struct vfm_err e = {0};
-	int rc = vfm_mds_open(&v->mds, v->dir, vfm_index_columns(v->ix), false, &e);
+	int rc = vfm_mds_open(&v->mds, v->dir, vfm_index_info(v->ix)->columns, false, &e);
 
 	if (rc == 0 && v->mds.n > n_shards)
 		rc = vfm_fail(&e, VFM_EINPUT, "%zu shards where the index says %u", v->mds.n, n_shards);
@@ -246,12 +247,12 @@ static int open_mds(struct verify *v, uint32_t n_shards, struct vfm_err *err)
 /* Of a join: whether its datasets are those that were joined.  Their shards are verified with them. */
 static int check_parts_of(struct verify *v, struct vfm_err *err)
 {
-	for (uint32_t i = 0; i < vfm_index_n_parts(v->ix); i++) {
+	for (uint32_t i = 0; i < vfm_index_info(v->ix)->n_parts; i++) {
 		struct vfm_err e = {0};
 		int rc = vfm_join_check_part(v->ix, i, &e);
 
 		if (rc == 0)
-			rc = vfm_fail(&e, VFM_EINPUT, "'%s' has no index", vfm_index_part_dir(v->ix, i));
+			rc = vfm_fail(&e, VFM_EINPUT, "'%s' has no index", vfm_index_info(v->ix)->parts[i].dir);
 		TRY(check_part(v, VFM_INDEX_NAME, rc, &e, err));
 	}
 	return 0;
@@ -279,14 +280,14 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 	int rc;
 
 	TRY(vfm_index_open(&v.ix, dir, err));
-	v.dir = vfm_index_dir(v.ix);
-	v.makers = vfm_index_makers(v.ix);
+	v.dir = vfm_index_info(v.ix)->dir;
+	v.makers = vfm_index_info(v.ix)->makers;
 	counts->datasets++;
-	n = vfm_index_n_parts(v.ix) ? 0 : vfm_index_n_shards(v.ix);
+	n = vfm_index_info(v.ix)->n_parts ? 0 : vfm_index_info(v.ix)->n_shards;
 	rc = check_part(&v, VFM_INDEX_NAME, vfm_index_check_all(v.ix, &e), &e, err);
-	if (rc == 0 && vfm_index_n_parts(v.ix))
+	if (rc == 0 && vfm_index_info(v.ix)->n_parts)
 		rc = check_parts_of(&v, err);
-	else if (rc == 0 && vfm_index_columns(v.ix))
+	else if (rc == 0 && vfm_index_info(v.ix)->columns)
 		rc = open_mds(&v, n, err);
 	else if (rc == 0)
 		rc = check_part(&v, ".nv-meta", vfm_energon_check_makers(v.dir, &v.makers, &e), &e, err);
@@ -295,7 +296,7 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 	if (rc == 0)
 		rc = check_chain(&v, err);
 	extra = vfm_strfmt("%s/%06u.tar", v.dir, n);
-	if (!vfm_index_n_parts(v.ix) && access(extra, F_OK) == 0)
+	if (!vfm_index_info(v.ix)->n_parts && access(extra, F_OK) == 0)
 		tell(&v, strrchr(extra, '/') + 1, -1, NULL, "the index does not know this shard");
 	free(extra);
 	vfm_mds_release(&v.mds);

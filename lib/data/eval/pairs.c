@@ -219,18 +219,14 @@ out:
 /* Reads the view of a reconstruction that is an object. */
 static int read_pair_view(struct vfm_pair_view *w, const json_t *o, const char *key, struct vfm_err *err)
 {
-	int64_t width = 0, height = 0;
-
-	TRY(vfm_json_i64(o, key, "width", false, 1, 16384, &width, err));
-	TRY(vfm_json_i64(o, key, "height", false, 1, 16384, &height, err));
+	TRY(vfm_json_i32(o, key, "width", false, 1, 16384, &w->width, err));
+	TRY(vfm_json_i32(o, key, "height", false, 1, 16384, &w->height, err));
 	TRY(vfm_json_i64(o, key, "frames", false, 1, INT32_MAX, &w->frames, err));
 	TRY(vfm_json_f64(o, key, "fps", false, &w->fps, err));
-	if (!width != !height)
+	if (!w->width != !w->height)
 		return vfm_fail(err, VFM_EUSAGE, "%s: expected both width and height, or none", key);
 	if (!(w->fps >= 0 && w->fps <= 1000))
 		return vfm_fail(err, VFM_EUSAGE, "%s.fps: expected a rate up to 1000", key);
-	w->width = (int)width;
-	w->height = (int)height;
 	return 0;
 }
 

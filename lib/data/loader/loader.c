@@ -174,7 +174,7 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 	TRY(vfm_index_open(&l->ix[i], s->dir, err));
 	TRY(vfm_index_set_cache(l->ix[i], l->o.cache, s->name, err));
 	vfm_index_expect_random(l->ix[i]);
-	makers = vfm_index_makers(l->ix[i]);
+	makers = vfm_index_info(l->ix[i])->makers;
 	vfm_makers_fill(&want, &l->h->makers);
 	index = vfm_strfmt("'%s/" VFM_INDEX_NAME "'", s->dir);
 	rc = vfm_makers_check(&makers, index, &want, "the plan", err);
@@ -182,11 +182,11 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 		rc = check_named_encoders(&makers, index, &want, err);
 	free(index);
 	TRY(rc);
-	if ((int64_t)vfm_index_n_records(l->ix[i]) != s->records)
+	if ((int64_t)vfm_index_info(l->ix[i])->n_records != s->records)
 		return vfm_fail(err, VFM_EUSAGE, "the index has %llu records, the plan was made for %lld: pack again",
-			(unsigned long long)vfm_index_n_records(l->ix[i]), (long long)s->records);
+			(unsigned long long)vfm_index_info(l->ix[i])->n_records, (long long)s->records);
 	if (!l->o.skip_hash) {
-		if (strcmp(vfm_index_sha256(l->ix[i]), s->index_sha256))
+		if (strcmp(vfm_index_info(l->ix[i])->sha256, s->index_sha256))
 			return vfm_fail(err, VFM_EUSAGE, "the index has changed since the plan was made: pack again");
 		TRY(vfm_join_check_parts(l->ix[i], err));
 	}
@@ -196,8 +196,8 @@ static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 static bool has_caption(const struct vfm_loader *l, const char *name)
 {
 	for (int32_t s = 0; s < l->h->n_sets; s++)
-		for (uint32_t i = 0; i < vfm_index_n_names(l->ix[s]); i++)
-			if (strcmp(vfm_index_name(l->ix[s], i), name) == 0)
+		for (uint32_t i = 0; i < vfm_index_info(l->ix[s])->n_names; i++)
+			if (strcmp(vfm_index_info(l->ix[s])->names[i], name) == 0)
 				return true;
 	return false;
 }

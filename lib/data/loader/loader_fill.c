@@ -93,7 +93,7 @@ static int choose_text(
 		return 0;
 	for (int i = 0; i < n; i++) {
 		TRY(vfm_index_text(ix, &s->rec, (uint32_t)i, &texts[i], err));
-		names[i] = vfm_index_name(ix, texts[i].name);
+		names[i] = vfm_index_info(ix)->names[texts[i].name];
 	}
 	s->text = texts[vfm_caption_choose(&l->captions, n, names, l->o.seed, (uint64_t)step, s->rec.id, &s->unlisted)];
 	if (s->unlisted && is_first_time(l, &l->logged_unlisted))

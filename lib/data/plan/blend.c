@@ -206,13 +206,13 @@ int vfm_blend_scan(
 	int rc;
 
 	TRY(vfm_index_open(&set->ix, set->dir, err));
-	set->records = (int64_t)vfm_index_n_records(set->ix);
+	set->records = (int64_t)vfm_index_info(set->ix)->n_records;
 	if (set->records > (int64_t)UINT32_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "set '%s': more than %u samples; split it", set->name, UINT32_MAX);
-	strcpy(set->sha256, vfm_index_sha256(set->ix));
+	strcpy(set->sha256, vfm_index_info(set->ix)->sha256);
 	if (vfm_join_check_parts(set->ix, err) < 0)
 		return vfm_err_context(err, "set '%s'", set->name);
-	set->n_shards = vfm_index_n_shards(set->ix);
+	set->n_shards = vfm_index_info(set->ix)->n_shards;
 	set->shard_first = vfm_calloc((size_t)set->n_shards + 1, sizeof(*set->shard_first));
 	rc = select_records(set, err);
 	if (rc == 0)

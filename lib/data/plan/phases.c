@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/file.h"
 #include "io/json.h"
 
 int vfm_phase_check_name(const char *name, struct vfm_err *err)
@@ -123,7 +122,6 @@ int vfm_phases_load(struct vfm_phases *l, const char *path, struct vfm_err *err)
 int vfm_phases_save(const struct vfm_phases *l, const char *path, struct vfm_err *err)
 {
 	json_t *list = json_array(), *o = json_pack("{s:i,s:s,s:o}", "v", 1, "type", "vfm-stages", "stages", list);
-	struct vfm_buf b = {0};
 	int rc;
 
 	for (int i = 0; i < l->n; i++) {
@@ -134,10 +132,7 @@ int vfm_phases_save(const struct vfm_phases *l, const char *path, struct vfm_err
 			json_object_set_new(s, "held_out", json_string(l->v[i].held_out));
 		json_array_append_new(list, s);
 	}
-	vfm_json_text(&b, o, 2);
-	vfm_buf_adds(&b, "\n");
-	rc = vfm_write_file(path, b.data, b.len, err);
-	vfm_buf_release(&b);
+	rc = vfm_json_save(NULL, path, o, 2, err);
 	json_decref(o);
 	return rc;
 }

@@ -144,34 +144,13 @@ static int parse_split(struct vfm_plan_header *h, const json_t *root, struct vfm
 	return 0;
 }
 
-static int int_field(const json_t *o, const char *key, int64_t max, int32_t *out, struct vfm_err *err)
-{
-	int64_t x = 0;
-
-	TRY(vfm_json_i64(o, "", key, true, 1, max, &x, err));
-	*out = (int32_t)x;
-	return 0;
-}
-
-static int optional_field(const json_t *o, const char *key, int32_t *out, struct vfm_err *err)
-{
-	int64_t x = 0;
-
-	TRY(vfm_json_i64(o, "", key, false, 0, UINT16_MAX, &x, err));
-	*out = (int32_t)x;
-	return 0;
-}
-
 static int parse_cp(struct vfm_plan_header *h, const json_t *root, struct vfm_err *err)
 {
-	int64_t cp = 0;
-
-	TRY(vfm_json_i64(root, "", "cp", false, 2, VFM_PLAN_MAX_CP, &cp, err));
-	if (cp & (cp - 1))
+	TRY(vfm_json_i32(root, "", "cp", false, 2, VFM_PLAN_MAX_CP, &h->cp, err));
+	if (h->cp & (h->cp - 1))
 		return vfm_fail(err, VFM_EUSAGE, "cp: expected a power of two");
-	if (cp && (h->batch % cp || cp * h->context > VFM_PLAN_MAX_CONTEXT))
+	if (h->cp && (h->batch % h->cp || (int64_t)h->cp * h->context > VFM_PLAN_MAX_CONTEXT))
 		return vfm_fail(err, VFM_EUSAGE, "cp: expected a divisor of batch, and at most 2^24 tokens a pack");
-	h->cp = (int32_t)cp;
 	return 0;
 }
 
@@ -180,7 +159,7 @@ static int parse_fields(struct vfm_plan *m, const json_t *root, struct vfm_err *
 	struct vfm_plan_header *h = &m->h;
 	const json_t *patch = json_object_get(root, "patch");
 	const char *type = "";
-	int64_t v = 0, seed = 0, text_dim = 0;
+	int64_t v = 0, seed = 0;
 
 	TRY(vfm_json_str(root, "", "type", true, &type, err));
 	if (strcmp(type, PLAN_TYPE))
@@ -190,18 +169,17 @@ static int parse_fields(struct vfm_plan *m, const json_t *root, struct vfm_err *
 		return vfm_fail(err, VFM_EUSAGE,
 			"version %lld is not supported (this program reads %d): make the plan anew with vfm-pack",
 			(long long)v, VFM_PLAN_VERSION);
-	TRY(int_field(root, "context", VFM_PLAN_MAX_CONTEXT, &h->context, err));
-	TRY(int_field(root, "batch", VFM_PLAN_MAX_BATCH, &h->batch, err));
+	TRY(vfm_json_i32(root, "", "context", true, 1, VFM_PLAN_MAX_CONTEXT, &h->context, err));
+	TRY(vfm_json_i32(root, "", "batch", true, 1, VFM_PLAN_MAX_BATCH, &h->batch, err));
 	TRY(parse_cp(h, root, err));
 	TRY(vfm_json_i64(root, "", "steps", true, 1, INT64_MAX / VFM_PLAN_MAX_BATCH, &h->steps, err));
 	TRY(vfm_json_i64(root, "", "seed", true, 0, INT64_MAX, &seed, err));
 	h->seed = (uint64_t)seed;
-	TRY(int_field(root, "latent_channels", 4096, &h->latent_channels, err));
-	TRY(vfm_json_i64(root, "", "text_dim", true, 0, 1 << 20, &text_dim, err));
-	h->text_dim = (int32_t)text_dim;
-	TRY(optional_field(root, "cond_channels", &h->cond_channels, err));
-	TRY(optional_field(root, "image_len", &h->image_len, err));
-	TRY(optional_field(root, "image_dim", &h->image_dim, err));
+	TRY(vfm_json_i32(root, "", "latent_channels", true, 1, 4096, &h->latent_channels, err));
+	TRY(vfm_json_i32(root, "", "text_dim", true, 0, 1 << 20, &h->text_dim, err));
+	TRY(vfm_json_i32(root, "", "cond_channels", false, 0, UINT16_MAX, &h->cond_channels, err));
+	TRY(vfm_json_i32(root, "", "image_len", false, 0, UINT16_MAX, &h->image_len, err));
+	TRY(vfm_json_i32(root, "", "image_dim", false, 0, UINT16_MAX, &h->image_dim, err));
 	if (!h->image_len != !h->image_dim)
 		return vfm_fail(err, VFM_EUSAGE, "image_len, image_dim: expected both or none");
 	if (!json_is_array(patch) || json_array_size(patch) != 3)

@@ -63,7 +63,7 @@ int vfm_split_read(struct vfm_index *ix, double fraction, bool *held, struct vfm
 {
 	struct split_job j = {.ix = ix, .fraction = fraction, .held = held, .lock = PTHREAD_MUTEX_INITIALIZER};
 
-	vfm_par_for((int64_t)vfm_index_n_records(ix), SPLIT_GRAIN, split_range, &j);
+	vfm_par_for((int64_t)vfm_index_info(ix)->n_records, SPLIT_GRAIN, split_range, &j);
 	if (j.rc < 0 && err)
 		*err = j.err;
 	return j.rc;

@@ -16,7 +16,7 @@ uint64_t vfm_split_source(uint64_t id, const char *parent);
 /* 0 <= fraction <= 1. */
 bool vfm_split_is_held_out(uint64_t source, double fraction);
 
-/* Sets held[i] for each of the samples of a dataset, [vfm_index_n_records].  Reads the JSON of each sample, with all
+/* Sets held[i] for each of the samples of a dataset, [n_records of vfm_index_info].  Reads the JSON of each sample, with all
  * compute threads.  VFM_EINPUT: a sample is damaged; VFM_EENV: cannot read. */
 int vfm_split_read(struct vfm_index *ix, double fraction, bool *held, struct vfm_err *err);
 

@@ -109,7 +109,6 @@ static int read_maker(struct vfm_maker *m, const json_t *o, const char *where, s
 {
 	const json_t *geometry = json_object_get(o, "geometry");
 	const char *sha256 = "";
-	int64_t dim = 0, rows = 0, max_rows = 0;
 	char path[96];
 
 	if (!json_is_object(o))
@@ -123,12 +122,10 @@ static int read_maker(struct vfm_maker *m, const json_t *o, const char *where, s
 	snprintf(path, sizeof(path), "%s.geometry", where);
 	if (geometry && !json_is_null(geometry))
 		TRY(vfm_geometry_from_json(&m->geometry, geometry, path, err));
-	TRY(vfm_json_i64(o, where, "dim", false, 1, TEXT_DIM_MAX, &dim, err));
-	TRY(vfm_json_i64(o, where, "rows", false, 0, TEXT_ROWS_MAX, &rows, err));
-	TRY(vfm_json_i64(o, where, "max_rows", false, 0, TEXT_ROWS_MAX, &max_rows, err));
-	m->dim = (int32_t)dim;
-	m->rows = (int32_t)rows;
-	m->max_rows = rows ? 0 : (int32_t)max_rows;
+	TRY(vfm_json_i32(o, where, "dim", false, 1, TEXT_DIM_MAX, &m->dim, err));
+	TRY(vfm_json_i32(o, where, "rows", false, 0, TEXT_ROWS_MAX, &m->rows, err));
+	TRY(vfm_json_i32(o, where, "max_rows", false, 0, TEXT_ROWS_MAX, &m->max_rows, err));
+	m->max_rows = m->rows ? 0 : m->max_rows;
 	return 0;
 }
 

@@ -7,7 +7,6 @@
 
 #include "base/mem.h"
 #include "data/record/record.h"
-#include "io/file.h"
 #include "io/hash.h"
 #include "io/json.h"
 #include "io/opt.h"

@@ -115,7 +115,6 @@ static int parse_input(struct vfm_hello *h, const json_t *o, struct vfm_err *err
 	struct vfm_exec_input *in = &h->input;
 	static const char *const keys[] = {"kind", "frames", "fps", "max_frames", "width", "height", "fit", NULL};
 	const char *kind = "clip", *where = "hello.input";
-	int64_t width = 0, height = 0;
 
 	TRY(vfm_json_only_keys(o, where, keys, err)); /* a misspelt key would change what the child is shown */
 	TRY(vfm_json_str(o, where, "kind", true, &kind, err));
@@ -125,16 +124,14 @@ static int parse_input(struct vfm_hello *h, const json_t *o, struct vfm_err *err
 	TRY(vfm_json_i64(o, where, "frames", false, 1, 65536, &in->frames, err));
 	TRY(vfm_json_i64(o, where, "max_frames", false, 1, 65536, &in->max_frames, err));
 	TRY(vfm_json_f64(o, where, "fps", false, &in->fps, err));
-	TRY(vfm_json_i64(o, where, "width", false, 1, 16384, &width, err));
-	TRY(vfm_json_i64(o, where, "height", false, 1, 16384, &height, err));
+	TRY(vfm_json_i32(o, where, "width", false, 1, 16384, &in->width, err));
+	TRY(vfm_json_i32(o, where, "height", false, 1, 16384, &in->height, err));
 	if (!(in->fps >= 0 && in->fps <= 1000))
 		return vfm_fail(err, VFM_EUSAGE, "hello.input.fps: expected a rate up to 1000");
 	if (in->frames && in->fps > 0)
 		return vfm_fail(err, VFM_EUSAGE, "hello.input: expected one of frames and fps");
-	if (!width != !height)
+	if (!in->width != !in->height)
 		return vfm_fail(err, VFM_EUSAGE, "hello.input: expected both width and height, or none");
-	in->width = (int)width;
-	in->height = (int)height;
 	return parse_fit(in, o, err);
 }
 
@@ -210,9 +207,9 @@ int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 		{"shots", VFM_EXEC_SHOTS, parse_shots},
 	};
 	const json_t *part;
-	int64_t protocol = 0, batch = 1;
+	int64_t protocol = 0;
 
-	*h = (struct vfm_hello){.input.clip = true};
+	*h = (struct vfm_hello){.input.clip = true, .batch = 1};
 	if (!json_is_object(o) || !json_object_get(o, "vfm_exec"))
 		return vfm_fail(err, VFM_EUSAGE, "hello: expected an object with the key \"vfm_exec\"");
 	TRY(vfm_json_i64(o, "hello", "vfm_exec", true, 0, INT32_MAX, &protocol, err));
@@ -223,8 +220,7 @@ int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 	TRY(copy_name(o, "version", h->version, sizeof(h->version), err));
 	TRY(parse_sha256(h, o, err));
 	TRY(parse_capabilities(h, o, err));
-	TRY(vfm_json_i64(o, "hello", "batch", false, 1, MAX_BATCH, &batch, err));
-	h->batch = (int)batch;
+	TRY(vfm_json_i32(o, "hello", "batch", false, 1, MAX_BATCH, &h->batch, err));
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
 		TRY(get_object(o, parts[i].key, h->ops & parts[i].needed_by, &part, err));
 		if (part)

@@ -138,7 +138,6 @@ static int read_pre_tokenizer(struct vfm_text_tokenizer *t, const char *where, c
 static int read_pieces(struct vfm_text_tokenizer *t, const char *where, const json_t *model, struct vfm_err *err)
 {
 	const json_t *vocab = json_object_get(model, "vocab");
-	int64_t unk = -1;
 
 	if (strcmp(type_of(model), "Unigram") != 0)
 		return refuse_key(where, "type", json_object_get(model, "type"), "Unigram", err);
@@ -152,8 +151,7 @@ static int read_pieces(struct vfm_text_tokenizer *t, const char *where, const js
 				"%s.vocab[%zu]: expected a text of at most %d bytes and a number", where, i, PIECE_MAX);
 		vfm_unigram_add(&t->model, json_string_value(text), json_string_length(text), json_number_value(score));
 	}
-	TRY(vfm_json_i64(model, where, "unk_id", true, 0, PIECES_MAX, &unk, err));
-	t->model.unk_id = (int32_t)unk;
+	TRY(vfm_json_i32(model, where, "unk_id", true, 0, PIECES_MAX, &t->model.unk_id, err));
 	t->model.byte_fallback = json_is_true(json_object_get(model, "byte_fallback"));
 	return 0;
 }

@@ -9,13 +9,9 @@ enum { MULT_MAX = 64 };
 
 /* ---- values of config.json ---- */
 
-int vae_config_int(const json_t *o, const char *key, int64_t min, int64_t max, int *out, struct vfm_err *err)
+int vae_config_int(const json_t *o, const char *key, int min, int max, int *out, struct vfm_err *err)
 {
-	int64_t v = *out;
-
-	TRY(vfm_json_i64(o, "", key, false, min, max, &v, err));
-	*out = (int)v;
-	return 0;
+	return vfm_json_i32(o, "", key, false, min, max, out, err);
 }
 
 int vae_config_array(const json_t *o, const char *key, size_t max, const json_t **a, size_t *n, struct vfm_err *err)

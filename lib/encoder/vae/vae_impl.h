@@ -62,7 +62,7 @@ struct vae_config {
 /* VFM_EUSAGE names the file and the key. */
 int vae_config_read(struct vae_config *c, struct vfm_weights *w, struct vfm_err *err);
 /* Of config.json: an absent key leaves *out as it is. */
-int vae_config_int(const json_t *o, const char *key, int64_t min, int64_t max, int *out, struct vfm_err *err);
+int vae_config_int(const json_t *o, const char *key, int min, int max, int *out, struct vfm_err *err);
 /* Returns the array `key` of at most `max` elements; NULL with *n 0: the key is absent or null. */
 int vae_config_array(const json_t *o, const char *key, size_t max, const json_t **a, size_t *n, struct vfm_err *err);
 /* Reads elements of such an array. */

@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -53,13 +52,6 @@ struct vfm_video_out {
 
 /* ---- names ---- */
 
-static bool has_extension(const char *s, const char *ending)
-{
-	size_t n = strlen(s), m = strlen(ending);
-
-	return n > m && !strcasecmp(s + n - m, ending);
-}
-
 static const char *muxer_of(const char *path)
 {
 	static const char *const names[][2] = {
@@ -72,7 +64,7 @@ static const char *muxer_of(const char *path)
 	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (has_extension(path, names[i][0]))
+		if (vfm_name_ends(path, names[i][0]))
 			return names[i][1];
 	return NULL;
 }
@@ -310,8 +302,8 @@ static int open_encoder(struct vfm_video_out *o, struct vfm_err *err)
 
 	if (!name)
 		name = o->png                             ? "png"
-			: has_extension(o->path, ".gif")  ? "gif"
-			: has_extension(o->path, ".webm") ? "vp9"
+			: vfm_name_ends(o->path, ".gif")  ? "gif"
+			: vfm_name_ends(o->path, ".webm") ? "vp9"
 							  : "h264";
 	o->frame = av_frame_alloc();
 	o->packet = av_packet_alloc();
@@ -413,7 +405,7 @@ static int check_output_opts(struct vfm_video_out *o, struct vfm_err *err)
 	if (o->opts.fps_num < 1 || o->opts.fps_den < 1)
 		return vfm_fail(
 			err, VFM_EUSAGE, "a frame rate of %d/%d makes no sense", o->opts.fps_num, o->opts.fps_den);
-	if (o->opts.vfr && (o->png || has_extension(o->path, ".gif")))
+	if (o->opts.vfr && (o->png || vfm_name_ends(o->path, ".gif")))
 		return vfm_fail(err, VFM_EUSAGE, "'%s': this format has a constant frame rate", o->path);
 	if (o->opts.crf > 51)
 		return vfm_fail(err, VFM_EUSAGE, "crf: expected 0 to 51, got %d", o->opts.crf);
@@ -431,7 +423,7 @@ int vfm_video_out_open(
 	vfm_av_init();
 	o->path = vfm_strdup(path);
 	o->opts = *opts;
-	o->png = has_extension(path, ".png");
+	o->png = vfm_name_ends(path, ".png");
 	o->numbered = o->png && find_number(path, &len, &digits);
 	muxer = o->png ? NULL : muxer_of(path);
 	TRY_OUT(check_output_opts(o, err));
