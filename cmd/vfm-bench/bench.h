@@ -16,7 +16,6 @@ int bench_launches(int argc, char **argv, struct vfm_err *err);
 int bench_plot(int argc, char **argv, struct vfm_err *err);
 int bench_ops(int argc, char **argv, struct vfm_err *err);
 int bench_calibrate(int argc, char **argv, struct vfm_err *err);
-int bench_attn(int argc, char **argv, struct vfm_err *err);
 int bench_cost(int argc, char **argv, struct vfm_err *err);
 int bench_loader(int argc, char **argv, struct vfm_err *err);
 int bench_comm(int argc, char **argv, struct vfm_err *err);

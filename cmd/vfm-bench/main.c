@@ -17,7 +17,6 @@ static const struct vfm_verb benches[] = {
 	{"launches", "the launches of a training step, predicted", bench_launches},
 	{"ops", "each operation of the device", bench_ops},
 	{"calibrate", "the rates of this CPU, as a machine file", bench_calibrate},
-	{"attn", "attention of samples of different lengths, packed and padded", bench_attn},
 	{"cost", "the cost of samples by their length, for vfm-pack", bench_cost},
 	{"loader", "read the packs of a plan as training would", bench_loader},
 	{"comm", "the collectives of several ranks", bench_comm},

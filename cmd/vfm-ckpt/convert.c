@@ -40,7 +40,8 @@ int verb_reshard(int argc, char **argv, struct vfm_err *err)
 	int64_t files = 0;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'l', "layout", "LAYOUT", "the layout to write for: tp=2,pp=2,dp=4,fsdp", &layout},
-		{VFM_OPT_INT, 'n', "files", "N", "N files per part, of about the same size", &files},
+		{VFM_OPT_INT, 'n', "files", "N", "N files per part, of about the same size", &files, 1,
+			VFM_CKPT_FILES_MAX},
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt reshard",
@@ -54,8 +55,6 @@ int verb_reshard(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	if (!layout == !files)
 		return vfm_fail(err, VFM_EUSAGE, "one of --layout and --files is needed (%s -h)", cmd.name);
-	if (files < 0 || files > VFM_CKPT_FILES_MAX)
-		return vfm_fail(err, VFM_EUSAGE, "--files: expected 1 to %d", VFM_CKPT_FILES_MAX);
 	TRY(vfm_ckpt_open(&c, argv[1], err));
 	rc = layout ? reshard_layout(c, layout, argv[2], err) : vfm_ckpt_reshard(c, argv[2], (int)files, NULL, err);
 	vfm_ckpt_close(c);
@@ -111,7 +110,7 @@ int verb_import(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_STR, 'p', "part", "PART", "which part the tensors become: model (default), ema, optim", &part},
 		{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &dtype},
 		{VFM_OPT_STR, 'c', "config", "FILE", "configuration of the checkpoint to write", &config},
-		{VFM_OPT_INT, 0, "step", "N", "step of the checkpoint to write (default 0)", &step},
+		{VFM_OPT_INT, 0, "step", "N", "step of the checkpoint to write (default 0)", &step, 0, 0x1p50},
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt import",
@@ -128,8 +127,6 @@ int verb_import(int argc, char **argv, struct vfm_err *err)
 	if (rc)
 		return rc;
 	TRY(float_type(dtype, &type, err));
-	if (step < 0 || step > (int64_t)1 << 50)
-		return vfm_fail(err, VFM_EUSAGE, "--step: expected a number >= 0");
 	TRY_OUT(read_given(config, &json, &cfg, &model, err));
 	how.model = model ? &cfg.model : NULL;
 	TRY_OUT(vfm_ckpt_open_as(&c, argv[1], &how, err));
@@ -177,16 +174,11 @@ static const struct export_cli export_defaults = {.x = {.part = "model"}, .layou
 
 #define EXPORT_ROWS(e, base)                                                                                           \
 	{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &(e)->dtype},     \
-		{VFM_OPT_SIZE, 0, "shard", "SIZE", "maximum bytes per file of a directory (default 5G)", &(e)->shard}, \
+		{VFM_OPT_SIZE, 0, "shard", "SIZE", "maximum bytes per file of a directory (default 5G)", &(e)->shard,  \
+			1, 0x1p62},                                                                                    \
 	{                                                                                                              \
 		VFM_OPT_STR, 'c', "config", "FILE", "configuration of the model, if " base " has none", &(e)->config   \
 	}
-
-static int check_export(struct export_cli *e, struct vfm_err *err)
-{
-	TRY(float_type(e->dtype, &e->x.dtype, err));
-	return e->shard < 1 ? vfm_fail(err, VFM_EUSAGE, "--shard: expected a number >= 1") : 0;
-}
 
 /* Exports weights, or adapters in the layout of another program. */
 static int export_to(struct vfm_ckpt *c, struct export_cli *e, struct vfm_err *err)
@@ -240,9 +232,8 @@ int verb_merge(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_STR, 'l', "layout", "LAYOUT", "names of the tensors: vfm (default), diffusers, original",
 			&e.layout},
 		{VFM_OPT_STR, 'p', "part", "PART", "adapters of a checkpoint: model (default), ema", &part},
-		{VFM_OPT_STR, 0, "base-part", "PART",
-			"weights of a checkpoint BASE: model, ema (default: those that the adapters were trained with)",
-			&base},
+		{VFM_OPT_WORD, 0, "base-part", "model|ema",
+			"weights of a checkpoint BASE (default: those that the adapters were trained with)", &base},
 		EXPORT_ROWS(&e, "BASE"),
 		{0},
 	};
@@ -255,9 +246,7 @@ int verb_merge(int argc, char **argv, struct vfm_err *err)
 
 	if (rc)
 		return rc;
-	TRY(check_export(&e, err));
-	if (base && strcmp(base, "model") != 0 && strcmp(base, "ema") != 0)
-		return vfm_fail(err, VFM_EUSAGE, "--base-part: expected model or ema, got '%s'", base);
+	TRY(float_type(e.dtype, &e.x.dtype, err));
 	TRY(vfm_ckpt_open(&c, argv[1], err));
 	e.x.adapters = adapters = open_trained(argv[2]);
 	e.x.part = base ? base : trained_part(adapters);
@@ -290,7 +279,7 @@ int verb_export(int argc, char **argv, struct vfm_err *err)
 
 	if (rc)
 		return rc;
-	TRY(check_export(&e, err));
+	TRY(float_type(e.dtype, &e.x.dtype, err));
 	TRY(vfm_ckpt_open(&c, argv[1], err));
 	e.x.out = argv[2];
 	rc = vfm_ckpt_want_model(c, err);

@@ -120,7 +120,8 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 		{"shape_a", "shape A", 0}, {"shape_b", "shape B", 0}, {"dtype_a", "dtype A", 0},
 		{"dtype_b", "dtype B", 0}, {"differ", "elements", 0}, {"max_abs", "max abs", -4},
 		{"max_rel", "max rel", -4}, {0}};
-	const char *format = "text", *part = NULL;
+	enum vfm_table_format format = VFM_TABLE_TEXT;
+	const char *part = NULL;
 	struct diff d = {.atol = 0};
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'p', "part", "PART", "compare this part of checkpoints (model, ema, optim)", &part},
@@ -147,7 +148,7 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 		rc = walk(&d, err);
 	view_close(&d.v[0]);
 	view_close(&d.v[1]);
-	if (d.listed || d.all || strcmp(format, "text") != 0)
+	if (d.listed || d.all || format != VFM_TABLE_TEXT)
 		rc = verb_print(d.t, format, rc, err);
 	else
 		vfm_table_free(d.t);

@@ -36,7 +36,8 @@ static int hash_view(struct view *v, bool each, const char *operand, struct vfm_
 
 int verb_hash(int argc, char **argv, struct vfm_err *err)
 {
-	const char *format = "text", *part = NULL;
+	enum vfm_table_format format = VFM_TABLE_TEXT;
+	const char *part = NULL;
 	bool each = false, raw = false;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'p', "part", "PART",

@@ -101,7 +101,7 @@ int verb_info(int argc, char **argv, struct vfm_err *err)
 		{"files", "files", 0}, {"world", "ranks", 0}, {"bytes", "bytes", 0}, {"size", "size", 0},
 		{"nonfinite", "NaN or infinite", 0}, {"tokenizer", "tokenizer", 0}, {"text", "text encoder", 0},
 		{"image", "image encoder", 0}, {"forced", "forced", 0}, {0}};
-	const char *format = "text";
+	enum vfm_table_format format = VFM_TABLE_TEXT;
 	struct vfm_opt opts[] = {OPT_FORMAT(&format), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt info",
 		.synopsis = "[-o FORMAT] CKPT ...",

@@ -10,7 +10,7 @@ int verb_ls(int argc, char **argv, struct vfm_err *err)
 {
 	static const struct vfm_table_column columns[] = {{"name", "tensor", 0}, {"dtype", "dtype", 0},
 		{"shape", "shape", 0}, {"bytes", "bytes", 0}, {"pieces", "pieces", 0}, {0}};
-	const char *format = "text";
+	enum vfm_table_format format = VFM_TABLE_TEXT;
 	struct vfm_table *t;
 	struct view v;
 	int rc = verb_open_list(&v, &format, "vfm-ckpt ls", "list tensors", argc, argv, err);
@@ -40,7 +40,7 @@ int verb_stat(int argc, char **argv, struct vfm_err *err)
 	static const struct vfm_table_column columns[] = {{"name", "tensor", 0}, {"elements", "elements", 0},
 		{"min", "min", -6}, {"max", "max", -6}, {"mean", "mean", -6}, {"std", "std", -6}, {"norm", "norm", -6},
 		{"zeros", "zeros", 0}, {"nan", "nan", 0}, {"inf", "inf", 0}, {0}};
-	const char *format = "text";
+	enum vfm_table_format format = VFM_TABLE_TEXT;
 	struct vfm_table *t;
 	struct view v;
 	int rc = verb_open_list(
@@ -118,10 +118,10 @@ int verb_tree(int argc, char **argv, struct vfm_err *err)
 {
 	static const struct vfm_table_column columns[] = {{"prefix", "prefix", 0}, {"tensors", "tensors", 0},
 		{"params", "elements", 0}, {"bytes", "bytes", 0}, {0}};
-	const char *format = "text";
+	enum vfm_table_format format = VFM_TABLE_TEXT;
 	int64_t depth = 3;
-	struct vfm_opt opts[] = {
-		{VFM_OPT_INT, 'd', "depth", "N", "levels to show (default 3)", &depth}, OPT_FORMAT(&format), {0}};
+	struct vfm_opt opts[] = {{VFM_OPT_INT, 'd', "depth", "N", "levels to show (default 3)", &depth, 1, 64},
+		OPT_FORMAT(&format), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt tree",
 		.synopsis = "[-d N] [-o FORMAT] CKPT",
 		.summary = "tensors grouped by prefix, with sums",
@@ -132,8 +132,6 @@ int verb_tree(int argc, char **argv, struct vfm_err *err)
 
 	if (rc)
 		return rc;
-	if (depth < 1 || depth > 64)
-		return vfm_fail(err, VFM_EUSAGE, "--depth: expected 1 to 64");
 	TRY(view_open(&v, argv[1], NULL, false, err));
 	t = vfm_table_new(columns);
 	tree_rows(t, &v, depth);

@@ -69,8 +69,8 @@ static bool matches_any(const char *name, char **globs, int n)
 	return n == 0;
 }
 
-int verb_open_list(struct view *v, const char **format, const char *name, const char *summary, int argc, char **argv,
-	struct vfm_err *err)
+int verb_open_list(struct view *v, enum vfm_table_format *format, const char *name, const char *summary, int argc,
+	char **argv, struct vfm_err *err)
 {
 	bool raw = false;
 	struct vfm_opt opts[] = {OPT_RAW(&raw), OPT_FORMAT(format), {0}};
@@ -88,14 +88,10 @@ int verb_open_list(struct view *v, const char **format, const char *name, const 
 	return 0;
 }
 
-int verb_print(struct vfm_table *t, const char *format, int rc, struct vfm_err *err)
+int verb_print(struct vfm_table *t, enum vfm_table_format format, int rc, struct vfm_err *err)
 {
-	enum vfm_table_format f = VFM_TABLE_TEXT;
-
-	if (rc == 0 && vfm_table_format(format, &f, err) < 0)
-		rc = vfm_err_context(err, "-o");
 	if (rc == 0)
-		rc = vfm_table_print(t, f, stdout, err);
+		rc = vfm_table_print(t, format, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }

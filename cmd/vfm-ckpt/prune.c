@@ -1,4 +1,5 @@
 /* vfm-ckpt prune - removes old checkpoints. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -21,8 +22,8 @@ int verb_prune(int argc, char **argv, struct vfm_err *err)
 	int64_t last = 0, every = 0;
 	bool dry = false;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_INT, 'k', "keep-last", "N", "keep the N newest checkpoints", &last},
-		{VFM_OPT_INT, 0, "keep-every", "N", "keep those at multiples of N steps too", &every},
+		{VFM_OPT_INT, 'k', "keep-last", "N", "keep the N newest checkpoints", &last, 1, 1 << 30},
+		{VFM_OPT_INT, 0, "keep-every", "N", "keep those at multiples of N steps too", &every, 0, HUGE_VAL},
 		{VFM_OPT_FLAG, 'n', "dry-run", NULL, "print what would be removed, remove nothing", &dry},
 		{0},
 	};
@@ -37,8 +38,8 @@ int verb_prune(int argc, char **argv, struct vfm_err *err)
 
 	if (rc)
 		return rc;
-	if (last < 1 || last > 1 << 30 || every < 0)
-		return vfm_fail(err, VFM_EUSAGE, "--keep-last: expected an integer >= 1");
+	if (!last)
+		return vfm_fail(err, VFM_EUSAGE, "-k N is missing: the number of checkpoints to keep");
 	dir = vfm_strfmt("%s/ckpt", argv[1]);
 	if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
 		free(dir);

@@ -73,9 +73,9 @@ int curate_provenance(int argc, char **argv, struct vfm_err *err)
 {
 	static const struct vfm_table_column columns[] = {{"data", "data", 0}, {"tool", "tool", 0},
 		{"version", "version", 0}, {"maker", "maker", 0}, {"options", "options", 0}, {0}};
-	const char *format_name = "text";
+	enum vfm_table_format format = VFM_TABLE_TEXT;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'o', "output", "FORMAT", VFM_TABLE_FORMATS " (default text)", &format_name},
+		{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
 		{0},
 	};
 	struct vfm_cmd cmd = {
@@ -84,7 +84,6 @@ int curate_provenance(int argc, char **argv, struct vfm_err *err)
 		.summary = "print the stages, options and models that made a dataset",
 		.opts = opts,
 	};
-	enum vfm_table_format format;
 	struct vfm_table *t;
 	int n = 0, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 
@@ -92,8 +91,6 @@ int curate_provenance(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	if (n == 0)
 		return vfm_fail(err, VFM_EUSAGE, "DIR is missing: a dataset, or a file of records ('-': stdin)");
-	if (vfm_table_format(format_name, &format, err) < 0)
-		return vfm_err_context(err, "-o");
 	t = vfm_table_new(columns);
 	for (int i = 1; i <= n && rc == 0; i++)
 		rc = add_chain_rows(t, argv[i], format, err);

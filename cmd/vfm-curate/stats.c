@@ -29,9 +29,9 @@ int curate_stats(int argc, char **argv, struct vfm_err *err)
 	struct vfm_stage stage = {
 		.name = "stats", .fn = stats_record, .serial = true, .silent = true, .sees_all = true};
 	struct vfm_histogram *histogram;
-	const char *format = "text";
+	int json = 0;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'o', "output", "FORMAT", "text or json (default text)", &format},
+		{VFM_OPT_NAME, 'o', "output", "text|json", "how to print them", &json},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
@@ -45,12 +45,10 @@ int curate_stats(int argc, char **argv, struct vfm_err *err)
 
 	if (rc != 0)
 		return rc;
-	if (strcmp(format, "text") && strcmp(format, "json"))
-		return vfm_fail(err, VFM_EUSAGE, "-o: expected text or json, got '%s'", format);
 	stage.ctx = histogram = vfm_histogram_new();
 	rc = vfm_stage_run(&stage, NULL, err);
 	if (rc == 0 || rc == VFM_EINPUT) {
-		if (!strcmp(format, "text"))
+		if (!json)
 			vfm_histogram_print(histogram, BINS, stdout);
 		else
 			rc = print_histogram_json(histogram, err) < 0 ? VFM_EENV : rc;

@@ -120,24 +120,21 @@ static int print_step(
 
 int pack_show(int argc, char **argv, struct vfm_err *err)
 {
-	const char *name = "text";
+	enum vfm_table_format format = VFM_TABLE_TEXT;
 	int64_t step = 0;
 	bool samples = false;
 	struct vfm_opt opts[] = {{VFM_OPT_INT, 's', "step", "N", "the step to show (0)", &step},
 		{VFM_OPT_FLAG, 'l', "samples", NULL, "a row for each sample: its set, shard and number", &samples},
-		{VFM_OPT_STR, 'o', "output", "FORMAT", "print as " VFM_TABLE_FORMATS, &name}, {0}};
+		{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format}, {0}};
 	struct vfm_cmd cmd = {.name = "vfm-pack show",
 		.synopsis = "[-l] [-s N] [-o FORMAT] PLAN",
 		.summary = "the packs of a step",
 		.opts = opts};
-	enum vfm_table_format format;
 	struct vfm_plan *m = NULL;
 	int rc = plan_open(&m, &cmd, argc, argv, err);
 
-	if (rc == 0) {
-		rc = vfm_table_format(name, &format, err);
-		rc = rc < 0 ? vfm_err_context(err, "-o") : print_step(m, step, samples, format, err);
-	}
+	if (rc == 0)
+		rc = print_step(m, step, samples, format, err);
 	vfm_plan_close(m);
 	return rc;
 }

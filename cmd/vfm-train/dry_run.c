@@ -10,7 +10,7 @@
 #include "io/table.h"
 #include "io/version.h"
 #include "spec/cost/hw.h"
-#include "spec/cost/straggler.h"
+#include "spec/cost/goodput.h"
 #include "train/job/context.h"
 #include "train/predict/dry_run.h"
 #include "train/predict/dry_run_page.h"

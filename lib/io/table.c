@@ -34,18 +34,6 @@ struct vfm_table {
 	size_t n_notes, cap_notes;
 };
 
-int vfm_table_format(const char *name, enum vfm_table_format *out, struct vfm_err *err)
-{
-	static const char *const names[] = {"text", "md", "csv", "json", "jsonl", "sql"};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (!strcmp(name, names[i])) {
-			*out = (enum vfm_table_format)i;
-			return 0;
-		}
-	return vfm_fail(err, VFM_EUSAGE, "expected " VFM_TABLE_FORMATS ", got '%s'", name);
-}
-
 struct vfm_table *vfm_table_new(const struct vfm_table_column *columns)
 {
 	struct vfm_table *t = vfm_calloc(1, sizeof(*t));

@@ -22,10 +22,7 @@
 #include "base/err.h"
 
 enum vfm_table_format { VFM_TABLE_TEXT, VFM_TABLE_MD, VFM_TABLE_CSV, VFM_TABLE_JSON, VFM_TABLE_JSONL, VFM_TABLE_SQL };
-#define VFM_TABLE_FORMATS "text|md|csv|json|jsonl|sql"
-
-/* VFM_EUSAGE: "expected text|md|csv|json|jsonl|sql, got 'x'" */
-int vfm_table_format(const char *name, enum vfm_table_format *out, struct vfm_err *err);
+#define VFM_TABLE_FORMATS "text|md|csv|json|jsonl|sql" /* their names, for VFM_OPT_NAME */
 
 struct vfm_table;
 struct vfm_table_column {

@@ -114,20 +114,6 @@ done
 run vfm-bench comm --ops all_reduse
 rc_is 2 "an op that does not exist"
 
-run vfm-bench attn -r 1 --heads 2 --kv-heads 1 --dim 16 --slot 40 --dtype fp32 -o jsonl 32 3x5 0
-rc_is 0 "attn"
-is "$(jq -r '"\(.layout) \(.pass) \(.rows) \(.padding * 200 | round)"' <<<"$out")" "packed forward 47 0
-packed backward 47 0
-padded forward 200 153
-padded backward 200 153" "packed and padded"
-ok "figures that are there" jq -e '.ms > 0 and .gflop_s > 0 and .tok_s > 0 and .of_packed > 0' <<<"$out"
-run vfm-bench attn --slot 4 5
-rc_is 2 "slots that are too small"
-run vfm-bench attn 7x
-rc_is 2 "no length"
-run vfm-bench attn --dim 60 5
-rc_is 2 "a head dimension that no kernel takes"
-
 for i in {1..50}; do echo "{\"v\":1,\"step\":$i,\"loss\":$((100 - i)).5}"; done >metrics.jsonl
 run vfm-bench plot -o loss.svg metrics.jsonl
 rc_is 0 "plot"

@@ -514,7 +514,8 @@ static int run_list(const struct list *l, const char *words, int64_t max_ranks, 
 
 int main(int argc, char **argv)
 {
-	const char *words = "", *format = "text", *fault = NULL;
+	enum vfm_table_format fmt = VFM_TABLE_TEXT;
+	const char *words = "", *fault = NULL;
 	int64_t max_ranks = MAX_RANKS;
 	bool faults = false;
 	struct vfm_opt opts[] = {
@@ -525,7 +526,7 @@ int main(int argc, char **argv)
 		{VFM_OPT_INT, 0, "max-ranks", "N", "only rows of at most so many ranks", &max_ranks},
 		{VFM_OPT_STR, 0, "comm", "NAME", "what carries the groups: host, staging, nccl, shm (as VFM_COMM)",
 			&mesh_comm},
-		{VFM_OPT_STR, 'o', "output", "FORMAT", "print as " VFM_TABLE_FORMATS, &format},
+		{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &fmt},
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "meshes",
@@ -533,7 +534,6 @@ int main(int argc, char **argv)
 			    "FORMAT] LIST",
 		.summary = "results do not depend on the layout",
 		.opts = opts};
-	enum vfm_table_format fmt = VFM_TABLE_TEXT;
 	struct list *l = vfm_calloc(1, sizeof(*l));
 	struct vfm_table *t = NULL;
 	struct vfm_err err = {0};
@@ -548,7 +548,6 @@ int main(int argc, char **argv)
 		rc = vfm_fail(&err, VFM_EUSAGE, "expected one list (meshes -h)");
 		goto out;
 	}
-	TRY_OUT(vfm_table_format(format, &fmt, &err));
 	TRY_OUT(read_list(l, argv[1], &err));
 	t = columns(faults || fault);
 	rc = run_list(l, words, max_ranks, faults, fault, t, &err);

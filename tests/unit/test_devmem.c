@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "device/dev/holders.h"
-#include "device/dev/host_rate.h"
+#include "device/dev/dev.h"
 #include "device/dev/staging.h"
 
 /* The ring as a device sees it: a segment is written to only when all copies out of it have run, and those run when

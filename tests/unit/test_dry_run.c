@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "ok.h"
 #include "device/sim/machine.h"
-#include "device/sim/routing.h"
-#include "spec/cost/straggler.h"
+#include "device/sim/uneven.h"
+#include "spec/cost/goodput.h"
 #include "train/predict/bench.h"
 #include "train/predict/dry_run.h"
 

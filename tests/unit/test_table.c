@@ -134,17 +134,6 @@ static void json_has_rows_and_notes(void **state)
 	free(got);
 }
 
-static void names(void **state)
-{
-	enum vfm_table_format f;
-	struct vfm_err err = {0};
-
-	(void)state;
-	assert_int_equal(vfm_table_format("csv", &f, &err), 0);
-	assert_int_equal(f, VFM_TABLE_CSV);
-	assert_int_equal(vfm_table_format("xml", &f, &err), VFM_EUSAGE);
-}
-
 static void full_disk(void **state)
 {
 	struct vfm_table *t = vfm_table_new(NULL);
@@ -161,8 +150,7 @@ static void full_disk(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(formats), cmocka_unit_test(json_has_rows_and_notes),
-		cmocka_unit_test(sql), cmocka_unit_test(sql_of_odd_texts), cmocka_unit_test(names),
-		cmocka_unit_test(full_disk)};
+		cmocka_unit_test(sql), cmocka_unit_test(sql_of_odd_texts), cmocka_unit_test(full_disk)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

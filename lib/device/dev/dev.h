@@ -159,7 +159,7 @@ struct vfm_dev {
 	struct vfm_dev_oom_hints oom_hints; /* set and cleared by the owner of the memory */
 	int64_t mem_compactions;            /* times that the pool waited for the device to move free memory */
 	int64_t mem_total;                  /* capacity in bytes; 0: unknown */
-	double host_rate;                   /* bytes/s of copies to and from pinned memory (host_rate.h); 0: unknown */
+	double host_rate;                   /* bytes/s (vfm_dev_host_rate); 0: unknown */
 	/* Set by the owner of a plan: bytes of mem_total that the pool reserves before it moves free memory (mapped.h);
 	 * 0: all. */
 	int64_t mem_limit;
@@ -225,5 +225,10 @@ void vfm_dev_peak_reset(struct vfm_dev *d);
  * wait and then fail with VFM_EENV and `why`.  Any thread may call this; the first reason stays. */
 void vfm_dev_poison(struct vfm_dev *d, const char *why);
 int vfm_dev_check(const struct vfm_dev *d, struct vfm_err *err);
+
+/* Returns the bytes/s of the slower direction on the compute stream s, rounded down to 2^(k/4), so that most runs on a
+ * machine find the same.  The first call for a device copies 64 MiB several times; ranks that share a link should call
+ * it together.  0: unknown, because there is no memory for that or a copy failed. */
+double vfm_dev_host_rate(struct vfm_stream *s);
 
 #endif

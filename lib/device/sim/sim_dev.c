@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "device/ops/info.h"
 #include "device/sim/libraries.h"
-#include "device/sim/routing.h"
+#include "device/sim/uneven.h"
 #include "device/sim/sim_impl.h"
 
 /* The zones and chunks of the CUDA device's pool (cuda_mem.c). */

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -14,7 +15,6 @@
 #include "media/av/deint.h"
 #include "media/av/heif.h"
 #include "media/av/hw.h"
-#include "media/av/jpeg.h"
 #include "media/av/pixels.h"
 #include "media/av/sdr.h"
 #include "media/av/source.h"
@@ -353,6 +353,35 @@ static int receive_frame(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
 	}
 }
 
+#define MAX_SEGMENTS 1024 /* before the coded picture; a profile or an extended XMP takes many */
+
+enum { SOI = 0xd8, SOS = 0xda, APP2 = 0xe2 };
+
+/* Whether the bytes [start, start + size) of an open file are a JPEG with an index of pictures (Multi-Picture Format,
+ * CIPA DC-007): a preview, a gain map, the other eye.  False if they are anything else. */
+static bool jpeg_has_index(int fd, int64_t start, int64_t size)
+{
+	uint8_t head[8]; /* a marker, the length of its segment and of this field, the first bytes of its content */
+	int64_t at = 2;
+
+	if (size < 2 || pread(fd, head, 2, start) != 2 || head[0] != 0xff || head[1] != SOI)
+		return false;
+	for (int i = 0; i < MAX_SEGMENTS && size - at >= (int64_t)sizeof(head); i++) {
+		if (pread(fd, head, sizeof(head), start + at) != (ssize_t)sizeof(head) || head[0] != 0xff)
+			return false;
+		if (head[1] == 0xff) { /* a fill byte */
+			at++;
+			continue;
+		}
+		if (head[1] == SOS)
+			return false;
+		if (head[1] == APP2 && !memcmp(head + 4, "MPF", 4))
+			return true;
+		at += 2 + (head[2] << 8 | head[3]);
+	}
+	return false;
+}
+
 /* Ends the reading of an image after its frame.  Frames of one shape in a row are a video instead, such as the JPEGs of
  * a network camera, unless the first picture has an index: then the others are parts of it.  A picture of another shape
  * behind the first is a preview, and bytes that are no picture count as no error. */
@@ -361,7 +390,7 @@ static int end_image(struct vfm_video *v, const AVFrame *first, struct vfm_err *
 	int64_t lines = atomic_load(&v->errors.lines), flagged = v->flagged;
 	int rc = 0;
 
-	if (is_row_of_pictures(v) && !vfm_jpeg_has_index(v->source.fd, v->source.at, v->source.size))
+	if (is_row_of_pictures(v) && !jpeg_has_index(v->source.fd, v->source.at, v->source.size))
 		rc = receive_frame(v, v->second, err);
 	TRY(rc);
 	v->has_second = rc == 1 && v->second->width == first->width && v->second->height == first->height &&

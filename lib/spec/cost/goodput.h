@@ -1,4 +1,4 @@
-/* goodput.h - the part of a job's time that is work, when parts of it fail.
+/* goodput.h - what failures and slow GPUs take from a job: the part of its time that is work.
  *
  * Failures come at random with a mean time M between them.  A checkpoint costs c seconds; a failure loses the work
  * since the last one, and costs r seconds until the next step, in which the job may fail again.  Then tau seconds of
@@ -26,5 +26,9 @@ bool vfm_goodput_applies(const struct vfm_failures *f);
 double vfm_goodput(const struct vfm_failures *f, double tau);
 /* Returns the tau with the most goodput; with save_s 0, 1e-3 M. */
 double vfm_best_interval(const struct vfm_failures *f);
+
+/* Returns the expected largest of n factors >= 1 by which the times of GPUs differ: independent, log-normal with mean 1
+ * and coefficient of variation cv, 0 <= cv <= 1.  1e-6 relative. */
+double vfm_straggler_factor(double cv, double n);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(NAME): arch_NAME.c has the row of NAME. */
+/* X(NAME): arch.c has the row of NAME, or arch_NAME.c with the names that other programs give its tensors. */
 #define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan) X(ltx)
 
 enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH, VFM_POS_LEARNED };

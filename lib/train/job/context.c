@@ -3,7 +3,7 @@
 #include "base/par.h"
 #include "comm/device/comm_dev.h"
 #include "comm/device/comm_sim.h"
-#include "device/sim/slow.h"
+#include "device/sim/uneven.h"
 
 int vfm_context_check(const struct vfm_context_opts *o, struct vfm_err *err)
 {

@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 #include "data/plan/plan.h"
-#include "device/sim/waits.h"
-#include "spec/cost/straggler.h"
+#include "device/sim/uneven.h"
+#include "spec/cost/goodput.h"
 #include "train/job/plan_check.h"
 #include "train/predict/bench.h"
 #include "train/predict/dry_run_packs.h"

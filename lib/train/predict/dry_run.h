@@ -26,7 +26,7 @@ struct vfm_dry_run_opts {
 	double expert_skew;
 	int slow_rank;
 	double slow_factor;
-	double straggler_cv; /* of the times of the GPUs (spec/cost/straggler.h) */
+	double straggler_cv; /* of the times of the GPUs (spec/cost/goodput.h) */
 	bool all;            /* simulate all ranks, at whatever expense */
 	bool once;           /* a job that does not fit fails; it is not simulated again with more memory */
 	bool timeline;       /* fill the ranks' busy */
@@ -40,7 +40,7 @@ enum { VFM_TIMELINE_COLUMNS = 1000, VFM_STREAM_NAME = 32 };
 struct vfm_dry_run_rank {
 	int rank, stage, stands_for;
 	int packs;        /* the number of its packs: equal for ranks with the same */
-	double wait_s;    /* that it waits for ranks with other packs, experts or speed (device/sim/waits.h) */
+	double wait_s;    /* that it waits for ranks with other packs, experts or speed (device/sim/uneven.h) */
 	int64_t launches; /* of the step */
 	int64_t mem_peak; /* bytes that the program holds at most */
 	/* bytes of the context and of libraries beside it, and of the pool's chunks that are partly in use */

@@ -30,9 +30,9 @@ struct vfm_simulation {
 	/* Ranks of different cp indices do unequal work on a pack: of each one is simulated, unless these are more than
 	 * 256, of which a process may not have the addresses. */
 	bool cp_apart;
-	/* >= 0: the exponent of Zipf's law by which tokens choose experts (device/sim/routing.h); > 0: unequally */
+	/* >= 0: the exponent of Zipf's law by which tokens choose experts (device/sim/uneven.h); > 0: unequally */
 	double expert_skew;
-	/* The kernels of one rank last slow_factor times as long (device/sim/slow.h); 0: of none.  It is simulated. */
+	/* The kernels of one rank last slow_factor times as long (device/sim/uneven.h); 0: of none.  It is simulated. */
 	int slow_rank;
 	double slow_factor;
 	int most;   /* simulated ranks, if packs, experts, pp stages and tp do not need more; 0: as many as it takes */

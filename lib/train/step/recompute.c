@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "device/dev/host_rate.h"
 #include "io/host_memory.h"
 #include "spec/layout/in_flight.h"
 

@@ -1,0 +1,21 @@
+/* uneven.h - ranks of a simulated job that do unequal work: a slow GPU, the experts that tokens choose, waits for others. */
+#ifndef VFM_DEVICE_SIM_UNEVEN_H
+#define VFM_DEVICE_SIM_UNEVEN_H
+
+#include "device/sim/machine.h"
+#include "device/sim/sim.h"
+
+/* Makes all kernels last `factor` times as long, but not the gaps before them, collectives and copies to the host. */
+void vfm_sim_slow_kernels(struct vfm_machine *m, double factor);
+
+/* Fills count [E] with the number of n choices of tokens that each expert gets: shares follow Zipf's law, the r-th most
+ * popular expert's is proportional to r^-skew, skew >= 0.  Which expert is how popular depends on the layer alone.
+ * most: the number of tokens, E most >= n: a token chooses no expert twice, and what is more goes to the others.  The
+ * counts sum to n. */
+void vfm_sim_route(int32_t *count, int64_t E, int64_t n, int64_t most, double skew, uint64_t layer);
+
+/* Returns the seconds of launches [n] in which a collective of ranks that do unequal work (vfm_sim_launch.uneven) waits
+ * for them, while no stream of this rank works, at the middle rates. */
+double vfm_sim_uneven_wait(const struct vfm_sim_launch *l, size_t n);
+
+#endif
