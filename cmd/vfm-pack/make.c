@@ -401,8 +401,8 @@ static int scan_sets(const struct pack_opts *o, struct vfm_blend_set *sets, int 
 	return match_encoders(o, sets, n, h, forced, err);
 }
 
-/* Returns the path of a set to store: readers resolve relative paths against the plan's folder.  If that is another than
- * the current one, makes the path absolute.  file: the plan; NULL: stdout. */
+/* Returns the path of a set to store: readers resolve relative paths against the plan's folder.  If that is another
+ * than the current one, makes the path absolute.  file: the plan; NULL: stdout. */
 static const char *stored_dir(const char *dir, const char *file, struct vfm_arena *mem)
 {
 	char out[PATH_MAX] = "", full[PATH_MAX];

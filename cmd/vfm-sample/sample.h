@@ -71,8 +71,8 @@ struct sample_job {
 /* Whether -o FILE names a file for each of several prompts: "{prompt}" and "{n}" in its last component become the
  * prompt, and the number of earlier items with the same prompt. */
 bool items_has_template(const char *out_file);
-/* Adds the prompts of -p and --prompts to j->items.  VFM_EUSAGE names what is wrong, also if there is no prompt, several
- * for one file, or one that is no file name. */
+/* Adds the prompts of -p and --prompts to j->items.  VFM_EUSAGE names what is wrong, also if there is no prompt,
+ * several for one file, or one that is no file name. */
 int items_collect(struct sample_job *j, struct vfm_err *err);
 /* Broadcasts the items of rank 0, the only rank that reads stdin.  Collective. */
 int items_share(struct sample_job *j, struct vfm_err *err);
@@ -84,10 +84,10 @@ int open_sample_encoders(struct sample_job *j, struct vfm_err *err);
  * Collective. */
 int choose_sample_encoders(struct sample_job *j, struct vfm_err *err);
 
-/* Reads the pictures that all videos start with (--image) and end with (--last-image), and encodes them to j->picture on
- * leaders: to latents, with grey pictures in the places of the others for a model with conditions, else alone; with
- * --image-exec also to image rows.  No-op without the option.  Collective.  VFM_EUSAGE: the model or the tokenizer takes
- * no picture; VFM_EINPUT: the file is bad. */
+/* Reads the pictures that all videos start with (--image) and end with (--last-image), and encodes them to j->picture
+ * on leaders: to latents, with grey pictures in the places of the others for a model with conditions, else alone; with
+ * --image-exec also to image rows.  No-op without the option.  Collective.  VFM_EUSAGE: the model or the tokenizer
+ * takes no picture; VFM_EINPUT: the file is bad. */
 int picture_load(struct sample_job *j, struct vfm_err *err);
 void picture_release(struct sample_picture *p); /* accepts `{0}` */
 

@@ -25,9 +25,9 @@ int vfm_temp_dir_make(const char *dir, const char *prefix, char **path, int *loc
 void vfm_temp_dir_sweep(const char *dir, const char *prefix);
 
 /* An atomic write.  The data go to a temporary file in the same folder; commit flushes, syncs and renames it and syncs
- * the folder; abort removes it.  An existing file keeps its mode; a symbolic link is followed.  Several processes and threads may write the same path; the last rename wins.  A path that is no
- * regular file (/dev/stdout, a pipe) is written directly.  Errors are VFM_EENV.  Each open needs a commit or an abort.
- */
+ * the folder; abort removes it.  An existing file keeps its mode; a symbolic link is followed.  Several processes and
+ * threads may write the same path; the last rename wins.  A path that is no regular file (/dev/stdout, a pipe) is
+ * written directly.  Errors are VFM_EENV.  Each open needs a commit or an abort. */
 struct vfm_atomic {
 	FILE *f;          /* write here */
 	char *path, *tmp; /* tmp NULL: written directly */

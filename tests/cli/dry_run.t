@@ -206,19 +206,19 @@ refused() { # MESSAGE OPTION ...
 	run vfm-train "${small[@]}" --dry-run "$@"
 	like "$rc $err" "^2 .*$want" "refused: $*"
 }
-refused "--context: expected 1 to 16777216 tokens, got 0" -n 2 --context 0
-refused "--context: expected 1 to 16777216 tokens, got 33554432" --context 32M
-refused "--packs: expected 1 to 1048576 packs a step, got 0" --packs 0
+refused "--context': expected 1 to 16777216, got '0'" -n 2 --context 0
+refused "--context': expected 1 to 16777216, got '32M'" --context 32M
+refused "--packs': expected 1 to 1048576, got '0'" --packs 0
 refused "--packs is missing: 8 for each of 131073 dp ranks are more than 1048576" -n 131073
 refused "tp 2 x cp 1 x pp 1 does not divide the number of ranks, 1" -n 1 --set parallel.tp=2
 refused "--data: the plan has the packs" --data plan --context 1K
 refused "--data: the plan has the packs" --data plan --packs 4
 refused "--save-s: only with --mtbf-hours" --save-s 10
 refused "--restart-s: only with --mtbf-hours" --restart-s 300
-refused "--mtbf-hours: expected more than 0 hours and at most 1e9, got 0" --mtbf-hours 0
-refused "--mtbf-hours: expected more than 0 hours and at most 1e9, got 2e\\+09" --mtbf-hours 2e9
-refused "--save-s: expected 0 to 1e6 seconds, got 1e\\+30" --mtbf-hours 1 --save-s 1e30
-refused "--restart-s: expected 0 to 1e6 seconds, got 1e\\+09" --mtbf-hours 1 --restart-s 1e9
+refused "--mtbf-hours': expected more than 0, at most 1000000000, got '0'" --mtbf-hours 0
+refused "--mtbf-hours': expected more than 0, at most 1000000000, got '2e9'" --mtbf-hours 2e9
+refused "--save-s': expected 0 to 1000000, got '1e30'" --mtbf-hours 1 --save-s 1e30
+refused "--restart-s': expected 0 to 1000000, got '1e9'" --mtbf-hours 1 --restart-s 1e9
 refused "--held-out: not with --dry-run" --held-out nope
 refused "-o: not with --dry-run" -o run
 refused "--resume: not with --dry-run" --resume no

@@ -197,7 +197,7 @@ refused "cannot open 'nowhere'" "--init: no such file"
 run "${train[@]}" --data other.jsonl -o no --init run --resume run
 refused "give either --init or --resume CKPT, not both" "--init and --resume"
 run "${train[@]}" --data other.jsonl -o no --init run --init-part optim
-refused "--init-part: expected model or ema, got 'optim'" "--init-part optim"
+refused "option '--init-part': expected model\|ema, got 'optim'" "--init-part optim"
 
 # A run that was killed before its first checkpoint must not begin with other weights.
 run "${train[@]}" --data other.jsonl -o early --init run --steps 6

@@ -96,7 +96,7 @@ not_ok "the two differ" cmp -s last.safetensors average.safetensors
 run vfm-ckpt merge base nowhere x.safetensors
 like "$rc $err" "^2 .*nowhere" "adapters that are missing are named"
 run vfm-ckpt merge --base-part optim base averaged x.safetensors
-like "$rc $err" "^2 .*--base-part: expected model or ema, got 'optim'" "no other part"
+like "$rc $err" "^2 .*--base-part': expected model\|ema, got 'optim'" "no other part"
 
 # ---- sampling: the adapters as a run, as a file of another program, merged; with a scale
 pick=(-p "a red square" --steps 3 --frames 4 --size 16x16 -q --part model --tokenizer wavelet:4 --force)

@@ -33,8 +33,8 @@ named() {
 unnamed=$(mentions 'add_row\|add_row_bwd\|vfm_case_add_row' | grep -vx -e HACKING.md -e tests/gpu/run | while read -r f; do named "$f" || echo "$f"; done)
 is "$unnamed" "" "the recipe of an op names each file that has to do with add_row"
 
-# Those without a probe: conversions, inputs without gradients, and the loss (test_tape).
+# Those without a probe: what the kinds of attention share, conversions, inputs without gradients, and the loss (test_tape).
 missing=$(grep -o 'vfm_g_[a-z0-9_]*(' "$TOP/lib/net/tape/gops.h" | tr -d '(' | sort -u | while read -r g; do
 	grep -qw "$g" "$TOP"/tests/unit/test_gops*.c || echo "$g"
 done)
-is "$(paste -sd' ' <<<"$missing")" "vfm_g_cast vfm_g_join_inputs vfm_g_mse vfm_g_timestep" "each differentiable op has a probe in test_gops"
+is "$(paste -sd' ' <<<"$missing")" "vfm_g_attn_by vfm_g_cast vfm_g_join_inputs vfm_g_mse vfm_g_timestep" "each differentiable op has a probe in test_gops"

@@ -34,10 +34,10 @@
 
 /* ---- tree.c ----
  *
- * The tree follows from the placement of the ranks.  The children of the first rank of a node are the other ranks of the
- * node, and the first ranks of up to FANOUT other nodes: of node k those of nodes FANOUT k + 1 to FANOUT k + FANOUT.
- * With 8 ranks on a node, a rank has at most 16 connections, and a message to the root takes at most 4 hops at 4,096
- * ranks. */
+ * The tree follows from the placement of the ranks.  The children of the first rank of a node are the other ranks of
+ * the node, and the first ranks of up to FANOUT other nodes: of node k those of nodes FANOUT k + 1 to FANOUT k +
+ * FANOUT.  With 8 ranks on a node, a rank has at most 16 connections, and a message to the root takes at most 4 hops at
+ * 4,096 ranks. */
 enum { VFM_TREE_FANOUT = 8 };
 
 struct vfm_rank_tree {

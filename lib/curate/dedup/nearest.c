@@ -41,7 +41,7 @@ static void keep_nearest(struct near_rows *b)
 	b->n = b->sorted = b->n < b->k ? b->n : b->k;
 }
 
-static void add_row(struct near_rows *b, struct vfm_near_row r)
+static void add_near_row(struct near_rows *b, struct vfm_near_row r)
 {
 	if (b->sorted == b->k && is_worse(&r, &b->v[b->k - 1]))
 		return;
@@ -67,11 +67,11 @@ static void scan_rows(int64_t i0, int64_t i1, void *ctx)
 				continue;
 			dot = vfm_dots_pair(x, s->query, s->f->dim, &xx);
 		}
-		add_row(&best, (struct vfm_near_row){i, fmin(1, fmax(-1, (double)dot / sqrt((double)xx)))});
+		add_near_row(&best, (struct vfm_near_row){i, fmin(1, fmax(-1, (double)dot / sqrt((double)xx)))});
 	}
 	pthread_mutex_lock(&s->lock);
 	for (int64_t i = 0; i < best.n; i++)
-		add_row(&s->all, best.v[i]);
+		add_near_row(&s->all, best.v[i]);
 	pthread_mutex_unlock(&s->lock);
 	free(best.v);
 	free(x);

@@ -16,8 +16,8 @@ uint64_t vfm_split_source(uint64_t id, const char *parent);
 /* 0 <= fraction <= 1. */
 bool vfm_split_is_held_out(uint64_t source, double fraction);
 
-/* Sets held[i] for each of the samples of a dataset, [n_records of vfm_index_info].  Reads the JSON of each sample, with all
- * compute threads.  VFM_EINPUT: a sample is damaged; VFM_EENV: cannot read. */
+/* Sets held[i] for each of the samples of a dataset, [n_records of vfm_index_info].  Reads the JSON of each sample,
+ * with all compute threads.  VFM_EINPUT: a sample is damaged; VFM_EENV: cannot read. */
 int vfm_split_read(struct vfm_index *ix, double fraction, bool *held, struct vfm_err *err);
 
 /* Fails with VFM_EUSAGE unless the headers tell that the plans share no sample: each of their sets belongs to one of

@@ -15,7 +15,7 @@
 #include "device/dev/plugin.h"
 #include "device/dev/staging.h"
 
-/* Functions of libcuda: field, name, version.  The plugin does not link it, so that it can be loaded without a driver. */
+/* Functions of libcuda: field, name, version.  The plugin does not link it, so that it loads without a driver. */
 #define VFM_CUDA_DRIVER(X)                                                                                             \
 	X(error_string, GetErrorString, 6000)                                                                          \
 	X(device_get, DeviceGet, 2000)                                                                                 \

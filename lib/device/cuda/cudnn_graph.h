@@ -71,9 +71,9 @@ struct vfm_dnn_sdpa {
 void vfm_dnn_sdpa(struct vfm_dnn_graph *g, const struct vfm_dnn_sdpa *x);
 
 enum { VFM_DNN_PLANS = 4 };
-/* Builds the first plans of cuDNN's heuristics, at most `most`, that can be finalized; deterministic:
- * without engines that add in an order that varies.  All are of one mode of the heuristics: for attention, modes A and B of cuDNN 9 list the
- * same engines and knobs. */
+/* Builds the first plans of cuDNN's heuristics, at most `most`, that can be finalized; deterministic: without engines
+ * that add in an order that varies.  All are of one mode of the heuristics: for attention, modes A and B of cuDNN 9
+ * list the same engines and knobs. */
 int vfm_dnn_build(struct vfm_dnn_graph *g, bool deterministic, int most, struct vfm_err *err);
 /* Makes plan i of several the only one; cudnn_attn.h chooses it by time. */
 void vfm_dnn_use(struct vfm_dnn_graph *g, int i);

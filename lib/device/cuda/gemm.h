@@ -95,8 +95,8 @@ bool vfm_gemm_round_rows(struct vfm_gemm_op *op);
 /* Returns the key of an op: that of its problem with the whole epilogue, and the rest of the op. */
 void vfm_gemm_key(const struct vfm_gemm_op *op, char key[VFM_LT_KEY]);
 
-/* The file of chosen algorithms, by key: JSON Lines {"v":2,"key":…,"path":code,"algo":<hex>,"ws":bytes,"us":microseconds}, where path is vfm_gemm_path_code
- * and the time is that of the whole op.  Lines are appended in one write; of several
+/* The file of chosen algorithms, by key: JSON Lines {"v":2,"key":…,"path":code,"algo":<hex>,"ws":bytes,"us":time}, where
+ * path is vfm_gemm_path_code and the time, in microseconds, is that of the whole op.  Lines are appended in one write; of several
  * with one key the first counts, so that ranks which read after they have written agree.  Lines that are broken, or of
  * another version, are passed over.  What is no file, or one of more than 64 MiB, is neither read nor written. */
 enum { VFM_LT_ALGO = 64 };

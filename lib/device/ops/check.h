@@ -19,7 +19,7 @@ enum {
 	OPT = 1u << 30,     /* may be absent */
 	STRIDED = 1u << 29, /* outer strides may be larger than the shape asks for */
 	LIKE = 1u << 28,    /* has the dtype of the op's first operand, or one that is given, too */
-	/* of the cost: the operand is read or written, not both; it does not count, as it is small or `extra` counts it */
+	/* of the cost: the operand is read or written, not both; it is small, or `extra` counts it */
 	ONCE = 1u << 27,
 	UNCOUNTED = 1u << 26,
 };
@@ -65,8 +65,8 @@ VFM_OP_LIST(X)
  * OP_EXTRA(op, check, extra, seqs, operands…) adds what extra(args) returns: FLOPs, and bytes moved more often.
  *
  * An operand is IN(name, contents, allows, shape), OUT(name, allows, shape), OUT_OVER(name, other, allows, shape),
- * which may have the memory of the other, or IO(name, contents, allows, shape), which the op adds to or updates, or IO_IF(name, flag, contents, allows,
- * shape), which it adds to if this member of its arguments is true.
+ * which may have the memory of the other, IO(name, contents, allows, shape), which the op adds to or updates, or
+ * IO_IF(name, flag, contents, allows, shape), which it adds to if this member of its arguments is true.
  * Contents (enum vfm_content) are those in the cases; outputs have some, too, because accumulating variants read them.
  *
  * A shape has for each dimension a letter, the same length in all operands; a multiple of one, as in "T2F"; a number,

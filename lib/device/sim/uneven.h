@@ -1,4 +1,4 @@
-/* uneven.h - ranks of a simulated job that do unequal work: a slow GPU, the experts that tokens choose, waits for others. */
+/* uneven.h - unequal work of simulated ranks: a slow GPU, the experts that tokens choose, waits for others. */
 #ifndef VFM_DEVICE_SIM_UNEVEN_H
 #define VFM_DEVICE_SIM_UNEVEN_H
 

@@ -86,9 +86,9 @@ struct vfm_runs { /* `= {0}` is empty; sorted by from, disjoint, neighbours merg
 void vfm_runs_release(struct vfm_runs *r);
 void vfm_runs_clear(struct vfm_runs *r);
 
-/* These functions append runs from the flat global tensor to a storage to *r and keep it sorted; new runs must be disjoint from existing ones.  The storage of a
- * box is a row-major array that begins at `loc0`.  vfm_runs_add_box lists only the part within the flat range [lo, hi)
- * of the global tensor. */
+/* These functions append runs from the flat global tensor to a storage to *r and keep it sorted; new runs must be
+ * disjoint from existing ones.  The storage of a box is a row-major array that begins at `loc0`.  vfm_runs_add_box
+ * lists only the part within the flat range [lo, hi) of the global tensor. */
 void vfm_runs_add_range(struct vfm_runs *r, int64_t a, int64_t b, int64_t loc0);
 void vfm_runs_add_box(
 	struct vfm_runs *r, const int64_t *shape, const struct vfm_box *box, int64_t loc0, int64_t lo, int64_t hi);
