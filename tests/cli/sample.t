@@ -315,15 +315,15 @@ mkdir empty
 bad "a folder without checkpoints" "empty" --ckpt empty -p x -o bad.mp4
 bad "a plain safetensors file" "has no configuration of its model" --ckpt edm/ckpt/step-00000012/ema-00000.safetensors -p x -o bad.mp4
 bad "no --ckpt" "--ckpt PATH is missing" -p x -o bad.mp4
-bad "an unknown sampler" "--sampler: expected auto, euler, heun, unipc, dpm\\+\\+ or res, got 'dpm'" --ckpt edm --sampler dpm -p x -o bad.mp4
+bad "an unknown sampler" "--sampler': expected auto.euler.heun.unipc.dpm..[|]res, got 'dpm'" --ckpt edm --sampler dpm -p x -o bad.mp4
 bad "an order of another sampler" "--order: it is for --sampler unipc" --ckpt edm --sampler res --order 3 -p x -o bad.mp4
 bad "an order that does not exist" "order: expected 1 to 3, got 4" --ckpt edm --sampler unipc --order 4 -p x -o bad.mp4
 bad "a shift of edm" "shift: it is for flow; this model was trained with edm" --ckpt edm --shift 3 -p x -o bad.mp4
 bad "a last level of 1" "shift_terminal: expected a level above 0, below 1, got 1" --ckpt flow --shift-terminal 1 -p x -o bad.mp4
-bad "no last level" "--shift-terminal: expected a number above 0, got 0" --ckpt flow --shift-terminal 0 -p x -o bad.mp4
-bad "no shift" "--shift: expected a number above 0, got 0" --ckpt flow --shift 0 -p x -o bad.mp4
+bad "no last level" "--shift-terminal': expected more than 0, got '0'" --ckpt flow --shift-terminal 0 -p x -o bad.mp4
+bad "no shift" "--shift': expected more than 0, got '0'" --ckpt flow --shift 0 -p x -o bad.mp4
 bad "--sigma-max of flow" "--sigma-max: it is for edm; this model was trained with flow" --ckpt flow --sigma-max 20 -p x -o bad.mp4
-bad "an unknown schedule" "--schedule: expected default or diffusers, got 'karras'" --ckpt flow --schedule karras -p x -o bad.mp4
+bad "an unknown schedule" "--schedule': expected default\|diffusers, got 'karras'" --ckpt flow --schedule karras -p x -o bad.mp4
 bad "a schedule of diffusers for edm" "schedule: those of diffusers are for flow; this model was trained with edm" --ckpt edm --schedule diffusers -p x -o bad.mp4
 bad "a schedule that diffusers lacks" "schedule: diffusers has none for the sampler res" --ckpt flow --sampler res --schedule diffusers -p x -o bad.mp4
 bad "more steps than levels" "steps: 100000 are too many: the noise levels of steps 1 and 2 are equal" --ckpt flow --sampler unipc --shift 100 --steps 100000 -p x -o bad.mp4
@@ -335,7 +335,7 @@ bad "--low-noise alone" "--low-noise and --boundary need each other" --ckpt flow
 bad "--boundary alone" "--low-noise and --boundary need each other" --ckpt flow --boundary 0.6 -p x -o bad.mp4
 bad "--low-noise-cfg alone" "--low-noise-cfg: it needs --low-noise" --ckpt flow --low-noise-cfg 6 -p x -o bad.mp4
 for boundary in 0 -1 1.1; do
-	bad "--boundary $boundary" "--boundary: expected a t above 0, at most 1, got $boundary" --ckpt flow --low-noise flow2 --boundary=$boundary -p x -o bad.mp4
+	bad "--boundary $boundary" "--boundary': expected more than 0, at most 1, got '$boundary'" --ckpt flow --low-noise flow2 --boundary=$boundary -p x -o bad.mp4
 done
 bad "two networks of edm" "boundary: two networks are for flow; this model was trained with edm" --ckpt edm --low-noise edm --boundary 0.6 -p x -o bad.mp4
 bad "two kinds of diffusion" "the two networks differ: diffusion.kind is \"flow\" in flow.* and \"edm\" in edm" --ckpt flow --low-noise edm --boundary 0.6 -p x -o bad.mp4
@@ -350,7 +350,7 @@ for size in 33x32 32x0 32 x 32x32x32 -32x32 32x99999999999; do
 done
 bad "a huge size" "too large" --ckpt edm --size 16384x16384 --frames 65536 -p x -o bad.mp4
 bad "a large size" "too large; at most 16777216" --ckpt edm --size 4096x4096 --frames 1200 -p x -o bad.mp4
-bad "no frames" "--frames: expected 1 to 65536, got 0" --ckpt edm --frames 0 -p x -o bad.mp4
+bad "no frames" "--frames': expected 1 to 65536, got '0'" --ckpt edm --frames 0 -p x -o bad.mp4
 bad "--fps 0" "--fps" --ckpt edm --fps 0 -p x -o bad.mp4
 bad "-o with two prompts" "-o FILE is for a single prompt; there are 2" --ckpt edm -p x -p y -o bad.mp4
 bad "two prompts of one name" "-o: several prompts have the file 'bad/x.mp4'" --ckpt edm -p x -p y -p x -o 'bad/{prompt}.mp4'
@@ -368,7 +368,7 @@ bad "a name of one letter" "should end in" --ckpt edm -p x -o b
 bad "an unknown format" "--format" --ckpt edm -p x -d bad --format webm
 bad "a prompt that is not UTF-8" "not UTF-8" --ckpt edm -p $'\xff' -o bad.mp4
 bad "a tokenizer of another width" "has 8 channels, the model 16" --ckpt edm --tokenizer wavelet:8 -p x -o bad.mp4
-bad "an unknown part" "--part: expected ema or model, got 'optim'" --ckpt edm --part optim -p x -o bad.mp4
+bad "an unknown part" "--part': expected ema\|model, got 'optim'" --ckpt edm --part optim -p x -o bad.mp4
 bad "an unknown device" "unknown device 'tpu'" --ckpt edm --device tpu -p x -o bad.mp4
 bad "no ranks" "-n: expected 1 to 1048576, got 0" --ckpt edm -n 0 -p x -o bad.mp4
 bad "no threads" "--threads: expected 1 to 4096, got 0" --ckpt edm --threads 0 -p x -o bad.mp4
