@@ -16,12 +16,11 @@ static int report_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 static int run_report(
 	const struct vfm_report_opts *o, struct vfm_stage *stage, const char *pattern, struct vfm_err *err)
 {
-	struct vfm_report *report = NULL;
+	struct vfm_report *report = vfm_report_new(o);
 	char *path = NULL;
 	int rc, end;
 
-	TRY(curate_output(&path, pattern, stage, err));
-	TRY_OUT(vfm_report_new(&report, o, err));
+	TRY_OUT(curate_output(&path, pattern, stage, err));
 	stage->ctx = report;
 	rc = vfm_stage_run(stage, NULL, err);
 	if (rc == 0 || rc == VFM_EINPUT) {
@@ -44,9 +43,10 @@ int curate_report(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_STR, 'o', "output", "FILE", "the page to write (%t: the share)", &pattern, .required = true},
 		{VFM_OPT_STR, 0, "title", "TEXT", "heading of the page (default Dataset)", &o.title},
 		{VFM_OPT_STR, 0, "by", "KEY", "pictures at quantiles of this number (default: the first score)", &o.by},
-		{VFM_OPT_INT, 0, "pictures", "N", "at most N of these (default 24)", &o.pictures},
-		{VFM_OPT_INT, 0, "pairs", "N", "duplicates beside their originals (default 12)", &o.pairs},
-		{VFM_OPT_INT, 0, "captions", "N", "records whose captions are shown (default 24)", &o.captions},
+		{VFM_OPT_INT, 0, "pictures", "N", "at most N of these (default 24)", &o.pictures, 0, 200},
+		{VFM_OPT_INT, 0, "pairs", "N", "duplicates beside their originals (default 12)", &o.pairs, 0, 100},
+		{VFM_OPT_INT, 0, "captions", "N", "records whose captions are shown (default 24)", &o.captions, 0,
+			1000},
 		VFM_TIMEOUT_OPT("give up on a picture after so long (default 60)", &o.timeout_s),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},

@@ -105,6 +105,8 @@ is "$(jq -r '[.op, .bytes, .result, .ranks, .min_us > 0] | @csv' <<<"$out" | tr 
 is "$(wc -l <<<"$out")" 13 "one for each op and size"
 is "$(jq -r 'select(.op == "all_reduce" and .bytes == 307200) | (.bus_gb_s / .alg_gb_s * 1000 | round)' <<<"$out")" 1333 \
 	"bus bandwidth"
+run vfm-bench comm -q -n 2 -r 1 --seconds 0 --ops all_gather --sizes 6K --register -o jsonl
+is "$rc $(jq -r .result <<<"$out")" "0 right" "operands that are registered, or would be"
 run vfm-bench comm -q -n 2 -r 1 --seconds 0 --ops broadcast --sizes '1K-16K*4,6K' -o jsonl
 is "$(jq .bytes <<<"$out" | paste -sd' ' -)" "1024 4096 16384 6144" "a range of sizes"
 for sizes in 1K- 100 1-9999 65G 1K,; do
@@ -118,6 +120,8 @@ for i in {1..50}; do echo "{\"v\":1,\"step\":$i,\"loss\":$((100 - i)).5}"; done 
 run vfm-bench plot -o loss.svg metrics.jsonl
 rc_is 0 "plot"
 like "$(<loss.svg)" "^<svg .*<path class='pale c0' d='M.*<path class='c0' d='M.*</svg>" "curves"
+run vfm-bench plot --log -o log.svg metrics.jsonl
+like "$rc $(<log.svg)" "^0 .*logarithmic" "a logarithmic scale"
 run vfm-bench plot -w 1 -k '<v>' --title 'a<b' -o title.svg metrics.jsonl
 like "$rc $(<title.svg)" "^0 .*>a&lt;b<.*>&lt;v&gt; over the steps<" "a title, which is escaped"
 run vfm-bench plot -o loss.PNG metrics.jsonl

@@ -125,6 +125,8 @@ rc_is 2 "export: no such part"
 run vfm-ckpt prune -n -k 1 run
 is "$out" "run/ckpt/step-00000001" "prune -n names what would go"
 ok "and keeps it" test -d run/ckpt/step-00000001
+run vfm-ckpt prune -n -k 1 --keep-every 1 run
+is "$rc $out" "0 " "--keep-every spares it"
 run vfm-ckpt prune -k 1 run
 not_ok "prune removes it" test -e run/ckpt/step-00000001
 ok "and keeps the newest" vfm-ckpt check run

@@ -169,6 +169,8 @@ was=$out
 vfm-curate dedup -q --by embedding --threshold 0.3 emb.jsonl >by_files.jsonl
 vfm-curate dedup -q --by embedding --threshold 0.3 --vectors all.npy emb.jsonl >by_rows.jsonl
 ok "dedup --vectors reads the rows of a file" cmp by_files.jsonl by_rows.jsonl
+vfm-curate dedup -q --by embedding --threshold 0.3 --clusters 1 --probe 1 emb.jsonl >by_all.jsonl
+ok "one cluster compares all pairs" cmp <(jq -c "[.id, .drop]" by_files.jsonl) <(jq -c "[.id, .drop]" by_all.jsonl)
 run vfm-curate dedup --by embedding --vectors all.npy more.jsonl
 rc_is 2 "rows of other records"
 run vfm-curate dedup --vectors all.npy hashed.jsonl

@@ -55,6 +55,9 @@ run vfm-curate report r.jsonl
 rc_is 2 "no file"
 run vfm-curate report -o x.html --pictures 9999 r.jsonl
 rc_is 2 "too many pictures"
+run vfm-curate report -q -o x.html --pairs 0 --pictures 0 r.jsonl
+not_ok "--pairs 0: no duplicates" grep -q '<h2>Duplicates' x.html
+ok "which the page has by default" grep -q '<h2>Duplicates' page.html
 run vfm-curate report -o x.html --done r.jsonl r.jsonl
 rc_is 2 "--done is refused"
 run vfm-curate report -o /no/such/folder/x.html r.jsonl

@@ -82,15 +82,10 @@ static void offer_record(struct reservoir *s, const json_t *rec)
 	s->rec[at] = json_incref((json_t *)(uintptr_t)rec);
 }
 
-int vfm_report_new(struct vfm_report **out, const struct vfm_report_opts *o, struct vfm_err *err)
+struct vfm_report *vfm_report_new(const struct vfm_report_opts *o)
 {
-	struct vfm_report *r;
+	struct vfm_report *r = vfm_calloc(1, sizeof(*r));
 
-	if (o->pictures < 0 || o->pictures > 200 || o->pairs < 0 || o->pairs > 100 || o->captions < 0 ||
-		o->captions > 1000)
-		return vfm_fail(
-			err, VFM_EUSAGE, "expected up to 200 pictures, 100 pairs of duplicates and 1000 captions");
-	r = vfm_calloc(1, sizeof(*r));
 	r->o = *o;
 	r->numbers = vfm_histogram_new();
 	r->lengths = vfm_histogram_new();
@@ -99,8 +94,7 @@ int vfm_report_new(struct vfm_report **out, const struct vfm_report_opts *o, str
 	init_reservoir(&r->good, o->pictures ? SAMPLE : 0, 1);
 	init_reservoir(&r->copies, o->pairs, 2);
 	init_reservoir(&r->captions, o->captions, 3);
-	*out = r;
-	return 0;
+	return r;
 }
 
 void vfm_report_free(struct vfm_report *r)

@@ -27,8 +27,7 @@ struct vfm_report_opts {
 };
 
 struct vfm_report;
-/* VFM_EUSAGE: an option is out of range. */
-int vfm_report_new(struct vfm_report **r, const struct vfm_report_opts *o, struct vfm_err *err);
+struct vfm_report *vfm_report_new(const struct vfm_report_opts *o);
 void vfm_report_free(struct vfm_report *r); /* accepts NULL */
 
 void vfm_report_add(struct vfm_report *r, const json_t *rec);
