@@ -1,14 +1,12 @@
 /* arch.h - the table of architectures, one row for each.  Checks, parameter counts, FLOPs, saved activations, inputs,
- * blocks and the reader of other programs' files read the row; no other code compares names.  arch_NAME.c holds the row
- * of NAME, its presets, and how other programs store it.
- */
+ * blocks and the reader of other programs' files read the row; no other code compares names. */
 #ifndef VFM_SPEC_MODEL_ARCH_H
 #define VFM_SPEC_MODEL_ARCH_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(NAME): arch.c has the row of NAME, or arch_NAME.c with the names that other programs give its tensors. */
+/* X(NAME): arch.c has the row of NAME and its presets, or arch_NAME.c, with how other programs store it. */
 #define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan) X(ltx)
 
 enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH, VFM_POS_LEARNED };
