@@ -2,6 +2,7 @@
  * files. */
 #include "ckpt/convert.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ckpt/adapters.h"
@@ -175,7 +176,7 @@ static const struct export_cli export_defaults = {.x = {.part = "model"}, .layou
 #define EXPORT_ROWS(e, base)                                                                                           \
 	{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &(e)->dtype},     \
 		{VFM_OPT_SIZE, 0, "shard", "SIZE", "maximum bytes per file of a directory (default 5G)", &(e)->shard,  \
-			1, 0x1p62},                                                                                    \
+			1, HUGE_VAL},                                                                                  \
 	{                                                                                                              \
 		VFM_OPT_STR, 'c', "config", "FILE", "configuration of the model, if " base " has none", &(e)->config   \
 	}

@@ -278,7 +278,7 @@ static int check_clip_opts(
 		return vfm_fail(err, VFM_EUSAGE, "--size bucket: not with --width and --height");
 	if (size && !c->bucket_size)
 		TRY(parse_size(size, &w, &h, err));
-	if (w > 16384 || h > 16384 || w % 2 || h % 2 || (size && !c->bucket_size && (!w || !h)))
+	if (w < 0 || h < 0 || w > 16384 || h > 16384 || w % 2 || h % 2 || (size && !c->bucket_size && (!w || !h)))
 		return vfm_fail(err, VFM_EUSAGE, "--size, --width, --height: expected even numbers up to 16384");
 	TRY(curate_check_codec(c->cut.codec, err));
 	if (c->cut.copy &&
@@ -327,8 +327,8 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_INT, 0, "crf", "N", "quality, 0 best to 51 (default 18)", &crf, 0, 51},
 		{VFM_OPT_STR, 0, "size", "WxH|bucket", "scale to cover W x H, or its bucket, and crop the middle",
 			&size},
-		{VFM_OPT_INT, 0, "width", "W", "scale to this width, keep the shape", &width, 0, 16384},
-		{VFM_OPT_INT, 0, "height", "H", "scale to this height, keep the shape", &height, 0, 16384},
+		{VFM_OPT_INT, 0, "width", "W", "scale to this width, keep the shape", &width},
+		{VFM_OPT_INT, 0, "height", "H", "scale to this height, keep the shape", &height},
 		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &c.cut.new_fps, 0, 240},
 		{VFM_OPT_STR, 0, "frames", "N|bucket", "write at most N frames of a clip, or those of its bucket",
 			&frames},

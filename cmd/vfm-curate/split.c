@@ -140,9 +140,9 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 	struct vfm_opt opts[] = {
 		{VFM_OPT_NAME, 0, "detector", "content|stride", "content (default): cuts, dissolves, fades", &detector},
 		{VFM_OPT_NUM, 0, "min-s", "SECONDS", "drop clips shorter than this (default 1)", &sp.shots.min_s, 0,
-			1e9},
+			HUGE_VAL},
 		{VFM_OPT_NUM, 0, "max-s", "SECONDS", "cut clips longer than this; the stride (default 30, 0 = any)",
-			&sp.shots.max_s, 0, 1e9},
+			&sp.shots.max_s, 0, HUGE_VAL},
 		{VFM_OPT_NUM, 0, "threshold", "X", "minimum confidence of a cut, 0 to 1; lower cuts more (default 0.5)",
 			&sp.shots.threshold, VFM_ABOVE_0, VFM_BELOW_1},
 		{VFM_OPT_FLAG, 0, "hard-only", NULL, "look for hard cuts only", &sp.shots.hard_only},

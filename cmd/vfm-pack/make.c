@@ -222,6 +222,7 @@ static int check_parts(const struct pack_opts *o, struct vfm_err *err)
 {
 	if (o->cp == 0)
 		return 0;
+	TRY(vfm_key_check_int("--cp", o->cp, 2, VFM_PLAN_MAX_CP, err));
 	if (o->cp & (o->cp - 1))
 		return vfm_fail(err, VFM_EUSAGE, "--cp: expected a power of two, got %lld", (long long)o->cp);
 	if (o->batch % o->cp)

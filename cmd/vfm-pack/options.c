@@ -10,8 +10,7 @@ static struct pack_opts o; /* of the command line that is being parsed */
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_SIZE, 'c', "context", "TOKENS", "most tokens in a pack, or in a part with --cp (8192)", &o.context, 1,
 		VFM_PLAN_MAX_CONTEXT},
-	{VFM_OPT_INT, 0, "cp", "N", "packs of 1, 2, 4, ... N parts, each for a rank of context parallelism", &o.cp, 2,
-		VFM_PLAN_MAX_CP},
+	{VFM_OPT_INT, 0, "cp", "N", "packs of 1, 2, 4, ... N parts, each for a rank of context parallelism", &o.cp},
 	{VFM_OPT_LIST, 0, "blend", "NAME=WEIGHT:DIR",
 		"a set and its share of the tokens, W or W@STEP,W@STEP,..., or Fx: F passes; may be repeated",
 		&o.blend},

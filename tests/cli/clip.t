@@ -192,6 +192,8 @@ done
 is "$(count_frames copies/c48-101.mp4) $(count_frames copies/c30-60.mp4)" "53 30" "copy: the others are encoded"
 run_stage vfm-curate clip --copy --height 32 -d copies ranges.jsonl
 rc_is 2 "copy: not with another size"
+run_stage vfm-curate clip -d negative --size -2x4 ranges.jsonl
+rc_is 2 "a negative width"
 
 # ---- devices
 run_stage vfm-curate clip -d device --hwaccel cuda --codec h264_nvenc < <(ranges film.mp4 0 10)

@@ -217,14 +217,13 @@ static void add_totals(struct vfm_table *t, const struct launches *l)
 
 static int print_launches(struct launches *l, const struct vfm_context *x, struct vfm_err *err)
 {
-	struct vfm_table *t = vfm_table_new(NULL);
+	struct vfm_table *t = vfm_table_new(columns);
 	int rc;
 
 	if (block)
 		merge_unmatched(l);
 	if (l->groups.n)
 		qsort(l->groups.v, l->groups.n, sizeof(*l->groups.v), compare_groups);
-	vfm_table_columns(t, columns);
 	for (size_t i = 0; i < l->groups.n; i++)
 		add_group_row(t, vfm_sim_class_name(l->groups.v[i].class), l->groups.v[i].op, &l->groups.v[i]);
 	add_totals(t, l);
