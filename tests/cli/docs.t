@@ -31,6 +31,16 @@ small=(
 	-e "s,share/exec/image_clip.py \$i2v,$toy -c image-encode,"
 )
 
+docs=()
+for doc in "$TOP"/docs/*.md; do docs+=("${doc#"$TOP/"}"); done
+ok "README.md has at most 100 lines" test "$(wc -l <"$TOP/README.md")" -le 100
+for doc in README.md bench/results/README.md "${docs[@]}"; do
+	broken=$(cd "$TOP/$(dirname "$doc")" && grep -oE '\]\([^):]+\)|src="[^"]+"' "$(basename "$doc")" | sed 's/^](//; s/)$//; s/^src="//; s/"$//' |
+		while read -r link; do [ -e "$link" ] || echo "$link"; done)
+	is "$broken" "" "$doc: every link leads to a file"
+done
+
+guide README.md "${small[@]}" -e 's/vfm-sample/& --steps 2/'
 guide docs/first-model.md "${small[@]}"
 guide docs/finetune-wan.md "${small[@]}"
 guide docs/extend.md "${small[@]}"
