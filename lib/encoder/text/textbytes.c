@@ -59,9 +59,9 @@ int vfm_textbytes_dim(const struct vfm_textbytes *t)
 	return t->dim;
 }
 
-struct vfm_maker vfm_textbytes_maker(const struct vfm_textbytes *t)
+struct vfm_encoder_id vfm_textbytes_id(const struct vfm_textbytes *t)
 {
-	struct vfm_maker m = {.version = VFM_TEXT_VERSION, .dim = t->dim};
+	struct vfm_encoder_id m = {.version = VFM_TEXT_VERSION, .dim = t->dim};
 
 	snprintf(m.name, sizeof(m.name), "bytes:%d", t->dim);
 	return m;

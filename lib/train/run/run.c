@@ -178,7 +178,7 @@ static int identify(struct train_run *r, struct vfm_err *err)
 		.plan_path = r->o->plan,
 		.plan_steps = h->steps,
 		.last = r->last,
-		.encoders = h->makers};
+		.encoders = h->encoder_ids};
 	vfm_plan_digest(r->plan, digest);
 	TRY_OUT(compare_plans(r, digest, r->o->plan, err));
 	TRY_OUT(vfm_job_agree(r->job, hash_plan(r, sha, err), err));
