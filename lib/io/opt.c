@@ -307,6 +307,19 @@ static bool is_shadowed(const struct vfm_cmd *cmd, const struct vfm_opt *o)
 	return find_option(cmd, 0, o->name, strlen(o->name)) != o;
 }
 
+/* Of the verb that runs: whether the verbs of its command have manual pages of their own. */
+static bool verbs_have_pages;
+
+static void print_manual(const char *name, FILE *out)
+{
+	size_t n = verbs_have_pages ? strlen(name) : strcspn(name, " ");
+
+	fprintf(out, "\nManual page: man ");
+	for (size_t i = 0; i < n; i++)
+		fputc(name[i] == ' ' ? '-' : name[i], out);
+	fputc('\n', out);
+}
+
 void vfm_opt_help(const struct vfm_cmd *cmd, FILE *out)
 {
 	const struct vfm_opt *tables[2] = {cmd->opts, common};
@@ -348,6 +361,7 @@ void vfm_opt_help(const struct vfm_cmd *cmd, FILE *out)
 				fprintf(out, "%-*s  %s\n", width, left, o->help);
 		}
 	}
+	print_manual(cmd->name, out);
 }
 
 /* ---- verbs ------------------------------------------------------------------- */
@@ -364,6 +378,7 @@ static void print_verbs(const struct vfm_verbs *v)
 		printf("  %-*s  %s\n", width, o->name, o->summary);
 	printf("\n  -h, --help     print this and exit; after %s: its options\n", v->word);
 	printf("  -V, --version  print the version and exit\n");
+	print_manual(v->name, stdout);
 }
 
 void vfm_verb_describe(const struct vfm_verb *v, void (*see)(const struct vfm_cmd *cmd, void *ctx), void *ctx)
@@ -403,6 +418,7 @@ int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_e
 	for (const struct vfm_verb *o = v->list; o->name; o++) {
 		if (strcmp(o->name, word) != 0)
 			continue;
+		verbs_have_pages = v->pages;
 		vfm_log_init(vfm_strfmt("%s %s", v->name, word)); /* kept for the life of the process */
 		return o->run(argc - 1, argv + 1, err);
 	}

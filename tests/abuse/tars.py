@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Random tars of other programs: tars.py SEED TRIES [SECONDS].  Each try writes a tar with names, texts, metadata and kinds of members
-that such tars have, computes the records that vfm-curate index owes from the rules in vfm-curate(1) with tarfile, re and json, and
+that such tars have, computes the records that vfm-curate index owes from the rules in vfm-curate-index(1) with tarfile, re and json, and
 compares.  A try follows from its seed: `tars.py 123 1` repeats the one that printed 123, and leaves its tar."""
 import io
 import json

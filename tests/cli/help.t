@@ -39,6 +39,19 @@ check_options() {
 	is "$missing" "" "$1: every option is in the manual page"
 }
 
+# A page of its own for the verb V of the command C, whose page has TEXT.  Options that several verbs share may stand in
+# the command's page.
+check_verb_page() { # C V HELP TEXT
+	local c=$1 v=$2 text
+	text=$(page "$TOP/man/$c-$v.1")
+	is "$(section "$text" NAME | squeeze)" "$c-$v - $(summary_of "$3")" "$c $v: the summary is the page's NAME"
+	is "$(section "$text" SYNOPSIS | squeeze)" "$(usage_of "$3" | squeeze)" "$c $v: SYNOPSIS"
+	like "$(section "$text" EXAMPLES)" "$c $v" "$c $v: EXAMPLES has a command"
+	like "$(section "$text" "SEE ALSO")" "$c\(1\)" "$c $v: SEE ALSO has the command's page"
+	like "$4" "(^|[^a-z-])$c-$v\(1\)" "$c: the page lists $v"
+	check_options "$c $v" "$3" "$text$(section "$4" OPTIONS)"
+}
+
 for bin in "$B"/bin/vfm-*; do
 	c=${bin##*/}
 	man=$TOP/man/$c.1
@@ -55,19 +68,17 @@ for bin in "$B"/bin/vfm-*; do
 		like "$(section "$text" "$s")" . "$c: the page has $s"
 	done
 	verbs=$(sed -n 's/^  \([a-z][a-z0-9-]*\)  .*/\1/p' <<<"$help")
-	all=
+	all='' pages=$(compgen -G "$TOP/man/$c-*.1") # a page for every verb, or for none
 	for v in $verbs; do
 		run "$c" "$v" -h
 		vhelp=$out
 		rc_is 0 "$c $v -h succeeds"
-		if [ -f "$TOP/man/$c-$v.1" ]; then
-			vtext=$(page "$TOP/man/$c-$v.1")
-			is "$(section "$vtext" SYNOPSIS | squeeze)" "$(usage_of "$vhelp" | squeeze)" "$c $v: SYNOPSIS"
+		if [ -n "$pages" ]; then
+			ok "$c $v has a manual page" test -f "$TOP/man/$c-$v.1" && check_verb_page "$c" "$v" "$vhelp" "$text"
 		else
-			vtext=$text
 			all="$all $(usage_of "$vhelp")"
+			check_options "$c $v" "$vhelp" "$text"
 		fi
-		check_options "$c $v" "$vhelp" "$vtext"
 		run "$c" "$v" --no-such-option
 		rc_is 2 "$c $v: an unknown option is bad usage"
 	done

@@ -238,7 +238,9 @@ static void help(void **state)
 		"\n"
 		"  -q, --quiet          no progress and no notes on stderr\n"
 		"  -h, --help           print this and exit\n"
-		"  -V, --version        print the version and exit\n");
+		"  -V, --version        print the version and exit\n"
+		"\n"
+		"Manual page: man vfm-x\n");
 	free(text);
 }
 
