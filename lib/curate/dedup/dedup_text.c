@@ -1,3 +1,4 @@
+/* dedup_text.c - works on blocks of lines in parallel without parsing them to JSON values. */
 #include "curate/dedup/dedup_text.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* search.c - reads the vectors of records, takes a query from a record, an array or a file, and writes matches. */
 #include "curate/dedup/search.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* dataset.c - writes samples to shards, resumes after complete shards, and commits index and provenance. */
 #include "data/dataset/dataset_impl.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* energon.c - writes index.sqlite, .info.json and the other files of Megatron-Energon, and checks them. */
 #include "data/dataset/energon.h"
 
 #include <errno.h>

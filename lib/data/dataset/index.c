@@ -1,3 +1,4 @@
+/* index.c - opens and checks index.vfmi, and returns the records of samples. */
 #include "data/dataset/index.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* index_join.c - finds each sample in all parts, and writes an index whose arrays lie in their shards. */
 #include "data/dataset/index_join.h"
 
 #include <inttypes.h>

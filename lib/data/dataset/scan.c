@@ -1,3 +1,4 @@
+/* scan.c - walks the members of a shard and builds and checks the index record of each sample. */
 #include "data/dataset/scan.h"
 
 #include <inttypes.h>

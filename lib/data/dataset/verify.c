@@ -1,3 +1,4 @@
+/* verify.c - scans all shards again, and reports samples, indexes and digests that differ. */
 #include "data/dataset/verify.h"
 
 #include <stddef.h>

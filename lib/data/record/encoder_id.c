@@ -1,3 +1,4 @@
+/* encoder_id.c - compares, labels, reads and writes encoder identities. */
 #include "data/record/encoder_id.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* features.c - spools the vectors of records to a temporary file, and reads rows of it or of an npy file. */
 #include "data/record/features.h"
 
 #include <fcntl.h>

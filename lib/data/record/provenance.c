@@ -1,3 +1,4 @@
+/* provenance.c - parses, merges and prints header lines, and adds the entry of a stage. */
 #include "data/record/provenance.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* stage_input.c - reads input lines, passes headers on, takes this process's share, and detects duplicate ids. */
 #include "data/record/stage_impl.h"
 
 #include <stdarg.h>

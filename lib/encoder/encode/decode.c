@@ -1,3 +1,4 @@
+/* decode.c - checks a record's latents, runs the decoder, and writes a video or PNG. */
 #include "encoder/encode/decode.h"
 
 #include <math.h>

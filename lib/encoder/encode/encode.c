@@ -1,3 +1,4 @@
+/* encode.c - feeds clips and captions to the encoders, saves their arrays and sets the record's keys. */
 #include "encoder/encode/encode.h"
 
 #include <math.h>

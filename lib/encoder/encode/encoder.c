@@ -1,3 +1,4 @@
+/* encoder.c - opens the set of encoders that the options name, and converts their arrays. */
 #include "encoder/encode/encoder.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* captioner.c - asks for the captions that a record lacks, and merges windows and names. */
 #include "encoder/exec/captioner.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* outside.c - writes requests and frames for a child, and checks the arrays that it returns. */
 #include "encoder/exec/outside.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* t5.c - packs tokenized texts, and runs the blocks of the encoder with weights of one block at a time. */
 #include "encoder/text/t5.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* textbytes.c - sums random vectors, each drawn from the hash of an n-gram of the word, and adds its position. */
 #include "encoder/text/textbytes.h"
 
 #include <math.h>

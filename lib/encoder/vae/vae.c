@@ -1,3 +1,4 @@
+/* vae.c - opens files of Wan and Cosmos, identifies them and loads both parts. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

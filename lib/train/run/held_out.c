@@ -1,3 +1,4 @@
+/* held_out.c - evaluates the held-out plan at fixed levels, and sums losses over the ranks. */
 #include "train/run/held_out.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* identity.c - records plan, encoders and configuration, and compares them when a run resumes. */
 #include "train/run/identity.h"
 
 #include <stdlib.h>

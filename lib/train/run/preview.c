@@ -1,3 +1,4 @@
+/* preview.c - samples the prompts of a file every N steps, and writes videos or latents. */
 #include "train/run/preview.h"
 
 #include <stdlib.h>

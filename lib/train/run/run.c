@@ -1,3 +1,4 @@
+/* run.c - sets a run up, and loops over steps, checkpoints, evaluations and signals. */
 #include "train/run/run.h"
 
 #include <errno.h>

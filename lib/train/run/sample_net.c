@@ -1,3 +1,4 @@
+/* sample_net.c - opens one or two checkpoints with adapters, checks them, and loads weights on the mesh. */
 #include "train/run/sample_net.h"
 
 #include <math.h>
