@@ -75,7 +75,7 @@ int curate_provenance(int argc, char **argv, struct vfm_err *err)
 		{"version", "version", 0}, {"maker", "maker", 0}, {"options", "options", 0}, {0}};
 	enum vfm_table_format format = VFM_TABLE_TEXT;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
+		{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &format},
 		{0},
 	};
 	struct vfm_cmd cmd = {
