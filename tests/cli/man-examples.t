@@ -21,7 +21,7 @@ blocks() {
 # dataset, a plan and two runs.
 make_scene() {
 	local i
-	vfm-curate synth -q -n 6 -d raw --size 128x96 --frames 24 --seed 3 >synth.jsonl &&
+	vfm-curate synth -q --count 6 -d raw --size 128x96 --frames 24 --seed 3 >synth.jsonl &&
 		ffmpeg -v error -i raw/000000.mp4 -i raw/000001.mp4 -i raw/000002.mp4 \
 			-filter_complex '[0][1][2]concat=n=3' raw/film.mp4 &&
 		vfm-curate probe -q raw >videos.jsonl && vfm-curate split -q videos.jsonl >shots.jsonl &&
