@@ -14,7 +14,7 @@ blocks() {
 		/^\.Bd -literal/ { in_block = 1; next }
 		/^\.Ed/ { in_block = 0; print "---"; next }
 		sub(/^\.Dl /, "") { print; print "---"; next }
-		in_block' "$1" | sed 's/\\e$/\\/; s/\\-/-/g; s/\\(dq/"/g; s/\\&//g'
+		in_block' "$1" | sed 's/\\e/\\/g; s/\\-/-/g; s/\\(dq/"/g; s/\\&//g'
 }
 
 # The files that the examples begin with, each in the folder that it has there: videos, the records of each stage, a
