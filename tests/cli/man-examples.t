@@ -6,7 +6,7 @@
 for c in curate bench pack train; do [ -x "$B/bin/vfm-$c" ] || skip_all "vfm-$c is not built"; done
 toy=$B/tests/tools/toy_model
 [ -x "$toy" ] || skip_all "needs $toy"
-elsewhere='srun|sbatch|SLURM_|cuda|_nvenc|--vae|--text-encoder|aws |curl |urls|OpenVid|\.parquet'
+elsewhere='srun|sbatch|SLURM_|cuda|_nvenc|--vae|--text-encoder|aws |curl |urls\.|OpenVid|\.parquet'
 
 # blocks PAGE: each command block of its EXAMPLES, followed by a line "---".
 blocks() {
