@@ -1,4 +1,9 @@
-/* tar_samples.c - groups the members of a tar by key into media, metadata and labels. */
+/* tar_samples.c - groups the members of a tar by key into media, metadata and labels.
+ *
+ * Members without a key belong to no sample.  The type of a member is the last part of its extension, in any case; its
+ * prefix is the part before: "mp4" and "seg1" of "x/0001.seg1.mp4".  txt, cls and json are the members with the prefix
+ * of the video or image, or else those without a prefix.
+ */
 #include "curate/table/tar_samples.h"
 
 #include <errno.h>

@@ -1,15 +1,12 @@
 /* sim.h - a device that computes no data: it records every launch with its FLOPs and bytes, and estimates its time.
  *
  * Device memory is a range of addresses that no process may read, allocated by the pool of a CUDA device
- * (device/dev/mapped.h) below the capacity of the machine.  Large pinned memory is backed by pages only where the host
- * writes.  Ops check their operands and are recorded; copies move no data.  The host reads back zeros, except from
- * small arrays that it copied to the device itself, and counts of experts: those of a balanced routing, or of
- * vfm_sim_set_routing.
+ * (device/dev/mapped.h) below the capacity of the machine.  Ops check their operands and are recorded; copies move no
+ * data.  The host reads back zeros, except from small arrays that it copied to the device itself, and counts of
+ * experts: those of a balanced routing, or of vfm_sim_set_routing.
  *
- * A stream has a clock, and so has the host.  A launch begins when its stream and the host are there, and lasts for the
- * gap of its kernels and the time of estimate.h, where streams share the device.  An event is the time of its stream.
- * The host's clock advances when the host waits, and by the machine's launch_host for each launch; a captured graph is
- * one launch.  Each clock has three readings, for the low, middle and high rates of the machine.
+ * A stream has a clock, and so has the host; sim_time.c says how they advance.  Each clock has three readings, for the
+ * low, middle and high rates of the machine.
  *
  * Several ranks are coroutines of a thread (world.h), each with a device of its own.  Their collectives begin when all
  * have come, and last as comm/device/comm_sim.h says.  Equal programs make equal records.  A device belongs to one

@@ -1,4 +1,7 @@
-/* sim_dev.c - a device without contents: allocations, launches and copies with their texts and times. */
+/* sim_dev.c - a device without contents: allocations, launches and copies with their texts and times.
+ *
+ * Large pinned memory is backed by pages only where the host writes.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

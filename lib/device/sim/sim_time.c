@@ -1,4 +1,9 @@
-/* Streams, events and graphs of the simulated device: when work begins and ends. */
+/* sim_time.c - streams, events and graphs of the simulated device: when work begins and ends.
+ *
+ * A launch begins when its stream and the host are there, and lasts for the gap of its kernels and the time of
+ * estimate.h, where streams share the device.  An event is the time of its stream.  The host's clock advances when the
+ * host waits, and by the machine's launch_host for each launch; a captured graph is one launch.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

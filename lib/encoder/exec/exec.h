@@ -14,9 +14,7 @@
  *	vfm_exec_close(x);
  *
  * A child that crashes, stalls or answers wrongly is killed and started again.  Its requests are repeated, each alone
- * in a child; a request that ends `retries` + 1 children, the last one alone, fails.  One thread for each child moves
- * the lines.  A guardian process kills the children with their process groups and removes the folder when the parent
- * ends, also by SIGKILL; other process groups that a child made go on.
+ * in a child; a request that ends `retries` + 1 children, the last one alone, fails.
  */
 #ifndef VFM_ENCODER_EXEC_EXEC_H
 #define VFM_ENCODER_EXEC_EXEC_H

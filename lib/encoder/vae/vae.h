@@ -1,9 +1,5 @@
 /* vae.h - causal video autoencoders: video to latents and back.
  *
- * Wan 2.1 and 2.2 (arXiv 2503.20314, section 4.1; AutoencoderKLWan) come from a folder of diffusers (config.json and
- * safetensors) or from a release (Wan2.1_VAE.pth, Wan2.2_VAE.pth).  Cosmos (arXiv 2501.03575, section 3;
- * AutoencoderKLCosmos: continuous tokenizers such as CV8x8x8) comes from a folder of diffusers.
- *
  *	vfm_vae_open(&v, stream, &(struct vfm_vae_opts){.path = "Wan2.1_VAE.pth", .dtype = VFM_BF16}, err);
  *	vfm_vae_encode_begin(&s, v, 480, 832, err);
  *	k = vfm_vae_encode_push(s, rgb, 1 + 4 * n, latents, err);

@@ -1,4 +1,16 @@
-/* scene.c - see scene.h.  The trees of the confidence are those that bench/shots-calibrate prints. */
+/* scene.c - the criteria of cuts, dissolves and fades, and the confidence, whose trees bench/shots-calibrate prints.
+ *
+ * Hard cut: the frames before and after differ in colour, and no pair of frames across the cut matches by blocks,
+ * while the frames of each side match among themselves.  A difference no larger than within a side (fast motion) is
+ * no cut; a side ends where another change is nearly as large.  Blocks are compared after division by the local
+ * contrast.
+ *
+ * Dissolve: the frames between two different pictures are mixtures with a steadily growing share, also after division
+ * by the local contrast; the shots on either side change less over as many frames.
+ *
+ * Fade: frames of one colour, apart from a logo or black bars, between different pictures, or long black, with the
+ * frames around whose contrast is reduced.  If frames of both sides match, it is none.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

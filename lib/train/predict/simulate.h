@@ -1,17 +1,14 @@
 /* simulate.h - runs the work of a rank on simulated ranks of a job of GPUs that need not exist
  * (comm/device/comm_sim.h).
  *
- * Of each pp stage the first, a middle and the last rank of tp are simulated, and represent all others: ranks along dp,
- * ep and cp do the same work on packs of equal shape.  Shares of tp that do not divide evenly are largest on the first
- * rank; those of cp differ by a token of a sample, or by a frame or column (cp_apart).  Each simulated rank is a
- * coroutine with a context of its own; one runs at a time.
+ * The first, a middle and the last tp rank of each pp stage are simulated, and represent all others: ranks along dp, ep
+ * and cp do the same work on packs of equal shape.  Each simulated rank is a coroutine with a context of its own; one
+ * runs at a time.
  *
  * Ranks of a pp stage may do unequal work: class_of gives them different packs, expert_skew different numbers of
- * tokens, slow_rank another speed.  A class of ranks agrees in these, and in the classes of its groups (tp, cp, ep,
- * shard, replica); its first, middle and last tp rank are simulated.  Each waits as if all ranks were simulated, but
- * for about 1 % of a short step: only the first replica computes the norm of gradients, and overlap of kernels with
- * messages is estimated.  Kinds of groups that would make more than `most` simulated ranks do not split classes: where
- * a simulated rank represents members of several groups of a kind, all of these wait for the slowest member.
+ * tokens, slow_rank another speed.  Then three tp ranks of each class of ranks are simulated (simulate.c).  Each waits
+ * as if all ranks were simulated, but for about 1 % of a short step: only the first replica computes the norm of
+ * gradients, and overlap of kernels with messages is estimated.
  */
 #ifndef VFM_TRAIN_PREDICT_SIMULATE_H
 #define VFM_TRAIN_PREDICT_SIMULATE_H
