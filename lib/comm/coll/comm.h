@@ -1,6 +1,6 @@
 /* comm.h - communicators: groups of ranks and their collectives.
  *
- * Every call is *collective* unless it is marked (local): all ranks of the group make it in the same order with
+ * Every call is *collective* unless marked (local): all ranks of the group make it in the same order with
  * matching operands.  A call enqueues its work on a stream and returns; its result is valid once the stream has passed
  * (on the compute stream of a CPU: when the call returns).  With a NULL stream the operands are host memory and the
  * call blocks.  A communicator is used on one stream at a time.
@@ -8,7 +8,7 @@
  * Sums of bf16 are accumulated in f32.  The order of a sum is fixed for a given group, and all ranks get the same bits.
  * Tensors are contiguous.  Counts are in elements; NULL counts mean equal blocks.  A block may be empty.
  *
- * Every wait has a time-out.  If a rank died, hangs, is stopped or made another call, every call on the job's
+ * Every wait has a time-out.  If a rank dies, hangs, stops or makes another call, every call on the job's
  * communicators fails on all ranks with VFM_EENV and one message.
  */
 #ifndef VFM_COMM_COLL_COMM_H

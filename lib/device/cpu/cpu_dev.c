@@ -1,4 +1,8 @@
-/* cpu_dev.c - the CPU device: pooled memory, streams as threads with queues, events, and copies. */
+/* cpu_dev.c - the CPU device: pooled memory, streams as threads with queues, events, and copies.
+ *
+ * The compute stream runs its work immediately.  The asynchronous streams have a thread each and accept only host_call,
+ * copies and events.  Threads start with the first work on a stream, so a process may fork before.
+ */
 #include "device/cpu/cpu.h"
 
 #include <pthread.h>

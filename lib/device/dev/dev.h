@@ -4,9 +4,7 @@
  * records and estimates).
  *
  * A stream runs its work in the order in which the host enqueued it.  The host may run ahead of an asynchronous device,
- * so device memory must stay allocated until the stream has passed its last use; freeing is stream-ordered.  The
- * compute stream of a CPU runs its work immediately.  The asynchronous streams of a CPU have a thread each and accept
- * only host_call, copies and events.  Threads start with the first work on a stream, so a process may fork before.
+ * so device memory must stay allocated until the stream has passed its last use; freeing is stream-ordered.
  *
  * A device and its streams belong to one host thread, which alone allocates, frees, enqueues and waits; any thread may
  * call event_passed.  Memory is allocated and freed in the order of the compute stream.  Another stream that uses
@@ -53,7 +51,8 @@ struct vfm_dev_table {
 	/* dst: memory of alloc or alloc_host */
 	int (*zero)(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err);
 
-	/* async: a stream that overlaps the compute stream, for communication and copies. */
+	/* async: a stream that overlaps the compute stream, for communication and copies.  On a CPU the compute stream runs
+	 * its work immediately; the others accept only host_call, copies and events. */
 	struct vfm_stream *(*stream_new)(struct vfm_dev *d, bool async, struct vfm_err *err);
 	/* All work on s must be done.  No stream may wait for its events afterwards; event_passed returns true for
 	 * them.  No-op for NULL. */

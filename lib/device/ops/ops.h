@@ -1,18 +1,14 @@
 /* ops.h - the op table: everything that a device must be able to compute.
  *
- * An op is a struct of operands and a function vfm_op_X(stream, &args, err).  The function checks shapes and dtypes
- * (VFM_EUSAGE, naming op and operand), then calls the implementation of the stream's device, which enqueues the work
- * and returns.  Ops are local: none communicates.
+ * An op is a struct of operands and a function vfm_op_X(stream, &args, err).  It checks shapes and dtypes (VFM_EUSAGE,
+ * naming op and operand), then enqueues the work on the stream's device and returns.  Ops are local.
  *
  * Letters: T tokens of a pack, S samples in it, D hidden, H heads, d head dim, F features.  Activations are f32 or
  * bf16, as each struct says; statistics, biases, norm weights and reductions are f32.  Sums are accumulated in f32 or
- * better, in a fixed order for a given shape.  seg[T] gives the sample of each token (ascending); `seqs` gives the same
- * as boundaries.
+ * better, in a fixed order for a given shape.  seg[T] is each token's sample (ascending); `seqs` has the boundaries.
  *
- * "+=": the op adds to the operand.  "=": it overwrites the operand.
- *
- * Every dimension may be 0, because a rank may hold no row of a pack.  A sum over no rows is zero for "=" and a no-op
- * for "+=".  S may be positive while T is 0.
+ * "+=": the op adds to the operand.  "=": it overwrites it.  Every dimension may be 0, because a rank may hold no row
+ * of a pack.  A sum over no rows is zero for "=" and a no-op for "+=".  S may be positive while T is 0.
  */
 #ifndef VFM_DEVICE_OPS_OPS_H
 #define VFM_DEVICE_OPS_OPS_H

@@ -1,8 +1,7 @@
 /* exec.h - outside models (captioners, scorers, embedders, encoders, decoders) as child processes: vfm-exec(7).
  *
- * A vfm_exec starts N children of one command and distributes requests over them.  A request and its answer are JSON
- * objects; arrays travel in two files of a slot, `in` and `out`, on a tmpfs.  Each thread that makes requests has a
- * slot of its own:
+ * A vfm_exec starts N children of one command and distributes requests over them.  Requests and answers are JSON
+ * objects; arrays travel in two files of a slot, `in` and `out`, on a tmpfs.  Each requesting thread has its own slot:
  *
  *	TRY(vfm_exec_open(&x, &opts, err));                    // starts the children, waits for the first hello
  *	vfm_exec_make_slots(x, vfm_exec_threads(x, 2));
@@ -13,8 +12,8 @@
  *	TRY(vfm_exec_read_array(slot, answer, "latent", &a, err)); // what the child wrote
  *	vfm_exec_close(x);
  *
- * A child that crashes, stalls or answers wrongly is killed and started again.  Its requests are repeated, each alone
- * in a child; a request that ends `retries` + 1 children, the last one alone, fails.
+ * A child that crashes, stalls or answers wrongly is killed and started again.  Its requests are repeated, each alone;
+ * a request that ends `retries` + 1 children, the last one alone, fails.
  */
 #ifndef VFM_ENCODER_EXEC_EXEC_H
 #define VFM_ENCODER_EXEC_EXEC_H

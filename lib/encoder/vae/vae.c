@@ -1,9 +1,4 @@
-/* vae.c - opens files of Wan and Cosmos, identifies them and loads both parts.
- *
- * Wan 2.1 and 2.2 (arXiv 2503.20314, section 4.1; AutoencoderKLWan) come from a folder of diffusers (config.json and
- * safetensors) or from a release (Wan2.1_VAE.pth, Wan2.2_VAE.pth).  Cosmos (arXiv 2501.03575, section 3;
- * AutoencoderKLCosmos: continuous tokenizers such as CV8x8x8) comes from a folder of diffusers.
- */
+/* vae.c - opens files of Wan and Cosmos, identifies them and loads both parts. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

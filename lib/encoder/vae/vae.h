@@ -8,8 +8,7 @@
  *
  * The first frame gives one latent frame; each further group of geometry.step frames (Wan: 4, Cosmos: the stride of
  * time) gives more.  An image is one frame.  Results do not depend on how the clip is cut into pushes.  Memory does
- * not depend on the length of the clip, except that Cosmos keeps the keys and values of all latent frames, 2 C h w
- * numbers of each.
+ * not depend on the clip's length, except that Cosmos keeps keys and values of all latent frames, 2 C h w numbers each.
  *
  * Latents are the mode of the posterior, (mode - latents_mean) / latents_std per channel, in f32 as [T, C, h, w].  A
  * configuration of Cosmos may give both for each latent frame: the geometry then has max_frames.  Calls are local and
@@ -34,7 +33,10 @@ struct vfm_vae_tile {
 	int height, width;               /* of a tile; both 0: no tiles */
 	int stride_height, stride_width; /* from tile to tile, at most the size */
 };
-struct vfm_vae_opts {                /* a specification */
+/* A specification.  Weights of Wan 2.1 and 2.2 (arXiv 2503.20314, section 4.1; AutoencoderKLWan) are a folder of
+ * diffusers (config.json and safetensors) or a release (Wan2.1_VAE.pth, Wan2.2_VAE.pth); those of Cosmos (arXiv
+ * 2501.03575, section 3; AutoencoderKLCosmos: continuous tokenizers such as CV8x8x8) a folder of diffusers. */
+struct vfm_vae_opts {
 	const char *path;            /* a folder or file of weights, or the folder of a whole release */
 	enum vfm_dtype dtype;        /* of weights and activations: VFM_F32 or VFM_BF16 */
 	bool no_encoder, no_decoder; /* do not load this half */

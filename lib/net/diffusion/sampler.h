@@ -8,10 +8,9 @@
  * Two networks may share the noise levels (the experts of Wan 2.2): `net` computes levels of at least `boundary`,
  * `low_noise` those below, each with its own scale.  As in diffusers, the time input is compared with 1000 boundary.
  *
- * The noise of a sample depends on (seed, sample id) only, so a sample depends neither on the others of its pack nor on
- * the layout.
+ * Noise depends on (seed, sample id) only, so a sample depends neither on others of its pack nor on the layout.
  *
- * A given first frame stays clean, at time 0, in every evaluation, and is part of the result.  Only for flow.
+ * A given first frame (flow only) stays clean, at time 0, and is part of the result.
  */
 #ifndef VFM_NET_DIFFUSION_SAMPLER_H
 #define VFM_NET_DIFFUSION_SAMPLER_H
