@@ -124,11 +124,11 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 	const char *part = NULL;
 	struct diff d = {.atol = 0};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'p', "part", "PART", "compare this part of checkpoints (model, ema, optim)", &part},
+		{VFM_OPT_STR, 0, "part", "PART", "compare this part of checkpoints (model, ema, optim)", &part},
 		{VFM_OPT_NUM, 0, "atol", "X", "absolute tolerance (default 0)", &d.atol},
 		{VFM_OPT_NUM, 0, "rtol", "X", "relative tolerance (default 0)", &d.rtol},
 		{VFM_OPT_FLAG, 0, "ignore-dtype", NULL, "do not compare element types", &d.ignore_dtype},
-		{VFM_OPT_FLAG, 'a', "all", NULL, "list equal tensors too", &d.all},
+		{VFM_OPT_FLAG, 0, "all", NULL, "list equal tensors too", &d.all},
 		OPT_FORMAT(&format),
 		{0},
 	};

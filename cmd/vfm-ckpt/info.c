@@ -104,7 +104,7 @@ int verb_info(int argc, char **argv, struct vfm_err *err)
 	enum vfm_table_format format = VFM_TABLE_TEXT;
 	struct vfm_opt opts[] = {OPT_FORMAT(&format), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt info",
-		.synopsis = "[-o FORMAT] CKPT ...",
+		.synopsis = "[--format FORMAT] CKPT ...",
 		.summary = "step, model, size of checkpoints",
 		.opts = opts};
 	struct vfm_table *t;

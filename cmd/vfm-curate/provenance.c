@@ -25,7 +25,7 @@ static int read_chain(json_t *chain, const char *path, struct vfm_err *err)
 		rc = vfm_provenance_of_records(chain, path, err);
 	}
 	if (rc >= 0 && json_array_size(chain) == 0)
-		return vfm_fail(err, VFM_EINPUT, "'%s' has no header, and no record has marks of stages", path);
+		return vfm_fail(err, VFM_EINPUT, "'%s' has no header, and no record has fingerprints of stages", path);
 	return rc < 0 ? rc : 0;
 }
 
@@ -63,8 +63,8 @@ static int add_chain_rows(struct vfm_table *t, const char *path, enum vfm_table_
 			free(models);
 		}
 	if (unknown)
-		vfm_table_note(t, "%s: %lld stages without a version are known from marks of records alone", path,
-			(long long)unknown);
+		vfm_table_note(t, "%s: %lld stages without a version are known from fingerprints of records alone",
+			path, (long long)unknown);
 	json_decref(chain);
 	return rc;
 }
@@ -75,7 +75,7 @@ int curate_provenance(int argc, char **argv, struct vfm_err *err)
 		{"version", "version", 0}, {"maker", "maker", 0}, {"options", "options", 0}, {0}};
 	enum vfm_table_format format = VFM_TABLE_TEXT;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
+		{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &format},
 		{0},
 	};
 	struct vfm_cmd cmd = {

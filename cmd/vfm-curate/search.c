@@ -119,7 +119,7 @@ int curate_search(int argc, char **argv, struct vfm_err *err)
 	int64_t k = 10;
 	int n = 0, rc;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_INT, 'k', "count", "N", "print the N nearest records (default 10)", &k},
+		{VFM_OPT_INT, 0, "count", "N", "print the N nearest records (default 10)", &k},
 		{VFM_OPT_STR, 0, "id", "ID", "nearest to the record ID", &q.id},
 		{VFM_OPT_STR, 0, "vector", "FILE", "nearest to the vector of an npy file", &q.vector},
 		{VFM_OPT_STR, 0, "text", "TEXT", "nearest to a text, which --exec embeds", &q.text},

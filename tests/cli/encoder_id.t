@@ -10,10 +10,10 @@ export OMP_NUM_THREADS=1 # the models are tiny
 # An outside tokenizer: latents of the built-in one, with the identity of another.
 geometry='{"stride":[4,16,8],"channels":16,"frames":[1,4],"max_frames":34}'
 vae=$(jq -nc --argjson g "$geometry" '{name: "vae", version: "2.1", geometry: $g}')
-vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d latents --text bytes:32 | records >enc.jsonl || exit 1
+vfm-curate synth -q --count 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d latents --text bytes:32 | records >enc.jsonl || exit 1
 jq -c --argjson m "$vae" '.latent.maker = $m' enc.jsonl | vfm-curate shard -q -d vae >log || exit 1
 vfm-curate shard -q -d data enc.jsonl >log || exit 1
-vfm-pack -q -c 64 -b 2 --steps 4 vae >vae.jsonl || exit 1
+vfm-pack -q --context 64 -b 2 --steps 4 vae >vae.jsonl || exit 1
 cat >tiny.json <<'JSON'
 {"model": {"layers": 1, "hidden": 32, "heads": 2, "text_dim": 32}, "ckpt": {"every": 0}}
 JSON
@@ -83,7 +83,7 @@ rm edited/.nv-meta/vfm.json
 run vfm-curate verify edited
 like "$rc $(jq -r '.error' <<<"$out")" "^1 cannot open 'edited/.nv-meta/vfm.json'" "verify: .nv-meta without encoders"
 edit vae '"2.1"' '"2.2"'
-vfm-pack -q -c 64 -b 2 --steps 4 vae >stale.jsonl
+vfm-pack -q --context 64 -b 2 --steps 4 vae >stale.jsonl
 sed -i '1s|"dir":"vae"|"dir":"edited"|' stale.jsonl
 run vfm-train -q -c tiny.json --data stale.jsonl -o stale
 is "$rc $err" "2 vfm-train: plan 'stale.jsonl', set 'vae': 'edited/index.vfmi' has tokenizer 'vae 2.2', the plan has 'vae 2.1'" "the loader compares plan and index"
@@ -109,14 +109,14 @@ is "$(jq -c .encoders <<<"$out")" "{\"tokenizer\":$(jq -c '.max_frames = 33' <<<
 # ---- sets of two tokenizers -----------------------------------------------------
 # forced FILTER FILE: tool, encoder, names of both encoders of each entry of .forced
 forced() { jq -c "$1"' | if .forced then [.forced[] | [.tool, .encoder, .file, .expected.name, .used.name]] else null end' "$2"; }
-run vfm-pack -q -c 64 data vae
+run vfm-pack -q --context 64 data vae
 is "$rc ${#out} $err" "2 0 vfm-pack: set 'vae' (vae) has tokenizer 'vae 2.1', set 'data' (data) has 'wavelet:16 1' (--force mixes them)" "vfm-pack: two tokenizers"
-run vfm-pack -q -c 64 -b 2 --steps 4 --force data vae data
+run vfm-pack -q --context 64 -b 2 --steps 4 --force data vae data
 is "$rc $(grep -c "warning: set 'vae' (vae) has tokenizer 'vae 2.1', set 'data' (data) has 'wavelet:16 1': mixed by --force" <<<"$err")" "0 1" "vfm-pack --force"
 printf '%s\n' "$out" >mixed.jsonl
 pack='["vfm-pack","tokenizer","vae","wavelet:16","vae"]'
 is "$(head -1 mixed.jsonl | forced . -) $(head -1 mixed.jsonl | jq -c '[.forced[0].set, .encoders.tokenizer.name]')" "[$pack] [1,\"wavelet:16\"]" "is recorded in the plan"
-vfm-pack -q -c 64 -b 2 --steps 4 --force --format bin data vae data >mixed.bin 2>log
+vfm-pack -q --context 64 -b 2 --steps 4 --force --format bin data vae data >mixed.bin 2>log
 ok "also in the binary one" grep -aq '"forced":\[{"tool":"vfm-pack"' mixed.bin
 run vfm-train -q -c tiny.json --data mixed.bin -o mixed
 is "$rc $(forced . mixed/run.json) $(forced .state mixed/ckpt/*4/manifest.json)" "0 [$pack] [$pack]" "in the run and its checkpoints"
@@ -145,33 +145,33 @@ tampered '.forced = {}' "forced: expected an array" "entries that are no array"
 # ---- makers that only some know --------------------------------------------------
 plain=$(jq -c 'del(.geometry)' <<<"$vae") other=$(jq -c '.geometry.stride = [4, 8, 8]' <<<"$vae")
 { with "$vae" | head -6 && with "$plain" | tail -n +7; } | vfm-curate shard -q -d last >log
-is "$(vfm-pack -q -c 64 --steps 4 last | head -1 | jq -c .encoders.tokenizer.geometry.stride)" "[4,16,8]" "a sample without a geometry leaves that of the dataset"
+is "$(vfm-pack -q --context 64 --steps 4 last | head -1 | jq -c .encoders.tokenizer.geometry.stride)" "[4,16,8]" "a sample without a geometry leaves that of the dataset"
 { with "$vae" | head -3 && with "$plain" | sed -n 4p && with "$other" | tail -n +5; } >three.jsonl
 run_stage vfm-curate shard -d three --max-samples 2 three.jsonl
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out" | grep -c "stride 4x8x8, .*the dataset 'three' has .*stride 4x16x8")" "1 4" "and hides no other"
 ok "which verify likes" vfm-curate verify -q three
 
 with null | jq -c 'del(.text.maker)' | vfm-curate shard -q -d bare >log
-vfm-pack -q -c 64 -b 2 --steps 6 bare >bare.plan 2>log
+vfm-pack -q --context 64 -b 2 --steps 6 bare >bare.plan 2>log
 cp -r run kept
 run vfm-train -c tiny.json --data bare.plan -o kept --allow-change plan
 is "$rc $(jq -r .encoders.tokenizer.name kept/run.json) $(grep -c "the plan names no tokenizer: .* checkpoint, 'vae 2.1'" <<<"$err")" "0 vae 1" "a plan without encoders leaves those of the run"
-vfm-pack -q -c 64 -b 2 --steps 8 data >later.jsonl
+vfm-pack -q --context 64 -b 2 --steps 8 data >later.jsonl
 run vfm-train -q -c tiny.json --data later.jsonl -o kept --allow-change plan
 like "$rc $err" "^2 .*has tokenizer 'vae 2.1', the plan has 'wavelet:16 1'" "so that it cannot go on with those of others"
 run vfm-train -q -c tiny.json --data bare.plan -o fresh --init run
 is "$rc $(jq -r .encoders.tokenizer.name fresh/run.json)" "0 vae" "also after --init"
 
-vfm-ckpt export -p model run weights.safetensors && vfm-ckpt export -p model --shard 20000 run weights
+vfm-ckpt export --part model run weights.safetensors && vfm-ckpt export --part model --shard 20000 run weights
 for w in weights.safetensors weights; do
 	run vfm-train -q -c tiny.json --data later.jsonl -o conv --init $w
 	like "$rc $err" "^2 .*has tokenizer 'vae 2.1', the plan has 'wavelet:16 1'" "$w: the encoders go with the weights"
 	vfm-ckpt import -c run/config.json $w back-"$w"
-	is "$(vfm-ckpt info -o jsonl back-"$w" | jq -r '.tokenizer, .text' | tr '\n' ' ')" "vae 2.1 bytes:32 1 " "$w: and come back"
+	is "$(vfm-ckpt info --format jsonl back-"$w" | jq -r '.tokenizer, .text' | tr '\n' ' ')" "vae 2.1 bytes:32 1 " "$w: and come back"
 done
 
 # ---- a run that goes on with the data of another encoder --------------------------
-vfm-pack -q -c 64 -b 2 --steps 6 data >data.jsonl || exit 1
+vfm-pack -q --context 64 -b 2 --steps 6 data >data.jsonl || exit 1
 run vfm-train -q -c tiny.json --data data.jsonl -o next --init run
 like "$rc $err" "^2 vfm-train: cannot take the weights of 'run/ckpt/step-00000004': the checkpoint has tokenizer 'vae 2.1', the plan has 'wavelet:16 1' \(--allow-change encoders" \
 	"--init from a run on another tokenizer"
@@ -184,12 +184,12 @@ run vfm-sample -q --ckpt next "${small[@]}" -p "a red square" -o x.gif
 is "$rc $(forced . - <<<"$out")" "0 [$change]" "and so do its samples"
 rm -r run
 vfm-train -q -c tiny.json --data vae.jsonl -o run >log || exit 1
-is "$(vfm-ckpt info -o jsonl run next mixed | jq -c '[.tokenizer, .text, .forced]')" '["vae 2.1","bytes:32 1",null]
+is "$(vfm-ckpt info --format jsonl run next mixed | jq -c '[.tokenizer, .text, .forced]')" '["vae 2.1","bytes:32 1",null]
 ["wavelet:16 1","bytes:32 1","vfm-train: tokenizer of run/ckpt/step-00000004"]
 ["wavelet:16 1","bytes:32 1","vfm-pack: tokenizer of vae"]' "vfm-ckpt info prints them"
-run vfm-ckpt diff -p ema --atol 1000 run mixed
+run vfm-ckpt diff --part ema --atol 1000 run mixed
 is "$rc $out$err" "1 vfm-ckpt diff: warning: A has tokenizer 'vae 2.1', B has 'wavelet:16 1'" "vfm-ckpt diff: two encoders are a difference"
-run vfm-ckpt diff -p ema --atol 1000 next mixed
+run vfm-ckpt diff --part ema --atol 1000 next mixed
 is "$rc $out$err" "0 " "and equal ones none"
 run vfm-train -q -c tiny.json --data data.jsonl -o run --allow-change plan,schedule
 like "$rc $err" "^2 vfm-train: cannot resume from 'run/ckpt/.*: the checkpoint has tokenizer 'vae 2.1', the plan has 'wavelet:16 1' \(--allow-change encoders" "resuming with another tokenizer"

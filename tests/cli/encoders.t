@@ -4,7 +4,7 @@
 . "${0%/*}/lib.sh"
 
 python3 "$TOP/tests/tools/tiny_wan.py" wan || exit 1
-vfm-curate synth -q -n 5 -d clips --size 96x64 --frames 20 --fps 8 --seed 3 >syn.jsonl
+vfm-curate synth -q --count 5 -d clips --size 96x64 --frames 20 --fps 8 --seed 3 >syn.jsonl
 
 ### encode
 run vfm-curate encode -q -d a --vae wan --text-encoder wan syn.jsonl
@@ -130,7 +130,7 @@ rc_is 0 "vfm-sample with the same encoders"
 sample --vae wan --text-encoder wan -n 2 --set parallel.dp=1 -o y.mp4
 rc_is 0 "and on two ranks"
 # Two ranks sum attention in another order; 60 dB is an error of one level in 15 values.
-ok "with the same result" bash -c 'vfm-bench eval --reconstruction x.mp4 y.mp4 -o json |
+ok "with the same result" bash -c 'vfm-bench eval --reconstruction x.mp4 y.mp4 --format json |
 	jq -e ".rows[] | select(.metric == \"psnr\") | .value == null or .value > 60"'
 sample --vae wan --vae-dtype bf16 --text-encoder wan -o z.mp4
 like "$rc $err" "^2 .*was trained on data of the tokenizer 'wan-vae" "another dtype is refused"

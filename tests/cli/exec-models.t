@@ -308,7 +308,7 @@ done
 # ---- the example, with the tools
 
 mkdir videos
-ok "two videos" vfm-curate synth -q -n 2 -d videos --size 96x96 --frames 24
+ok "two videos" vfm-curate synth -q --count 2 -d videos --size 96x96 --frames 24
 run env WAN=models/wan VLM=models/llava CLIP=models/clip HEAD=models/head.safetensors PYTHON="$PY" SIZE=64x64 FPS=8 FRAMES=9 \
 	MIN_AESTHETIC=-1000 CONTEXT=256 STEPS=3 VLM_OPTIONS="--frames 4 --size 64 --max-tokens 8" \
 	MODEL='{"layers": 1, "hidden": 32, "heads": 2}' timeout 600 "$TOP/examples/outside.sh" videos made

@@ -3,7 +3,7 @@
 . "${0%/*}/lib.sh"
 
 toy=$B/tests/tools/toy_model
-vfm-curate synth -q -n 6 -d syn >syn.jsonl
+vfm-curate synth -q --count 6 -d syn >syn.jsonl
 sha=$(printf 'a%.0s' {1..64})
 toy_id='{"name":"toy","version":"1.0","sha256":"'$sha'"}'
 
@@ -91,9 +91,9 @@ run vfm-curate embed -q -d named --of captions --exec "$toy" <(jq -c '.caption =
 is "$rc $(rows <<<"$out" | jq -c '.text_embedding.captions | map_values(.shape)' | sort -u) $(ls named | sed 's/^[^.]*//' | sort -u | xargs)" \
 	'0 {"long":[3],"short":[3]} .text_embedding.long.npy .text_embedding.short.npy' "embed --of captions: named captions"
 printf '%s\n' "$out" >named.jsonl
-run vfm-bench eval -q -o jsonl --cosine --key text_embedding.captions.short --text-key text_embedding.captions.long named.jsonl
+run vfm-bench eval -q --format jsonl --cosine --key text_embedding.captions.short --text-key text_embedding.captions.long named.jsonl
 is "$rc $(jq .value <<<"$out")" "0 0" "eval reads them: red and green are orthogonal"
-run vfm-bench eval -q -o jsonl --cosine --each each.jsonl both.jsonl
+run vfm-bench eval -q --format jsonl --cosine --each each.jsonl both.jsonl
 is "$rc $(jq .n <<<"$out") $(jq -s 'map(.cosine > 0 and .cosine <= 1) | all' each.jsonl)" "0 6 true" "eval --cosine: clips and their captions"
 sed 's/"name":"toy"\(.*\)"text_embedding"/"name":"other"\1"text_embedding"/' both.jsonl >mixed.jsonl
 run vfm-bench eval -q --cosine mixed.jsonl

@@ -6,9 +6,9 @@
 export OMP_NUM_THREADS=1 # the models are tiny
 
 # Two models, a few steps each, on a few clips.
-vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d latents --text bytes:32 |
+vfm-curate synth -q --count 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d latents --text bytes:32 |
 	vfm-curate shard -q -d data >records.jsonl || exit 1
-vfm-pack -q -c 64 --steps 20 data >plan.jsonl || exit 1
+vfm-pack -q --context 64 --steps 20 data >plan.jsonl || exit 1
 cat >tiny.json <<'END'
 {"model": {"layers": 2, "hidden": 32, "heads": 2, "text_dim": 32, "pooled_text": true},
  "train": {"lr": 0.01, "warmup_steps": 2, "ema_decay": 0.9}, "ckpt": {"every": 6, "keep": 2}}

@@ -2,7 +2,7 @@
 # vfm-curate shard and verify: shards, indexes, resuming, duplicates, damage.
 . "${0%/*}/lib.sh"
 
-vfm-curate synth -q -n 20 -d syn | vfm-curate encode -q -d enc | records >enc.jsonl
+vfm-curate synth -q --count 20 -d syn | vfm-curate encode -q -d enc | records >enc.jsonl
 
 run_stage vfm-curate shard -d data --max-samples 8 enc.jsonl
 rc_is 0 "writes shards"

@@ -189,7 +189,7 @@ int vfm_search_write(struct vfm_search *s, const float *query, int64_t k, FILE *
 	int rc;
 
 	if (k < 1 || k > VFM_NEAREST_MAX)
-		return vfm_fail(err, VFM_EUSAGE, "-k: expected 1 to %d", VFM_NEAREST_MAX);
+		return vfm_fail(err, VFM_EUSAGE, "--count: expected 1 to %d", VFM_NEAREST_MAX);
 	near = vfm_calloc((size_t)k, sizeof(*near));
 	r.by_row = vfm_calloc((size_t)k, sizeof(*r.by_row));
 	r.recs = vfm_calloc((size_t)k, sizeof(json_t *));

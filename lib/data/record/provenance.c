@@ -200,15 +200,15 @@ static bool note_tool(json_t *chain, const char *tool, size_t *at)
 
 bool vfm_provenance_note(json_t *chain, const json_t *rec)
 {
-	json_t *by = json_object_get(rec, "by"), *mark;
+	json_t *by = json_object_get(rec, "by"), *fingerprint;
 	char tool[MAX_STAGE_NAME + 16];
 	bool added = false;
 	const char *stage;
 	size_t at = 0;
 
-	json_object_foreach(by, stage, mark)
+	json_object_foreach(by, stage, fingerprint)
 	{
-		if (strlen(stage) > MAX_STAGE_NAME || !json_is_string(mark))
+		if (strlen(stage) > MAX_STAGE_NAME || !json_is_string(fingerprint))
 			continue;
 		snprintf(tool, sizeof(tool), "vfm-curate %s", stage);
 		added |= note_tool(chain, tool, &at);
@@ -264,7 +264,7 @@ int vfm_provenance_store(const json_t *chain, const char *dir, struct vfm_err *e
 /* ---- of records ---- */
 
 struct chain_sources {
-	json_t *chain, *marked; /* of headers; from marks */
+	json_t *chain, *from_records; /* of headers; from fingerprints */
 };
 
 static int collect_stages(void *ctx, const json_t *rec, struct vfm_err *err)
@@ -273,7 +273,7 @@ static int collect_stages(void *ctx, const json_t *rec, struct vfm_err *err)
 
 	if (vfm_provenance_is_header(rec))
 		return vfm_provenance_read(c->chain, rec, err);
-	vfm_provenance_note(c->marked, rec);
+	vfm_provenance_note(c->from_records, rec);
 	return 0;
 }
 
@@ -283,8 +283,8 @@ int vfm_provenance_of_records(json_t *chain, const char *path, struct vfm_err *e
 	int rc = vfm_jsonl_each(path, collect_stages, &c, err);
 
 	if (rc == 0)
-		vfm_provenance_note_all(chain, c.marked);
-	json_decref(c.marked);
+		vfm_provenance_note_all(chain, c.from_records);
+	json_decref(c.from_records);
 	return rc;
 }
 
