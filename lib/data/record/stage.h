@@ -3,15 +3,10 @@
  *
  *   reading     the files named, or stdin; a line that is no record becomes a record with "error"
  *   passing on  records with "error" or "drop" pass unchanged; unknown keys are kept; "v":1 comes first
- *   --part I/N  keeps the records whose id hashes to I and sets "part":"I/N" in them; a later stage with the same N
- *               uses it instead of the hash
- *   fingerprint an output record gets by.STAGE, a hash of the stage, its version, options and models, and of the
- *               input record without "v", "part" and "by", except by.clip, the contents of the clip's file
- *   headers     the first output line is the chain of the inputs and this stage's entry (provenance.h); a later header
- *               that adds to the chain makes another.  fn, --part and the counts never see one; a damaged one becomes
- *               a record with "error"
- *   --done FILE a record of FILE with the same id and fingerprint, without "error", is copied; its "part" becomes that
- *               of this run
+ *   --part I/N  keeps the records of share I (share.h)
+ *   fingerprint sets by.STAGE in each output record (stage_work.c)
+ *   headers     pass on the provenance of the inputs (stage_input.c)
+ *   --done FILE copies finished records of an earlier run
  *   -j N        N threads; the output keeps the order of the input; at most a few records a thread are in memory
  *   batches     a stage may work on several consecutive records with an equal key at once (clip: those of a source)
  *   failures    the record gets "error":"…"; processing continues

@@ -7,7 +7,7 @@
  * bf16, as each struct says; statistics, biases, norm weights and reductions are f32.  Sums are accumulated in f32 or
  * better, in a fixed order for a given shape.  seg[T] is each token's sample (ascending); `seqs` has the boundaries.
  *
- * "+=": the op adds to the operand.  "=": it overwrites it.  Every dimension may be 0, because a rank may hold no row
+ * "+=" adds to the operand, "=" overwrites it.  Every dimension may be 0, because a rank may hold no row
  * of a pack.  A sum over no rows is zero for "=" and a no-op for "+=".  S may be positive while T is 0.
  */
 #ifndef VFM_DEVICE_OPS_OPS_H
