@@ -8,7 +8,7 @@
  *   headers     pass on the provenance of the inputs (stage_input.c)
  *   --done FILE copies finished records of an earlier run
  *   -j N        N threads; the output keeps the order of the input; at most a few records a thread are in memory
- *   batches     a stage may work on several consecutive records with an equal key at once (clip: those of a source)
+ *   batches     a stage may work on consecutive records with an equal key at once
  *   failures    the record gets "error":"…"; processing continues
  *   counting    in = out + dropped + failed, on stderr when all is done
  */
