@@ -176,7 +176,7 @@ void vfm_comm_mem_release(struct vfm_comm_mem *m);
 int vfm_comm_gather_bytes(
 	struct vfm_comm *c, const void *mine, size_t n, char **all, size_t **off, struct vfm_err *err);
 
-/* What this rank's blocking calls cost since the start of the process. */
+/* The cost of this rank's blocking calls since the start of the process. */
 struct vfm_comm_stats {
 	double wait_s;        /* seconds in calls from the thread of the compute stream: exposed */
 	double busy_s;        /* seconds in calls from all threads */

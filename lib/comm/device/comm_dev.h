@@ -10,8 +10,8 @@
  *              without a transport.  On the compute stream a call blocks the host; on an asynchronous stream it runs
  *              there.
  *
- * A communicator of two ranks connects when it is made; larger ones in their first call, in which the host blocks until
- * the other ranks come.  The environment variables of rank 0 apply to all ranks.
+ * A communicator of two ranks connects when it is made.  A larger one connects in its first call, where the host blocks
+ * until all ranks have come.  The environment variables of rank 0 apply to all ranks.
  */
 #ifndef VFM_COMM_DEVICE_COMM_DEV_H
 #define VFM_COMM_DEVICE_COMM_DEV_H

@@ -106,7 +106,7 @@ struct join_watch {
 	} probe[JOIN_PROBES];
 };
 
-/* What this rank knows of a rank: of neighbours in the tree, of ranks below it, and of itself. */
+/* The state that this rank knows of a rank: its neighbours in the tree, the ranks below it, and itself. */
 struct mon_peer {
 	struct mon_conn *conn; /* of a neighbour; NULL: a child that is not connected, or a closed connection */
 	bool joined, left;     /* it has connected to its parent (or this rank to it); it sent a goodbye */

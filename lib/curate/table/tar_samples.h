@@ -40,8 +40,8 @@ struct vfm_tar_samples_left {     /* what became no record, or no part of one */
 int vfm_tar_samples_open(
 	struct vfm_tar_samples **out, const char *path, struct vfm_tar_samples_left *left, struct vfm_err *err);
 
-/* 1 = *rec is the next record, which the caller owns, in the order of the tar; 0 = the end; VFM_EINPUT = err says what
- * is damaged: a sample, or all that follows.  The next call goes on. */
+/* 1 = *rec is the next record, which the caller owns, in the order of the tar; 0 = the end; VFM_EINPUT = err names the
+ * damage: a sample, or all that follows.  The next call goes on. */
 int vfm_tar_samples_next(struct vfm_tar_samples *s, json_t **rec, struct vfm_err *err);
 
 void vfm_tar_samples_close(struct vfm_tar_samples *s); /* accepts NULL */

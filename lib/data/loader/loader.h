@@ -73,7 +73,7 @@ struct vfm_loader_opts {
 	bool skip_hash;
 };
 
-/* What a thread that reads packs does. */
+/* The state of a thread that reads packs. */
 enum vfm_load_cause {
 	VFM_LOAD_FILES,   /* reads shards */
 	VFM_LOAD_CHECK,   /* checks what it read: checksums, finite values */

@@ -78,7 +78,7 @@ struct vfm_plan_pack {
 	int32_t cp;
 	int32_t n_samples;
 	int64_t tokens;                        /* the sum over the samples, <= cp x context */
-	double cost;                           /* the value by which the packer balanced, in units of the cost file */
+	double cost;                           /* the value that the packer balanced, in units of the cost file */
 	const struct vfm_plan_sample *samples; /* [n_samples] */
 };
 

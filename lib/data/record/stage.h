@@ -49,8 +49,8 @@ struct vfm_stage_opts {
 		VFM_OPT_NUM, 0, "timeout", "SECONDS", help, dst, VFM_ABOVE_0, 1e9                                      \
 	}
 
-/* What a run (curate/pipeline) must know of a stage; vfm_cmd.stage is NULL if nothing of this holds.  Lists of options
- * end in NULL. */
+/* Properties of a stage that a run (curate/pipeline) uses; vfm_cmd.stage is NULL if nothing of this holds.  Lists of
+ * options end in NULL. */
 struct vfm_stage_traits {
 	const char *const *children; /* NULL, or options that start -j children; messages name the first */
 	const char *const *models;   /* NULL, or options of models of this process: the stage chooses its threads */
@@ -77,8 +77,8 @@ void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...) __attr
  *   VFM_EUSAGE, VFM_EENV   the stage cannot go on: the loop stops with this code. */
 typedef int (*vfm_stage_fn)(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err);
 
-/* Works on `n` consecutive records with an equal `batch_key`, of which none was done before, and stores for each in
- * `rc` and `err` what a vfm_stage_fn returns.  The outputs must not depend on how records are divided into batches. */
+/* Works on `n` consecutive records with an equal `batch_key`, none of them done before.  Stores for each in `rc` and
+ * `err` the result of a vfm_stage_fn.  The outputs must not depend on how records are divided into batches. */
 struct vfm_stage_item {
 	json_t *rec;
 	int rc;
@@ -178,7 +178,7 @@ struct vfm_stage_output {
 int vfm_stage_take(struct vfm_stage_loop *l, const struct vfm_jsonl_block *b, const struct vfm_stage_output *o,
 	const char *text, struct vfm_err *err);
 
-/* The keys of a record that its fingerprint does not cover, and those in which records of one id may differ. */
+/* The keys of a record that its fingerprint does not cover, and those that may differ between records of one id. */
 extern const char *const vfm_stage_uncovered_keys[], *const vfm_stage_source_keys[];
 /* Returns the text that a digest puts before the record in a fingerprint; the caller frees it.  settings: those of
  * provenance.h; clip: by.clip, or NULL. */

@@ -113,7 +113,7 @@ int vfm_stage_link_end(struct vfm_stage_link *k, struct vfm_err *err);
 void vfm_stage_link_work(struct vfm_stage_link *k); /* takes a token; blocks */
 void vfm_stage_link_rest(struct vfm_stage_link *k); /* returns it */
 
-/* What one input has become, in the order of the inputs. */
+/* The outcome of one input, in the order of the inputs. */
 struct vfm_stage_written {
 	int64_t inputs;   /* its number, from 1 */
 	uint64_t hash;    /* vfm_stage_link.hash after it */

@@ -118,8 +118,8 @@ struct vfm_dev_oom_hints {
 	const char *plan; /* the plan of train.recompute=auto, which was wrong; NULL: none */
 };
 
-/* Collectives that may run while the compute stream works on what is enqueued now: of layers (net/mesh/overlap.h), of
- * weights and of gradients (net/nn/param.h). */
+/* Collectives that may overlap the work enqueued now on the compute stream: of layers (net/mesh/overlap.h), of weights
+ * and of gradients (net/nn/param.h). */
 enum { VFM_COMM_LAYERS = 1, VFM_COMM_WEIGHTS = 2, VFM_COMM_GRADS = 4 };
 
 /* Ops on another stream that overlap those of the compute stream, on units of their own.  The backend sets units and
@@ -128,7 +128,7 @@ enum { VFM_COMM_LAYERS = 1, VFM_COMM_WEIGHTS = 2, VFM_COMM_GRADS = 4 };
  * stream waits for it. */
 struct vfm_dev_side {
 	int units;             /* compute units for them (vfm_stream.units); 0: the device runs one op at a time */
-	double flops_per_byte; /* FLOPs of the compute stream in the time in which they move a byte; 0: do not count */
+	double flops_per_byte; /* FLOPs of the compute stream while they move a byte; 0: do not count */
 	int taken;             /* units of those that run */
 	double flops;          /* left of these ops */
 	double gather_flops;   /* left of all-gathers that are not in comm_busy; on comm_units */
@@ -140,15 +140,15 @@ struct vfm_dev {
 	int64_t mem_now, mem_peak; /* bytes given out by alloc */
 	int64_t versions;          /* the last number of vfm_dev_version */
 	const char *poison;        /* see vfm_dev_poison */
-	double wait_s; /* seconds for which the host waited for asynchronous streams; exposed on a synchronous device */
-	double behind_s; /* seconds for which the host waited for the compute stream of an asynchronous device */
+	double wait_s;   /* seconds that the host waited for asynchronous streams; exposed on a synchronous device */
+	double behind_s; /* seconds that the host waited for the compute stream of an asynchronous device */
 	struct vfm_stalls *stalls; /* measures stalls of the compute stream (stall.h); NULL: not measured */
 	bool graph_first;          /* a failed capture contained a first use, which works once it has run eagerly */
 	bool async;                /* the host runs ahead, and streams overlap one another */
 	bool no_data;              /* memory has no contents, so that values need not be written before a step */
 	bool host_memory;          /* ops read ordinary host memory where it is */
 	int64_t slow_attn;         /* attention calls that fell back from the vendor library to our slower kernels */
-	int64_t slow_gemm;         /* GEMMs of which the vendor library refused the product or the epilogue */
+	int64_t slow_gemm;         /* GEMMs whose product or epilogue the vendor library refused */
 	int64_t heuristic_gemm;    /* GEMMs by an algorithm that the vendor library recommends and no timing chose */
 	int64_t tuned;             /* ops whose implementation was chosen by timing, or checked, at their first use */
 	unsigned comm_busy;        /* VFM_COMM_…, set and cleared by those who start and await the collectives */

@@ -352,7 +352,7 @@ struct vfm_split_master {
 };
 
 /* Converts x to block-wise 8-bit floats, or with back from them (dynamic8.h).  Block b are the elements
- * [256 b - first, 256 (b + 1) - first) of x.  y = x / scale in f32, of which the nearest value is chosen: every device
+ * [256 b - first, 256 (b + 1) - first) of x.  Each code is the value nearest to y = x / scale in f32, so every device
  * has the same codes. */
 struct vfm_block8 {
 	bool back;
@@ -401,8 +401,8 @@ struct vfm_fill {
 /* ---- rows by index ----
  * index: i32 on the device with values in [0, M); negative: no row.  An index of M or more is an error of the caller,
  * as are expert numbers, keys and positions out of range below.  The CPU returns VFM_EUSAGE at once.  A GPU treats the
- * index as "no row", and the next call in which the host waits for it (stream_sync, event_sync) returns VFM_EUSAGE. A
- * tensor [M,H,d] has rows of D = H d elements; its heads are contiguous. */
+ * index as "no row", and the host's next wait for it (stream_sync, event_sync) returns VFM_EUSAGE. A tensor [M,H,d] has
+ * rows of D = H d elements; its heads are contiguous. */
 
 /* y[i] = weight[i] x[index[i]]; zeros for "no row".  An index may repeat. */
 struct vfm_index_select {

@@ -26,7 +26,7 @@ struct vfm_sim_cost {
 
 enum vfm_sim_class vfm_sim_class_of(enum vfm_op_id op);
 
-/* What an op has of the device. */
+/* The share of the device that an op has. */
 struct vfm_sim_room {
 	int64_t units;               /* multiprocessors that it is confined to; 0: none is set */
 	int64_t taken;               /* multiprocessors that products leave free for other streams */

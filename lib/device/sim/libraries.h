@@ -12,7 +12,7 @@
 /* Returns the scratch of an op on a CUDA device in bytes; 0: it has none, or some KiB. */
 size_t vfm_sim_scratch(enum vfm_op_id op, const void *args);
 
-/* What a communicator is used for. */
+/* The uses of a communicator. */
 struct vfm_sim_nccl {
 	int channels;        /* of its collectives: thread blocks */
 	int p2p_channels;    /* of messages to a rank of the node: at most 32 */
@@ -20,7 +20,7 @@ struct vfm_sim_nccl {
 	bool rings;          /* collectives */
 	bool sums;           /* all_reduce: in the switch within a node, by trees across nodes */
 	bool in_switch;      /* not on a deterministic device */
-	int near_peers;      /* ranks of the node to or from which messages go */
+	int near_peers;      /* ranks of the node that send or receive messages */
 	bool far_messages;   /* messages to other nodes, which share buffers */
 };
 /* Returns the bytes of a communicator on this rank's device. */

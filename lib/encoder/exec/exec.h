@@ -71,7 +71,7 @@ int vfm_exec_start(struct vfm_exec **x, const struct vfm_exec_opts *o, struct vf
 int vfm_exec_wait(struct vfm_exec *x, struct vfm_err *err);
 /* Both; closes the pool if the second fails. */
 int vfm_exec_open(struct vfm_exec **x, const struct vfm_exec_opts *o, struct vfm_err *err);
-/* Ends the children: closes their stdin, waits for 10 s, kills what is left.  Logs the totals.  No call may be in
+/* Ends the children: closes their stdin, waits for 10 s, then kills them.  Logs the totals.  No call may be in
  * progress.  No-op for NULL. */
 void vfm_exec_close(struct vfm_exec *x);
 
@@ -84,10 +84,10 @@ void vfm_exec_make_slots(struct vfm_exec *x, int n);
 /* Sets the op of the slot's further requests, which is that of the pool before; the hello must name it, too. */
 void vfm_exec_set_op(struct vfm_exec_slot *s, enum vfm_exec_op op);
 
-/* Sends a request, to which the pool adds "id", "op" and "out", and blocks until it is answered or has failed.  Before
- * a child gets a request of an op of VFM_EXEC_ARRAY_OPS, `out` has a length that no array has.  Takes the reference of
- * `request`. The caller owns *answer.  VFM_EINPUT: the child answered with an error, or children died; VFM_EENV:
- * children or files cannot be made any more. */
+/* Adds "id", "op" and "out" to a request, sends it, and blocks until it is answered or has failed.  Before a child gets
+ * a request of an op of VFM_EXEC_ARRAY_OPS, `out` has a length that no array has.  Takes the reference of `request`.
+ * The caller owns *answer.  VFM_EINPUT: the child answered with an error, or children died; VFM_EENV: children or files
+ * cannot be made any more. */
 int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, struct vfm_err *err);
 
 struct vfm_exec_stats {

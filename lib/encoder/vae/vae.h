@@ -44,9 +44,9 @@ struct vfm_vae_opts {
 };
 struct vfm_vae;
 
-/* Reads the configuration, checks all tensors of the files and moves the weights to the device.  VFM_EUSAGE lists what
- * is missing, has another shape or is unknown, or names the key of the configuration; VFM_EENV: no memory.  The stream
- * must outlive *v. */
+/* Reads the configuration, checks all tensors of the files and moves the weights to the device.  VFM_EUSAGE lists the
+ * tensors that are missing, unknown or of another shape, or names the key of the configuration; VFM_EENV: no memory.
+ * The stream must outlive *v. */
 int vfm_vae_open(struct vfm_vae **v, struct vfm_stream *s, const struct vfm_vae_opts *o, struct vfm_err *err);
 /* Sessions must have ended.  Accepts NULL. */
 void vfm_vae_close(struct vfm_vae *v);

@@ -34,7 +34,7 @@ struct vfm_diffusion {
 	int t_dist; /* enum vfm_time_dist; flow */
 	double t_mean, t_std, mode_scale;
 	double shift;
-	int64_t shift_tokens; /* flow: tokens of a sample for which `shift` holds; 0: for all */
+	int64_t shift_tokens; /* flow: the tokens of a sample that `shift` is for; 0: for all */
 	double t_min, t_max;  /* flow: the range of t after the shift; 0, 1: all */
 	int weighting;        /* enum vfm_weighting */
 	double snr_gamma;     /* min_snr */

@@ -174,8 +174,8 @@ struct vfm_var *vfm_params_stack(struct vfm_params *ps, struct vfm_param *const 
 /* Lets a matrix be stored as MXFP8 if it is frozen and the tuning asks for it.  To be called before vfm_params_alloc.
  */
 void vfm_param_allow_mxfp8(struct vfm_param *p);
-/* Returns the bytes in which all ranks together store a frozen parameter, without copies, if the compute dtype is dt.
- */
+/* Returns the bytes that all ranks together take to store a frozen parameter, without copies, if the compute dtype is
+ * dt. */
 int64_t vfm_param_frozen_bytes(const struct vfm_param *p, enum vfm_dtype dt);
 struct vfm_param *vfm_param_find(const struct vfm_params *ps, const char *name);
 
@@ -214,7 +214,7 @@ void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit);
 void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit);
 
 /* Returns the bytes that gathered weights and gradients of units, and dequantized weights, take from the device at most
- * during a step, beyond what is allocated; 0 without fsdp and MXFP8. */
+ * during a step, beyond the bytes already allocated; 0 without fsdp and MXFP8. */
 double vfm_params_unit_bytes(const struct vfm_params *ps);
 /* Returns the bytes of the gradients of the largest unit; 0 without fsdp.  Each unit whose gradients of weights are
  * deferred has them. */

@@ -24,10 +24,10 @@ struct vfm_simulation {
 	 * where `work` does the same.  Ranks of two dp indices have classes in common only if all along cp have the
 	 * same. */
 	const int *class_of;
-	/* Ranks of different cp indices do unequal work on a pack: of each one is simulated, unless these are more than
-	 * 256, of which a process may not have the addresses. */
+	/* Ranks of different cp indices do unequal work on a pack: simulates one rank per cp index, at most 256
+	 * (address space). */
 	bool cp_apart;
-	/* >= 0: the exponent of Zipf's law by which tokens choose experts (device/sim/uneven.h); > 0: unequally */
+	/* >= 0: tokens choose experts by Zipf's law with this exponent (device/sim/uneven.h); > 0: unequally */
 	double expert_skew;
 	/* The kernels of one rank last slow_factor times as long (device/sim/uneven.h); 0: of none.  It is simulated. */
 	int slow_rank;

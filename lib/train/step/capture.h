@@ -17,13 +17,13 @@
 
 struct vfm_capture;
 
-/* Returns NULL if all packs run eagerly: train.graphs is off, or this run cannot capture its packs, in which case rank
- * 0 logs the reason.  chunks: model chunks on this rank.  s and ps must outlive it.  All functions accept NULL. */
+/* Returns NULL if all packs run eagerly: train.graphs is off, or this run cannot capture its packs and rank 0 logs the
+ * reason.  chunks: model chunks on this rank.  s and ps must outlive it.  All functions accept NULL. */
 struct vfm_capture *vfm_capture_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s,
 	struct vfm_params *ps, int chunks);
 void vfm_capture_free(struct vfm_capture *c);
 
-/* What the kernels of a pack depend on. */
+/* The sizes that select the kernels of a pack. */
 struct vfm_capture_shape {
 	/* rows of this rank, segments, text rows; rows of the longest segment and text */
 	int64_t tokens, segments, text, longest, longest_text;
