@@ -92,8 +92,8 @@ int vfm_jsonl_text(struct vfm_jsonl *r, const char **text, size_t *len, struct v
 int vfm_jsonl_parse(const struct vfm_jsonl *r, const char *text, size_t len, json_t **out, struct vfm_err *err);
 void vfm_jsonl_close(struct vfm_jsonl *r);
 
-/* Gives all records of a file ("-": stdin) to `take`, whose negative result ends the call; err then names file and line.
- * A bad line ends it, too. */
+/* Gives all records of a file ("-": stdin) to `take`, whose negative result ends the call; err then names file and
+ * line.  A bad line ends it, too. */
 int vfm_jsonl_each(const char *path, int (*take)(void *ctx, const json_t *rec, struct vfm_err *err), void *ctx,
 	struct vfm_err *err);
 

@@ -86,7 +86,7 @@ int comm_sim_member_node(const struct vfm_comm_sim_rank *r, const struct members
 
 /* ---- host memory ---- */
 
-/* What a rank brings to a call. */
+/* The operands and state of a rank in a call. */
 struct contribution {
 	const char *data;
 	size_t bytes;

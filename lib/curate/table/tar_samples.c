@@ -413,7 +413,7 @@ static const struct meta *meta_of(struct vfm_tar_samples *s, const struct media 
 	return m;
 }
 
-/* Sets the metadata of a media member.  VFM_EINPUT: err says what is wrong with it. */
+/* Sets the metadata of a media member.  VFM_EINPUT: err names its fault. */
 static int set_meta(struct vfm_tar_samples *s, const struct media *media, json_t *rec, struct vfm_err *err)
 {
 	static const char *const keys[N_META] = {"caption", "cls", "meta"};

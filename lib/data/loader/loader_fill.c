@@ -241,7 +241,7 @@ static size_t count_scratch(const struct vfm_loader *l, const struct vfm_loaded 
 	return n;
 }
 
-/* Returns the dtype in which a sample can be delivered: as it is stored, or f32. */
+/* Returns the dtype that a sample can be delivered in: as it is stored, or f32. */
 static enum vfm_dtype dtype_of(const struct vfm_loader *l, const struct vfm_loaded *s)
 {
 	const enum vfm_npy_type type = s->rec.latent_dtype;

@@ -320,8 +320,8 @@ static void count_progress_reason(struct vfm_stage_progress *c, const char text[
 	c->reasons[i].n++;
 }
 
-/* Counts the values of the top-level key of each output line.  A line is compact JSON, in which a quote within a string
- * is escaped; so `head` is found at a key alone. */
+/* Counts the values of the top-level key of each output line.  A line is compact JSON, which escapes a quote within a
+ * string; so `head` is found at a key alone. */
 static void count_reasons(
 	struct vfm_stage_progress *c, const struct vfm_stage_written *w, const char *head, const char *kind)
 {

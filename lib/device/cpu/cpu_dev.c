@@ -213,7 +213,7 @@ struct vfm_event {
 	struct cpu_stream *s; /* NULL: never recorded */
 	uint64_t at;          /* passed when s->done >= at */
 	bool timed;
-	double t; /* timed events: the time at which it passed */
+	double t; /* timed events: when it passed */
 };
 
 static struct cpu_stream *stream_of(struct vfm_stream *s)

@@ -95,9 +95,9 @@ bool vfm_gemm_round_rows(struct vfm_gemm_op *op);
 /* Returns the key of an op: that of its problem with the whole epilogue, and the rest of the op. */
 void vfm_gemm_key(const struct vfm_gemm_op *op, char key[VFM_LT_KEY]);
 
-/* The file of chosen algorithms, by key: JSON Lines {"v":2,"key":…,"path":code,"algo":<hex>,"ws":bytes,"us":time}, where
- * path is vfm_gemm_path_code and the time, in microseconds, is that of the whole op.  Each line is appended in one
- * write.  The first line of a key counts, so ranks that read after they have written agree.  Skips broken lines and
+/* The file of chosen algorithms, by key: JSON Lines {"v":2,"key":…,"path":code,"algo":<hex>,"ws":bytes,"us":time},
+ * where path is vfm_gemm_path_code and the time, in microseconds, is that of the whole op.  Each line is appended in
+ * one write.  The first line of a key counts, so ranks that read after they have written agree.  Skips broken lines and
  * lines of another version.  Ignores a path that is no regular file, or a file of more than 64 MiB. */
 enum { VFM_LT_ALGO = 64 };
 struct vfm_lt_entry {

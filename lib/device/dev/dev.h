@@ -51,8 +51,8 @@ struct vfm_dev_table {
 	/* dst: memory of alloc or alloc_host */
 	int (*zero)(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err);
 
-	/* async: a stream that overlaps the compute stream, for communication and copies.  On a CPU the compute stream runs
-	 * its work immediately; the others accept only host_call, copies and events. */
+	/* async: a stream that overlaps the compute stream, for communication and copies.  On a CPU the compute stream
+	 * runs its work immediately; the others accept only host_call, copies and events. */
 	struct vfm_stream *(*stream_new)(struct vfm_dev *d, bool async, struct vfm_err *err);
 	/* All work on s must be done.  No stream may wait for its events afterwards; event_passed returns true for
 	 * them.  No-op for NULL. */

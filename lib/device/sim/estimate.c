@@ -71,7 +71,7 @@ static double bandwidth(const struct vfm_machine *m, const struct vfm_sim_room *
 	return r->shared[e] ? fmax(all - r->moved[e], all / 4) : all;
 }
 
-/* Seconds in which the results are written, and read back, while nothing is computed. */
+/* Seconds to write and read back the results, while nothing is computed. */
 static double epilogue_s(const struct vfm_machine *m, const struct vfm_sim_room *r, double bytes, enum vfm_estimate e)
 {
 	return m->epilogue.v[e] * bytes / bandwidth(m, r, e);

@@ -17,7 +17,7 @@
 enum {
 	PRODUCT = 32 << 20,  /* cuBLASLt's workspace */
 	EPILOGUE = 64 << 20, /* of an f32 product for an epilogue of ours: at most */
-	ROW_SUM_PARTS = 64,  /* in which rows are summed */
+	ROW_SUM_PARTS = 64,  /* that rows are summed in */
 	/* of NCCL */
 	LL = 8 * 512 * 8 * 16, /* lines of a thread, threads, steps, bytes */
 	LL128 = 120 * 640 * 8 * 8,

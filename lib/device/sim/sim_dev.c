@@ -43,7 +43,7 @@ const char *vfm_sim_text(struct vfm_dev *dev, const char *text)
 
 /* ---- the record ---- */
 
-/* Made for every launch, so without printf.  What is beyond the end is left out. */
+/* Made for every launch, so without printf.  Omits the rest beyond the end. */
 struct description {
 	char text[512];
 	size_t n;

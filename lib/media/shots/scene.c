@@ -402,7 +402,7 @@ static bool has_hard(const struct vfm_scene *s, int64_t n_hard, int64_t from, in
 	return false;
 }
 
-/* Chooses fades; without `gradual`, those of plain frames of which a side is a cut. */
+/* Chooses fades; without `gradual`, those of plain frames with a cut on one side. */
 static void choose_fades(struct vfm_scene *s, double threshold, bool gradual)
 {
 	for (int64_t i = s->n_hard; i < s->n_candidates; i++) {

@@ -502,7 +502,7 @@ static int restore_given(struct sampling *g, struct vfm_err *err)
 	return 0;
 }
 
-/* f = the guided network output at the point, in which given first frames are overwritten. */
+/* f = the guided network output at the point; given first frames of the point are overwritten. */
 static int evaluate(struct sampling *g, const struct vfm_solver_eval *e, struct vfm_err *err)
 {
 	const struct vfm_sample_job *j = g->job;

@@ -39,8 +39,9 @@ struct vfm_param {
 	int unit;
 	int bucket;
 	int64_t off, n; /* first element of the local tensor in the local array, and its number of elements */
-	/* operand of the ops: the value in the compute dtype (vectors: f32), the gradient in f32.  An op of the backward
-	 * reads var.v then and does not keep it, because fsdp gathers weights for each unit.  No views of a matrix. */
+	/* operand of the ops: the value in the compute dtype (vectors: f32), the gradient in f32.  An op of the
+	 * backward reads var.v then and does not keep it, because fsdp gathers weights for each unit.  No views of a
+	 * matrix. */
 	struct vfm_var var;
 	bool bias;                       /* of a linear layer; set before vfm_params_alloc */
 	bool fp8;                        /* the weight of a linear layer that may multiply in fp8 */

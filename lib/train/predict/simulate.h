@@ -29,7 +29,8 @@ struct vfm_simulation {
 	bool cp_apart;
 	/* >= 0: tokens choose experts by Zipf's law with this exponent (device/sim/uneven.h); > 0: unequally */
 	double expert_skew;
-	/* The kernels of one rank last slow_factor times as long (device/sim/uneven.h); 0: of none.  It is simulated. */
+	/* The kernels of one rank last slow_factor times as long (device/sim/uneven.h); 0: of none.  It is
+	 * simulated. */
 	int slow_rank;
 	double slow_factor;
 	int most;   /* simulated ranks, if packs, experts, pp stages and tp do not need more; 0: as many as it takes */
