@@ -1,4 +1,4 @@
-/* bucket - the size and the number of frames with which each record is encoded. */
+/* bucket - chooses the size and the number of frames that each record is encoded in. */
 #include <stdlib.h>
 
 #include "base/mem.h"

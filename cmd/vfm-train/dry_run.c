@@ -60,7 +60,7 @@ static void add_rank_row(struct vfm_table *t, const struct vfm_dry_run_rank *r, 
 	add_memory_cell(t, r);
 }
 
-/* What the rank with the highest peak holds then. */
+/* The memory of the rank with the highest peak, at that time. */
 static void add_highest_peak(struct vfm_table *t, const struct vfm_dry_run *d)
 {
 	const struct vfm_dry_run_rank *r = &d->rank[d->fullest];

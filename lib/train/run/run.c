@@ -28,7 +28,7 @@
 #include "train/run/skipped.h"
 #include "train/step/state.h"
 
-/* What a run does between two steps, for the record of the first of them. */
+/* The work of a run between two steps, for the record of the first of them. */
 struct evaluation {
 	int64_t step; /* completed steps; 0: none has been evaluated */
 	struct vfm_held_out_loss held_out;
@@ -325,7 +325,7 @@ static int open_records(struct train_run *r, struct vfm_err *err)
 
 static int set_up(struct train_run *r, struct vfm_err *err)
 {
-	/* Check what is possible before writing to RUN. */
+	/* Check as much as possible before writing to RUN. */
 	TRY(vfm_job_agree(r->job, open_run_plan(r, err), err));
 	TRY(identify(r, err));
 	TRY(vfm_job_agree(r->job, vfm_mesh_add_views(r->mesh, vfm_plan_header(r->plan)->cp, err), err));
