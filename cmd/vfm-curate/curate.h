@@ -38,7 +38,7 @@
 	X(verify, "check shards against their indexes and checksums")                                                  \
 	X(provenance, "print the stages, options and models that made a dataset")                                      \
 	X(sheet, "a contact sheet PNG of clips, for a person to look at")                                              \
-	X(stats, "histograms of the numbers in records")                                                               \
+	X(stats, "what records hold: numbers, texts, reasons of drops")                                                               \
 	X(report, "a page about records: distributions, pictures, duplicates")                                         \
 	X(run, "the stages of a pipeline as one program")                                                              \
 	X(synth, "make small captioned videos of moving shapes")

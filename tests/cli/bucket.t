@@ -43,7 +43,7 @@ is "$(jq -c '.bucket | select(.) | [.name, .fps]' <<<"$out" | sort -u)" '["80x48
 ["80x48x16",16]
 ["80x48x28",16]
 ["80x48x4",16]' "--fps: lengths count frames after resampling, of images none"
-run vfm-curate stats -q -o json bucketed.jsonl
+run vfm-curate stats -q --format json bucketed.jsonl
 is "$(jq -c '.words["bucket.name"]' <<<"$out")" '{"80x48x12":3,"48x80x8":2,"80x48x1":1}' "stats counts the buckets"
 is "$(jq -c '.reasons | keys' <<<"$out")" \
 	'["bucket: aspect ratio too far: #x#, the nearest, crops # of #x# (--max-crop #)","bucket: too short: # frames, and the shortest bucket has #","bucket: too small: #x# would be enlarged # times for #x# (--max-upscale #)"]' \

@@ -47,7 +47,7 @@ for s in "probe raw" "split split0" "clip -d x split0" "score split0" "filter sp
 	# shellcheck disable=SC2086 # words
 	is "$(vfm-curate ${s%% *} -q ${s#* } | head -n 1 | jq -r '.provenance[-1].tool')" "vfm-curate ${s%% *}" "${s%% *}: the first line"
 done
-is "$(vfm-curate stats -q -o json shard.jsonl | jq .records)" 8 "stats: a header is no record"
+is "$(vfm-curate stats -q --format json shard.jsonl | jq .records)" 8 "stats: a header is no record"
 run vfm-curate sheet -q -o s.html split.jsonl
 is "$rc$out" 0 "sheet: draws past a header"
 run vfm-curate filter --max width=100 split.jsonl

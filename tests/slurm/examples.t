@@ -62,7 +62,7 @@ ok "a job with a bad record" encode 2
 is "$(job_state "$job") $(records enc/encode.jsonl | jq -c 'select(.error)' | wc -l)" "COMPLETED 1" "ends well: the record carries its error"
 ok "a job with a bad option" encode 2 --size 7x7
 is "$(job_state "$job")" FAILED "fails"
-run timeout 60 srun -n2 vfm-curate stats -q -o json --part task whole.jsonl
+run timeout 60 srun -n2 vfm-curate stats -q --format json --part task whole.jsonl
 is "$(jq -s 'map(.records) | add' <<<"$out")" 12 "srun: two tasks have a part each"
 
 for script in train curate pipeline pack encode; do
