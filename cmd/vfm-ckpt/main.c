@@ -74,8 +74,10 @@ int verb_open_list(struct view *v, enum vfm_table_format *format, const char *na
 {
 	bool raw = false;
 	struct vfm_opt opts[] = {OPT_RAW(&raw), OPT_FORMAT(format), {0}};
-	struct vfm_cmd cmd = {
-		.name = name, .synopsis = "[-r] [-o FORMAT] CKPT [GLOB ...]", .summary = summary, .opts = opts};
+	struct vfm_cmd cmd = {.name = name,
+		.synopsis = "[--raw] [--format FORMAT] CKPT [GLOB ...]",
+		.summary = summary,
+		.opts = opts};
 	int n, kept = 0, rc = verb_parse(&cmd, argc, argv, 1, -1, &n, err);
 
 	if (rc)

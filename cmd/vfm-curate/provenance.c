@@ -51,16 +51,16 @@ static int add_chain_rows(struct vfm_table *t, const char *path, enum vfm_table_
 	if (rc == 0)
 		json_array_foreach(chain, i, entry)
 		{
-			char *maker = vfm_provenance_maker_text(json_object_get(entry, "maker"));
+			char *models = vfm_provenance_models_text(json_object_get(entry, "maker"));
 
 			vfm_table_row(t);
 			set_cell(t, "data", path, format);
 			set_cell(t, "tool", vfm_rec_str(entry, "tool", NULL), format);
 			set_cell(t, "version", vfm_rec_str(entry, "version", NULL), format);
-			set_cell(t, "maker", maker, format);
+			set_cell(t, "maker", models, format);
 			set_cell(t, "options", vfm_rec_str(entry, "options", NULL), format);
 			unknown += !json_object_get(entry, "version");
-			free(maker);
+			free(models);
 		}
 	if (unknown)
 		vfm_table_note(t, "%s: %lld stages without a version are known from fingerprints of records alone",
@@ -75,7 +75,7 @@ int curate_provenance(int argc, char **argv, struct vfm_err *err)
 		{"version", "version", 0}, {"maker", "maker", 0}, {"options", "options", 0}, {0}};
 	enum vfm_table_format format = VFM_TABLE_TEXT;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
+		{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &format},
 		{0},
 	};
 	struct vfm_cmd cmd = {

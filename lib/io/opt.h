@@ -3,6 +3,7 @@
  * The parser adds -h/--help, -q/--quiet and -V/--version to every command; -h ends with the name of the manual page.
  * "--" ends the options; options and operands may be mixed.  "--x=1" and "--x 1" are equal, as are "-n4" and "-n 4".
  * VFM_EUSAGE: an option is unknown, takes the place of an argument, or its value is out of range or none of the names.
+ * The message about an option that was renamed has its new name.
  */
 #ifndef VFM_IO_OPT_H
 #define VFM_IO_OPT_H
@@ -51,7 +52,7 @@ struct vfm_stage_traits;
 
 struct vfm_cmd {
 	const char *name;     /* "vfm-pack" or "vfm-curate split" */
-	const char *synopsis; /* one or more lines after "usage: ", without the name: "[-c N] DIR ..." */
+	const char *synopsis; /* one or more lines after "usage: ", without the name: "[-n N] DIR ..." */
 	const char *summary;  /* one sentence: the .Nd of the manual page */
 	const struct vfm_opt *opts;
 	bool no_operands;

@@ -56,7 +56,7 @@ const char *const *vfm_table_notes(const struct vfm_table *t, size_t *n);
 int vfm_table_rows(const struct vfm_table *t);
 int vfm_table_cols(const struct vfm_table *t);
 char *vfm_table_cell(const struct vfm_table *t, int row, int col, bool *number);
-/* Returns the last row as an object, as -o json prints it; the caller owns it. */
+/* Returns the last row as an object, as --format json prints it; the caller owns it. */
 struct json_t *vfm_table_last_row(const struct vfm_table *t);
 
 /* Prints the table.  json: {"v":1,"rows":[{...}],"notes":[...]}; jsonl: {"v":1,...} for each row.  sql, for SQLite and

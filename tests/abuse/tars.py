@@ -229,7 +229,7 @@ def one_try(seed):
         m = re.search(r"(\d+) " + text, err)
         assert int(m.group(1) if m else 0) == left[what], "%s left out: %d expected, said:\n%s" % (what, left[what], err)
     if any(want):
-        rc, _, err = run("stats", "-o", "json", "try.jsonl") if seed % 16 == 0 else (0, 0, "")
+        rc, _, err = run("stats", "--format", "json", "try.jsonl") if seed % 16 == 0 else (0, 0, "")
         assert rc == 0, "the records cannot be read again:\n" + err
     os.remove(path)
 

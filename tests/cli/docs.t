@@ -9,7 +9,7 @@ export OMP_NUM_THREADS=1
 
 # What the documents take for granted: videos, a release of Wan, one of Wan for image to video, a picture, captions.
 python3 "$TOP/tests/tools/tiny_wan.py" Wan2.1-T2V-1.3B || exit 1
-vfm-curate synth -q -n 6 -d raw --size 96x64 --frames 40 --fps 16 >clips.jsonl || exit 1
+vfm-curate synth -q --count 6 -d raw --size 96x64 --frames 40 --fps 16 >clips.jsonl || exit 1
 i2v=Wan2.1-I2V-14B-480P-Diffusers toy="$B/tests/tools/toy_model"
 cp -r Wan2.1-T2V-1.3B $i2v
 rm $i2v/config.json $i2v/diffusion_pytorch_model.safetensors
@@ -23,7 +23,7 @@ ffmpeg -v error -i raw/000000.mp4 -frames:v 1 fox.png
 
 small=(
 	-e 's/--device cuda//; s/--gpus-per-[a-z]*=[0-9]*//'
-	-e 's/synth -n 1000/synth -n 40/; s/--steps 4000/--steps 30/; s/--steps 1000/--steps 2/; s/--steps 50 /--steps 2 /'
+	-e 's/synth --count 1000/synth --count 40/; s/--steps 4000/--steps 30/; s/--steps 1000/--steps 2/; s/--steps 50 /--steps 2 /'
 	-e 's/832x480/64x64/; s/--frames 81/--frames 17/; s/--height 480/--height 48/; s/--area 480p/--area 96x64/; s/--max-frames 81/--max-frames 17/'
 	-e 's/-n 8 /-n 4 /; s/parallel.cp=4/parallel.cp=2/'
 	-e 's,share/exec/caption_vlm.py Qwen2.5-VL-7B-Instruct,share/exec/caption.sh id kind,; s/-j 8/-j 2/'
@@ -31,6 +31,16 @@ small=(
 	-e "s,share/exec/image_clip.py \$i2v,$toy -c image-encode,"
 )
 
+docs=()
+for doc in "$TOP"/docs/*.md; do docs+=("${doc#"$TOP/"}"); done
+ok "README.md has at most 100 lines" test "$(wc -l <"$TOP/README.md")" -le 100
+for doc in README.md bench/results/README.md "${docs[@]}"; do
+	broken=$(cd "$TOP/$(dirname "$doc")" && grep -oE '\]\([^):]+\)|src="[^"]+"' "$(basename "$doc")" | sed 's/^](//; s/)$//; s/^src="//; s/"$//' |
+		while read -r link; do [ -e "$link" ] || echo "$link"; done)
+	is "$broken" "" "$doc: every link leads to a file"
+done
+
+guide README.md "${small[@]}" -e 's/vfm-sample/& --steps 2/'
 guide docs/first-model.md "${small[@]}"
 guide docs/finetune-wan.md "${small[@]}"
 guide docs/extend.md "${small[@]}"

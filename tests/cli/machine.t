@@ -3,7 +3,7 @@
 . "${0%/*}/lib.sh"
 command -v jq >/dev/null || skip_all "no jq"
 
-vfm-curate synth -q -n 3 -d syn >syn.jsonl || exit 1
+vfm-curate synth -q --count 3 -d syn >syn.jsonl || exit 1
 
 # with_files N CMD ARG ...: runs it with at most N descriptors.
 with_files() {
@@ -102,7 +102,7 @@ if (ulimit -v 4000000) 2>/dev/null && ! nm -D "$B/bin/vfm-curate" 2>/dev/null | 
 	fi
 	odd=''
 	for mb in 10 12 16 24 40 80; do
-		with_memory $mb vfm-pack -q -c 4096 --batch 1 data
+		with_memory $mb vfm-pack -q --context 4096 --batch 1 data
 		[ "$rc" = 0 ] || [ "$rc" = 3 ] || [ "$rc" = 127 ] || odd+=" $mb:$rc"
 	done
 	is "$odd" "" "no memory: vfm-pack"

@@ -5,13 +5,13 @@ command -v jq >/dev/null || skip_all "no jq"
 
 # chain FILE ...: "STAGE[:OPTIONS]" of the history of each operand, on one line; "STAGE?" without a version.
 chain() {
-	vfm-curate provenance -o jsonl "$@" | jq -r '(.tool | sub("vfm-curate "; "")) + (if .version then "" else "?" end) +
+	vfm-curate provenance --format jsonl "$@" | jq -r '(.tool | sub("vfm-curate "; "")) + (if .version then "" else "?" end) +
 		(if .options then ":" + .options else "" end)' | sed 's/:\(seed\|detector\|codec\|patch\|max-bytes\) .*/:+/' | tr '\n' ' '
 }
 version=$(vfm-curate --version | sed 's/^vfm-curate //; s/).*/)/')
 
 # ---- a pipe of all stages
-vfm-curate synth -q -n 4 --frames 24 --fps 12 -d raw >synth.jsonl
+vfm-curate synth -q --count 4 --frames 24 --fps 12 -d raw >synth.jsonl
 vfm-curate probe -q raw | vfm-curate split -q --max-s 1 --min-s 0.3 --detector stride | tee split.jsonl |
 	vfm-curate clip -q -j 2 -d clips | vfm-curate score -q -j 3 | vfm-curate filter -q --max black_ratio=0.5 |
 	vfm-curate encode -q -d lat --text bytes:16 | tee enc.jsonl | vfm-curate shard -q -d data >shard.jsonl
@@ -22,8 +22,8 @@ is "$(cat data/provenance.json)" "$(head -n 1 shard.jsonl)" "provenance.json is 
 is "$(chain data/provenance.json)" "${all}shard:+ " "which can be read as a file of records"
 is "$(chain - <enc.jsonl)" "$all" "-: standard input"
 is "$(grep -c provenance shard.jsonl) $(count shard.jsonl)" "1 8" "one header, and all records"
-run vfm-curate provenance -o json data
-rc_is 0 "-o json"
+run vfm-curate provenance --format json data
+rc_is 0 "--format json"
 is "$(jq -r '.rows[5] | .data, .tool, .version, .maker, .options' <<<"$out")" "data
 vfm-curate encode
 $version
@@ -38,7 +38,7 @@ is "$rc $(awk '{ print $1 }' <<<"$out" | uniq -c | xargs)" "0 8 data 7 shard.jso
 jq -nc '{v: 1, provenance: [{tool: "caption.py", version: "2", options: "say\nit", maker: {name: "qwen", version: "2.5", sha256: ("ab" * 32)}}]}' >foreign.jsonl
 run vfm-curate provenance foreign.jsonl
 like "$out" 'caption.py +2 +qwen 2.5 abababababab +say it$' "text: an entry of another program on one line"
-is "$(vfm-curate provenance -o json foreign.jsonl | jq -c '.rows[0].options')" '"say\nit"' "json: as it stands"
+is "$(vfm-curate provenance --format json foreign.jsonl | jq -c '.rows[0].options')" '"say\nit"' "json: as it stands"
 ok "verify" vfm-curate verify -q data
 
 # ---- what all stages do with headers
@@ -162,6 +162,6 @@ run vfm-curate provenance /dev/null
 like "$rc $err" "^1 .*'/dev/null' has no header, and no record has fingerprints" "no header and no fingerprint"
 run vfm-curate provenance
 rc_is 2 "no operand"
-run vfm-curate provenance -o xml data
+run vfm-curate provenance --format xml data
 rc_is 2 "another format"
 done_testing

@@ -7,7 +7,7 @@
 export OMP_NUM_THREADS=1
 
 for set in img256:4 vid256:8; do
-	vfm-curate synth -q -n 16 -d "clips-$set" --size 32x32 --frames "${set#*:}" |
+	vfm-curate synth -q --count 16 -d "clips-$set" --size 32x32 --frames "${set#*:}" |
 		vfm-curate encode -q -d "latents-$set" --tokenizer wavelet:4 --text bytes:8 | vfm-curate shard -q -d "${set%:*}" >/dev/null || exit 1
 done
 cat >tiny.json <<'END'

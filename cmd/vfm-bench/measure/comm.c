@@ -37,7 +37,7 @@ static const struct vfm_opt opts[] = {
 		&repeat, 1, MAX_REPEAT},
 	{VFM_OPT_NUM, 0, "seconds", "S", "approximate duration of a measurement (0.02)", &seconds},
 	VFM_CONTEXT_OPTS(&rank_opts),
-	{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
+	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
 };
 

@@ -22,7 +22,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before, at least (2)", &warmup},
 	{VFM_OPT_FLAG, 0, "turns", NULL, "before each step, print \"ready\" and wait for a line on stdin", &turns},
 	VFM_CONTEXT_OPTS_SIM(&rank_opts),
-	{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
+	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
 };
 

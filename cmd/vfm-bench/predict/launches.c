@@ -14,7 +14,7 @@ static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static const struct vfm_opt opts[] = {
 	BENCH_STEP_OPTS(&step_opts),
 	{VFM_OPT_FLAG, 0, "block", NULL, "of one block and pack instead of a step", &block},
-	{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
+	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
 };
 

@@ -56,7 +56,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "compare", "OLD", "an earlier -o json FILE: the change of each row", &compare},
 	{VFM_OPT_STR, 0, "html", "FILE", "also write a page about the rows", &html},
 	VFM_CONTEXT_OPTS(&rank_opts),
-	{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &format},
+	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &format},
 	{0},
 };
 

@@ -1,3 +1,4 @@
+/* dedup_text.c - works on blocks of lines in parallel without parsing them to JSON values. */
 #include "curate/dedup/dedup_text.h"
 
 #include <stdlib.h>
@@ -192,7 +193,7 @@ int vfm_dedup_mark_lines(struct vfm_stage_loop *loop, const struct vfm_stage *s,
 	const int threads = vfm_par_threads();
 	struct text_block *items = vfm_calloc((size_t)threads, sizeof(*items));
 	struct text_lines l = {.s = s,
-		.settings = vfm_provenance_settings(s->options, s->maker),
+		.settings = vfm_provenance_settings(s->options, s->models),
 		.loop = loop,
 		.files = {.paths = s->files, .n = s->n_files}};
 	const struct vfm_ordered o = {read_text_block, work_on_text_block, take_text_block, &l, items, sizeof(*items)};

@@ -1,3 +1,4 @@
+/* pipeline.c - parses the JSON of a pipeline and checks each stage's options against its option table. */
 #include "curate/pipeline/pipeline.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* pipeline_run.c - forks the stages, shows and watches them, and sets aside outputs of changed stages. */
 #include "curate/pipeline/pipeline_run.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* pipeline_view.c - rates, remaining time and counts of the stages as text and HTML. */
 #include "curate/pipeline/pipeline_view.h"
 
 #include <math.h>

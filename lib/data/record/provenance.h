@@ -7,7 +7,8 @@
  *   version  of the tool, "0.1.0 (abc1234)"; absent: the stage is known from fingerprints of records alone
  *   options  those that change the output, as text (stage.h); absent: none
  *   by       16 hexadecimal digits: two entries with equal `by` compute equal outputs from equal inputs
- *   maker    absent, or the models that the stage used: one (vfm_maker_json), or one for each role (vfm_makers_json)
+ *   maker    absent, or the models that the stage used: one (vfm_encoder_id_json), or one for each role
+ *            (vfm_encoder_ids_json)
  *
  * A file may have several headers, anywhere: concatenated and sorted files have.  Its chain is their union.  A dataset
  * has its chain in DIR/provenance.json, one header line.  In memory a chain is a JSON array, which the caller owns.
@@ -30,10 +31,10 @@ bool vfm_provenance_is_header(const json_t *rec);
 json_t *vfm_provenance_header(const json_t *chain); /* the caller owns it */
 
 /* Returns options and models as a text for stage fingerprints and `by`; both may be NULL.  The caller frees it. */
-char *vfm_provenance_settings(const char *options, const json_t *maker);
-/* Makes the entry of a stage; `version` is that of its algorithm, options and maker may be NULL.  The caller owns it.
+char *vfm_provenance_settings(const char *options, const json_t *models);
+/* Makes the entry of a stage; `version` is that of its algorithm, options and models may be NULL.  The caller owns it.
  */
-json_t *vfm_provenance_entry(const char *stage, int version, const char *options, const json_t *maker);
+json_t *vfm_provenance_entry(const char *stage, int version, const char *options, const json_t *models);
 /* Appends an entry unless it is the last one.  Takes no reference. */
 void vfm_provenance_append(json_t *chain, const json_t *entry);
 
@@ -59,6 +60,6 @@ int vfm_provenance_of_records(json_t *chain, const char *path, struct vfm_err *e
 
 /* Writes the models of an entry's `maker` as "NAME VERSION SHA256[:12]", with roles "tokenizer NAME ..., text NAME
  * ...". The caller frees it; NULL without maker. */
-char *vfm_provenance_maker_text(const json_t *maker);
+char *vfm_provenance_models_text(const json_t *models);
 
 #endif

@@ -436,7 +436,7 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	if (s->opts.done)
 		TRY(open_done(&l, err));
 	l.in.is_given = s->lines && !l.work.link;
-	l.work.settings = vfm_provenance_settings(s->options, s->maker);
+	l.work.settings = vfm_provenance_settings(s->options, s->models);
 	l.in.own = vfm_stage_own_entries(s, l.work.done);
 	pthread_mutex_init(&l.lock, NULL);
 	pthread_cond_init(&l.readable, NULL);

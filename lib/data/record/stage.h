@@ -119,7 +119,7 @@ struct vfm_stage {
 	int version;
 	const char *const *outputs;
 	/* The models that the stage uses (`maker` in provenance.h), also covered by the fingerprint; NULL: none. */
-	const json_t *maker;
+	const json_t *models;
 	/* NULL, or lists of keys that end in NULL, for a stage that computes the keys of `sets` from those of `reads`
 	 * alone, and leaves all others: the fingerprint covers `reads` instead of the whole input, and --done copies
 	 * `sets` into the input record. */

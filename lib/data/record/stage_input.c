@@ -1,3 +1,4 @@
+/* stage_input.c - reads input lines, passes headers on, takes this process's share, and detects duplicate ids. */
 #include "data/record/stage_impl.h"
 
 #include <stdarg.h>
@@ -46,7 +47,7 @@ void vfm_stage_line_text(struct vfm_buf *text, const json_t *rec)
 
 json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *done)
 {
-	json_t *own = json_array(), *entry = vfm_provenance_entry(s->name, s->version, s->options, s->maker), *was;
+	json_t *own = json_array(), *entry = vfm_provenance_entry(s->name, s->version, s->options, s->models), *was;
 	size_t i;
 
 	json_array_foreach(done ? vfm_done_chain(done) : NULL, i, was)

@@ -1,3 +1,4 @@
+/* stage_link.c - publishes the progress of a stage in a mapped file, and follows the output of the stage before. */
 #include "data/record/stage_link.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* stage_work.c - runs the stage's function on a record, or takes the result of an earlier run by its mark. */
 #include <stdlib.h>
 #include <string.h>
 
