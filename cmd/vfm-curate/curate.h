@@ -38,7 +38,7 @@
 	X(verify, "check every byte of a dataset")                                                                     \
 	X(provenance, "print the stages, options and models that made a dataset")                                      \
 	X(sheet, "write a page of the frames of clips")                                                                \
-	X(stats, "print counts and histograms")                                                                        \
+	X(stats, "summarize the keys of records: ranges, texts, reasons of drops")                                     \
 	X(report, "write a page of distributions, pictures and duplicates")                                            \
 	X(run, "run the stages of a pipeline, and continue an interrupted run")                                        \
 	X(synth, "make small captioned videos of moving shapes")
