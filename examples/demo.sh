@@ -50,14 +50,14 @@ else
 		"a green triangle moves left" "a red triangle moves right" "a yellow circle moves up" "a blue square moves down"; do
 		prompts+=("$caption")
 	done
-	vfm-curate synth -n "$N" -d "$OUT/clips" --size $size --frames 16 | vfm-curate score |
+	vfm-curate synth --count "$N" -d "$OUT/clips" --size $size --frames 16 | vfm-curate score |
 		vfm-curate encode -d "$OUT/latents" --text bytes:256 | vfm-curate shard -d "$OUT/data" >"$OUT/records.jsonl"
 fi
-vfm-curate sheet -o "$OUT/clips.html" -n 24 --columns 4 --title "what it learns from" "$OUT/records.jsonl" >/dev/null
+vfm-curate sheet -o "$OUT/clips.html" --max 24 --columns 4 --title "what it learns from" "$OUT/records.jsonl" >/dev/null
 
 # ---- pack --------------------------------------------------------------------
 say "2. pack"
-vfm-pack -c $context --patch $patch --steps 100000 --format bin "$OUT/data" >"$OUT/plan.bin"
+vfm-pack --context $context --patch $patch --steps 100000 --format bin "$OUT/data" >"$OUT/plan.bin"
 
 # ---- train -------------------------------------------------------------------
 cat >"$OUT/config.json" <<END
@@ -92,7 +92,19 @@ args=()
 for p in "${prompts[@]}"; do args+=(-p "$p"); done
 [ -z "${VIDEOS:-}" ] || for _ in 1 2 3 4 5 6 7; do args+=(-p ""); done
 vfm-sample --ckpt "$OUT/run" "${args[@]}" -d "$OUT/samples" --size $size --frames 16 --steps 16 >"$OUT/samples.jsonl"
-vfm-curate sheet -o "$OUT/samples.html" -n 24 --columns 4 --title "samples" "$OUT/samples.jsonl" >/dev/null
+vfm-curate sheet -o "$OUT/samples.html" --max 24 --columns 4 --title "samples" "$OUT/samples.jsonl" >/dev/null
+
+# All samples as one moving picture, four in a row, where the ffmpeg command is installed.
+if command -v ffmpeg >/dev/null; then
+	inputs=() n=0 layout=
+	for file in "$OUT"/samples/*.mp4; do
+		inputs+=(-i "$file")
+		layout="$layout${layout:+|}$((n % 4 * (${size%x*} + 4)))_$((n / 4 * (${size#*x} + 4)))"
+		n=$((n + 1))
+	done
+	ffmpeg -v error -y "${inputs[@]}" -filter_complex \
+		"xstack=inputs=$n:layout=$layout:fill=white,split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse=dither=none" "$OUT/samples.gif"
+fi
 
 say "6. the checkpoint"
 vfm-ckpt info "$OUT/run"
@@ -104,6 +116,6 @@ say "done in $(($(date +%s) - start)) s${START:+, packages and build included}"
 cat <<END
 training clips   $OUT/clips.html
 loss curve       $OUT/loss.svg
-samples          $OUT/samples.html, $OUT/samples/*.mp4
+samples          $OUT/samples.html, $OUT/samples/*.mp4$([ ! -e "$OUT/samples.gif" ] || echo ", $OUT/samples.gif")
 checkpoint       $OUT/run/ckpt/$(cd "$OUT/run/ckpt" && printf "%s\n" step-* | tail -n 1)
 END

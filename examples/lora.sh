@@ -30,12 +30,12 @@ rm -rf "$dir"
 mkdir "$dir"
 
 say "1. $N clips of shapes in $COLOR"
-vfm-curate synth -n "$N" -d "$dir/clips" --size 96x96 --frames 16 --seed 1 --colors "$COLOR" |
+vfm-curate synth --count "$N" -d "$dir/clips" --size 96x96 --frames 16 --seed 1 --colors "$COLOR" |
 	vfm-curate encode -d "$dir/latents" --text bytes:256 | vfm-curate shard -d "$dir/data" >"$dir/records.jsonl"
 
 # Half of the tokens are the demo's clips: with the new ones alone the model forgets other colours.
 say "2. pack them with the clips of the demo"
-vfm-pack -c 576 --patch 4x1x1 --steps "$STEPS" --format bin \
+vfm-pack --context 576 --patch 4x1x1 --steps "$STEPS" --format bin \
 	--blend "new=1:$dir/data" --blend "old=1:$OUT/data" >"$dir/plan.bin"
 
 # The base model is the moving average that vfm-sample takes of the demo's run.  ctx_proj embeds the text; the other
@@ -56,7 +56,7 @@ sample=(--ckpt "$OUT/run" "${prompts[@]}" --size 96x96 --frames 16 --steps 16)
 vfm-sample "${sample[@]}" -d "$dir/before" >"$dir/before.jsonl"
 vfm-sample "${sample[@]}" --lora "$dir/run" -d "$dir/after" >"$dir/after.jsonl"
 for when in before after; do
-	vfm-curate sheet -o "$dir/$when.html" -n 8 --columns 4 --title "$when" "$dir/$when.jsonl" >/dev/null
+	vfm-curate sheet -o "$dir/$when.html" --max 8 --columns 4 --title "$when" "$dir/$when.jsonl" >/dev/null
 	[ ! -x "$B/tests/tools/recognise" ] || "$B/tests/tools/recognise" <"$dir/$when.jsonl" >/dev/null || true
 done
 

@@ -87,7 +87,7 @@ vfm-curate provenance "$out/data"
 
 # ---- train, sample ------------------------------------------------------------------
 say "pack, train"
-vfm-pack -c "${CONTEXT:-32760}" --epochs 1000 --format bin "$out/data" >"$out/plan.bin"
+vfm-pack --context "${CONTEXT:-32760}" --epochs 1000 --format bin "$out/data" >"$out/plan.bin"
 model=${MODEL:-'{"layers": 12, "hidden": 768, "heads": 12}'}
 jq -n --argjson model "$model" --slurpfile vae "$WAN/vae/config.json" --slurpfile t5 "$WAN/text_encoder/config.json" '{
 	model: ({channels: $vae[0].z_dim, text_dim: $t5[0].d_model, text_len: 512, text_pad: true} + $model),

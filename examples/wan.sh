@@ -104,7 +104,7 @@ stage -n "$ENCODERS" encode "$out/7-encode.jsonl" -d "$out/latents" --vae "$mode
 	--device "$DEVICE" "$out/6-caption.jsonl"
 resume=; [ ! -d "$out/data" ] || resume=1
 vfm-curate shard -d "$out/data" ${resume:+--resume} "$out/7-encode.jsonl" >"$out/8-shard.jsonl"
-vfm-pack -c "${CONTEXT:-32760}" -b "$RANKS" --epochs 1000 --format bin "$out/data" >"$out/plan.bin"
+vfm-pack --context "${CONTEXT:-32760}" -b "$RANKS" --epochs 1000 --format bin "$out/data" >"$out/plan.bin"
 
 say "4. LoRA, $STEPS steps"
 vfm-train -n "$RANKS" --device "$DEVICE" --init "$network" --data "$out/plan.bin" -o "$out/run" --steps "$STEPS" \

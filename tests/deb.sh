@@ -47,9 +47,9 @@ ok "README" test -s /usr/share/doc/vfm/README.md
 # A pipeline, to which FFmpeg belongs.
 pipeline() {
 	set -e -o pipefail
-	vfm-curate synth -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -d latents --text bytes:64 |
+	vfm-curate synth --count 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -d latents --text bytes:64 |
 		vfm-curate shard -d data >records.jsonl
-	vfm-pack -c 256 --steps 2 data >plan.jsonl
+	vfm-pack --context 256 --steps 2 data >plan.jsonl
 	vfm-train --set model.layers=2 --set model.hidden=64 --set model.heads=2 --set model.text_dim=64 --data plan.jsonl -o run
 	vfm-sample --ckpt run -p "a red square moves left" -o sample.mp4 --size 32x32 --frames 8 --steps 2
 	vfm-curate probe sample.mp4 | grep -q '"frames":8'

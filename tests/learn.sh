@@ -67,7 +67,7 @@ OUT=$dir/demo N=1000 STEPS=$STEPS B=$B "$top/examples/demo.sh" >&2
 look old base-old --ckpt "$run"
 check "the demo's training learns its colours" learned base-old
 
-sum=$(vfm-ckpt hash -o jsonl "$run")
+sum=$(vfm-ckpt hash --format jsonl "$run")
 OUT=$dir/demo COLOR=magenta STEPS=$LORA_STEPS B=$B "$top/examples/lora.sh" >&2
 look new base-new --ckpt "$run"
 look new lora-new --ckpt "$run" --lora "$lora/run"
@@ -75,7 +75,7 @@ look old lora-old --ckpt "$run" --lora "$lora/run"
 check "the base model does not know the new colour: at most 3 of 64" unknown base-new
 check "the adapters learn it" learned lora-new
 check "with them the other colours stay" learned lora-old
-check "the base model keeps its bits" [ "$(vfm-ckpt hash -o jsonl "$run")" = "$sum" ]
+check "the base model keeps its bits" [ "$(vfm-ckpt hash --format jsonl "$run")" = "$sum" ]
 
 vfm-ckpt import -c "$run/config.json" "$lora/merged" "$dir/merged" >&2
 latents base --ckpt "$run"

@@ -30,6 +30,7 @@ static const struct vfm_verbs family = {
 	.word = "BENCH",
 	.summary = "measure the parts of the toolkit",
 	.list = benches,
+	.pages = true,
 };
 
 void bench_cpu_name(char *name, size_t size)

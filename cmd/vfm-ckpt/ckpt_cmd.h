@@ -12,7 +12,7 @@
 
 #define OPT_RAW(dst)                                                                                                   \
 	{                                                                                                              \
-		VFM_OPT_FLAG, 'r', "raw", NULL, "files of other programs: names and shapes as they are there", dst     \
+		VFM_OPT_FLAG, 0, "raw", NULL, "files of other programs: names and shapes as they are there", dst       \
 	}
 
 /* An open checkpoint and the tensors of one part, or of all parts. */
@@ -30,7 +30,7 @@ void view_close(struct view *v);
 /* Parses the options and sets *n to the number of operands.  Returns 0, VFM_OPT_DONE, or VFM_EUSAGE, also if the number
  * of operands is not min to max. */
 int verb_parse(const struct vfm_cmd *cmd, int argc, char **argv, int min, int max, int *n, struct vfm_err *err);
-/* As verb_parse for "[-r] [-o FORMAT] CKPT [GLOB ...]".  Opens a view of the tensors that match any glob. */
+/* As verb_parse for "[--raw] [--format FORMAT] CKPT [GLOB ...]".  Opens a view of the tensors that match any glob. */
 int verb_open_list(struct view *v, struct vfm_table_opts *table, const char *name, const char *summary, int argc,
 	char **argv, struct vfm_err *err);
 /* Prints t if rc is 0, and frees it.  Returns rc, or the code of a failure to print. */

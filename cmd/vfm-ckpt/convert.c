@@ -41,12 +41,12 @@ int verb_reshard(int argc, char **argv, struct vfm_err *err)
 	int64_t files = 0;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'l', "layout", "LAYOUT", "the layout to write for: tp=2,pp=2,dp=4,fsdp", &layout},
-		{VFM_OPT_INT, 'n', "files", "N", "N files per part, of about the same size", &files, 1,
+		{VFM_OPT_INT, 0, "files", "N", "N files per part, of about the same size", &files, 1,
 			VFM_CKPT_FILES_MAX},
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt reshard",
-		.synopsis = "-l LAYOUT | -n N CKPT DIR",
+		.synopsis = "-l LAYOUT | --files N CKPT DIR",
 		.summary = "write a checkpoint with another sharding",
 		.opts = opts};
 	struct vfm_ckpt *c;
@@ -108,14 +108,14 @@ int verb_import(int argc, char **argv, struct vfm_err *err)
 	const char *part = "model", *dtype = NULL, *config = NULL;
 	int64_t step = 0;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'p', "part", "PART", "which part the tensors become: model (default), ema, optim", &part},
-		{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &dtype},
+		{VFM_OPT_STR, 0, "part", "PART", "which part the tensors become: model (default), ema, optim", &part},
+		{VFM_OPT_STR, 0, "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &dtype},
 		{VFM_OPT_STR, 'c', "config", "FILE", "configuration of the checkpoint to write", &config},
 		{VFM_OPT_INT, 0, "step", "N", "step of the checkpoint to write (default 0)", &step, 0, 0x1p50},
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt import",
-		.synopsis = "[-p PART] [-t TYPE] [-c FILE] [--step N] SRC DIR",
+		.synopsis = "[--part PART] [--dtype TYPE] [-c FILE] [--step N] SRC DIR",
 		.summary = "make a checkpoint of the files of other programs",
 		.opts = opts};
 	struct vfm_ckpt_how how = {0};
@@ -174,7 +174,7 @@ struct export_cli {
 static const struct export_cli export_defaults = {.x = {.part = "model"}, .layout = "vfm", .shard = (int64_t)5 << 30};
 
 #define EXPORT_ROWS(e, base)                                                                                           \
-	{VFM_OPT_STR, 't', "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &(e)->dtype},     \
+	{VFM_OPT_STR, 0, "dtype", "TYPE", "convert floating-point tensors to f32, bf16, f16, f64", &(e)->dtype},       \
 		{VFM_OPT_SIZE, 0, "shard", "SIZE", "maximum bytes per file of a directory (default 5G)", &(e)->shard,  \
 			1, HUGE_VAL},                                                                                  \
 	{                                                                                                              \
@@ -229,10 +229,10 @@ int verb_merge(int argc, char **argv, struct vfm_err *err)
 	struct export_cli e = export_defaults;
 	double scale = 1;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_NUM, 's', "scale", "SCALE", "factor of the adapters (default 1)", &scale},
+		{VFM_OPT_NUM, 0, "scale", "SCALE", "factor of the adapters (default 1)", &scale},
 		{VFM_OPT_STR, 'l', "layout", "LAYOUT", "names of the tensors: vfm (default), diffusers, original",
 			&e.layout},
-		{VFM_OPT_STR, 'p', "part", "PART", "adapters of a checkpoint: model (default), ema", &part},
+		{VFM_OPT_STR, 0, "part", "PART", "adapters of a checkpoint: model (default), ema", &part},
 		{VFM_OPT_WORD, 0, "base-part", "model|ema",
 			"weights of a checkpoint BASE (default: those that the adapters were trained with)", &base},
 		EXPORT_ROWS(&e, "BASE"),
@@ -267,7 +267,7 @@ int verb_export(int argc, char **argv, struct vfm_err *err)
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'l', "layout", "LAYOUT",
 			"names of the tensors: vfm (default), diffusers, original; of adapters also peft", &e.layout},
-		{VFM_OPT_STR, 'p', "part", "PART", "which part: model (default), ema, optim", &e.x.part},
+		{VFM_OPT_STR, 0, "part", "PART", "which part: model (default), ema, optim", &e.x.part},
 		EXPORT_ROWS(&e, "CKPT"),
 		{0},
 	};

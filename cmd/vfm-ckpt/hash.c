@@ -40,15 +40,15 @@ int verb_hash(int argc, char **argv, struct vfm_err *err)
 	const char *part = NULL;
 	bool each = false, raw = false;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'p', "part", "PART",
-			"only this part of checkpoints (model, ema, optim), without its name", &part},
-		{VFM_OPT_FLAG, 'e', "each", NULL, "print one line per tensor", &each},
+		{VFM_OPT_STR, 0, "part", "PART", "only this part of checkpoints (model, ema, optim), without its name",
+			&part},
+		{VFM_OPT_FLAG, 0, "each", NULL, "print one line per tensor", &each},
 		OPT_RAW(&raw),
 		VFM_TABLE_OPTS(&table),
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt hash",
-		.synopsis = "[-e] [-p PART] [-r] [-o FORMAT] CKPT ...",
+		.synopsis = "[--each] [--part PART] [--raw] [--format FORMAT] CKPT ...",
 		.summary = "a hash of the values, whatever their layout",
 		.opts = opts};
 	struct vfm_table *t;

@@ -120,10 +120,10 @@ int verb_tree(int argc, char **argv, struct vfm_err *err)
 		{"params", "elements", 0}, {"bytes", "bytes", 0}, {0}};
 	struct vfm_table_opts table = {0};
 	int64_t depth = 3;
-	struct vfm_opt opts[] = {{VFM_OPT_INT, 'd', "depth", "N", "levels to show (default 3)", &depth, 1, 64},
+	struct vfm_opt opts[] = {{VFM_OPT_INT, 0, "depth", "N", "levels to show (default 3)", &depth, 1, 64},
 		VFM_TABLE_OPTS(&table), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt tree",
-		.synopsis = "[-d N] [-o FORMAT] CKPT",
+		.synopsis = "[--depth N] [--format FORMAT] CKPT",
 		.summary = "tensors grouped by prefix, with sums",
 		.opts = opts};
 	struct vfm_table *t;

@@ -74,8 +74,10 @@ int verb_open_list(struct view *v, struct vfm_table_opts *table, const char *nam
 {
 	bool raw = false;
 	struct vfm_opt opts[] = {OPT_RAW(&raw), VFM_TABLE_OPTS(table), {0}};
-	struct vfm_cmd cmd = {
-		.name = name, .synopsis = "[-r] [-o FORMAT] CKPT [GLOB ...]", .summary = summary, .opts = opts};
+	struct vfm_cmd cmd = {.name = name,
+		.synopsis = "[--raw] [--format FORMAT] CKPT [GLOB ...]",
+		.summary = summary,
+		.opts = opts};
 	int n, kept = 0, rc = verb_parse(&cmd, argc, argv, 1, -1, &n, err);
 
 	if (rc)

@@ -22,13 +22,13 @@ int verb_prune(int argc, char **argv, struct vfm_err *err)
 	int64_t last = 0, every = 0;
 	bool dry = false;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_INT, 'k', "keep-last", "N", "keep the N newest checkpoints", &last, 1, 1 << 30},
+		{VFM_OPT_INT, 0, "keep-last", "N", "keep the N newest checkpoints", &last, 1, 1 << 30},
 		{VFM_OPT_INT, 0, "keep-every", "N", "keep those at multiples of N steps too", &every, 0, HUGE_VAL},
-		{VFM_OPT_FLAG, 'n', "dry-run", NULL, "print what would be removed, remove nothing", &dry},
+		{VFM_OPT_FLAG, 0, "dry-run", NULL, "print what would be removed, remove nothing", &dry},
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt prune",
-		.synopsis = "-k N [--keep-every N] [-n] RUN",
+		.synopsis = "--keep-last N [--keep-every N] [--dry-run] RUN",
 		.summary = "remove old checkpoints",
 		.opts = opts};
 	struct vfm_ckpt_prune p = {.spare = -1, .deep = true, .gone = print_gone};
@@ -39,7 +39,7 @@ int verb_prune(int argc, char **argv, struct vfm_err *err)
 	if (rc)
 		return rc;
 	if (!last)
-		return vfm_fail(err, VFM_EUSAGE, "-k N is missing: the number of checkpoints to keep");
+		return vfm_fail(err, VFM_EUSAGE, "--keep-last N is missing: the number of checkpoints to keep");
 	dir = vfm_strfmt("%s/ckpt", argv[1]);
 	if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
 		free(dir);

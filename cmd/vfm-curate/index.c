@@ -130,7 +130,7 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 		.key = "src"};
 	struct vfm_opt opts[] = {
 		{VFM_OPT_FLAG, 0, "hash", NULL, "read each video and image and give the record its id", &x.hash},
-		{VFM_OPT_FLAG, 'w', "write", NULL,
+		{VFM_OPT_FLAG, 0, "write", NULL,
 			"write index.vfmi for the latents in the tars, or MDS shards, of each DIR", &x.write},
 		{VFM_OPT_STR, 0, "columns", "PART=COLUMN,...",
 			"with --write: the columns of MDS shards with latent, text, key, ...", &x.columns},
@@ -148,8 +148,8 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate index",
-		.synopsis =
-			"[OPTION ...] [TAR|DIR ...]\n-w [OPTION ...] DIR ...\n--join -d DIR [OPTION ...] DIR DIR ...",
+		.synopsis = "[OPTION ...] [TAR|DIR ...]\n--write [OPTION ...] DIR ...\n--join -d DIR [OPTION ...] DIR "
+			    "DIR ...",
 		.summary = "list the samples of WebDataset tars, a record a video or image",
 		.opts = opts,
 	};

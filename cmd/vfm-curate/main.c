@@ -10,6 +10,7 @@ static const struct vfm_verbs family = {
 	.word = "STAGE",
 	.summary = "curate video: from raw files to clips, scores, latents and shards",
 	.list = curate_stages,
+	.pages = true,
 };
 
 int main(int argc, char **argv)

@@ -37,7 +37,7 @@ static int ask_model(json_t *rec, struct vfm_stage_out *out, void *ctx, int work
 {
 	struct query *q = ctx;
 	struct vfm_exec_slot *slot = vfm_exec_slot(q->model.exec, worker);
-	struct vfm_maker maker = vfm_outside_maker(vfm_exec_hello(q->model.exec));
+	struct vfm_encoder_id model = vfm_outside_id(vfm_exec_hello(q->model.exec));
 	struct vfm_npy npy;
 	const void *data;
 	int rc;
@@ -47,7 +47,7 @@ static int ask_model(json_t *rec, struct vfm_stage_out *out, void *ctx, int work
 			       &npy, &data, err)
 		     : exec_stage_vector(&q->model, slot, rec, &npy, &data, err);
 	if (rc >= 0)
-		rc = vfm_search_of_array(q->search, &npy, data, &maker, q->x, err);
+		rc = vfm_search_of_array(q->search, &npy, data, &model, q->x, err);
 	q->answered = rc >= 0;
 	return rc == VFM_EINPUT ? VFM_EUSAGE : rc; /* without a query the command cannot go on */
 }
@@ -119,7 +119,7 @@ int curate_search(int argc, char **argv, struct vfm_err *err)
 	int64_t k = 10;
 	int n = 0, rc;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_INT, 'k', "count", "N", "print the N nearest records (default 10)", &k},
+		{VFM_OPT_INT, 0, "count", "N", "print the N nearest records (default 10)", &k},
 		{VFM_OPT_STR, 0, "id", "ID", "nearest to the record ID", &q.id},
 		{VFM_OPT_STR, 0, "vector", "FILE", "nearest to the vector of an npy file", &q.vector},
 		{VFM_OPT_STR, 0, "text", "TEXT", "nearest to a text, which --exec embeds", &q.text},

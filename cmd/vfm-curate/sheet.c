@@ -113,7 +113,7 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 	char *path;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'o', "output", "FILE", "the page to write (%t: the share)", &pattern, .required = true},
-		{VFM_OPT_INT, 'n', "max", "N", "the first N clips (default 48)", &s.max},
+		{VFM_OPT_INT, 0, "max", "N", "the first N clips (default 48)", &s.max},
 		{VFM_OPT_INT, 0, "columns", "N", "clips in a row (default 3)", &s.columns},
 		{VFM_OPT_INT, 0, "frames", "N", "frames of a clip (default 3)", &s.frames},
 		{VFM_OPT_INT, 0, "width", "PIXELS", "of a frame (default 160)", &s.width},
@@ -137,7 +137,7 @@ int curate_sheet(int argc, char **argv, struct vfm_err *err)
 	if (s.max < 1 || s.max > 2000 || s.columns < 1 || s.columns > 32 || s.frames < 1 || s.frames > 32 ||
 		s.width < 16 || s.width > 1024 || s.columns * s.frames * s.width > 30000)
 		return vfm_fail(
-			err, VFM_EUSAGE, "-n, --columns, --frames, --width: a sheet of that size cannot be drawn");
+			err, VFM_EUSAGE, "--max, --columns, --frames, --width: a sheet of that size cannot be drawn");
 	TRY(curate_output(&path, pattern, &stage, err));
 	vfm_html_begin(&s.page, title ? title : "Clips", 0);
 	rc = draw_sheet(&s, &stage, path, err);

@@ -31,7 +31,7 @@ int curate_stats(int argc, char **argv, struct vfm_err *err)
 	struct vfm_histogram *histogram;
 	int json = 0;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_NAME, 'o', "output", "text|json", "how to print them", &json},
+		{VFM_OPT_NAME, 0, "format", "text|json", "how to print them", &json},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};

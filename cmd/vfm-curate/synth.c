@@ -121,7 +121,7 @@ static int check_synth_opts(struct synth *s, const char *size, struct vfm_err *e
 	struct vfm_synth probe;
 
 	if (!s->n)
-		return vfm_fail(err, VFM_EUSAGE, "-n N is missing: the number of videos");
+		return vfm_fail(err, VFM_EUSAGE, "--count N is missing: the number of videos");
 	if (size)
 		TRY(curate_parse_size(size, 2, 2, &s->scene.width, &s->scene.height, err));
 	s->scene.frames = (int)s->frames;
@@ -145,7 +145,7 @@ int curate_synth(int argc, char **argv, struct vfm_err *err)
 	char *options;
 	const char *size = NULL;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_INT, 'n', NULL, "N", "make N videos", &s.n, 1, 1e8},
+		{VFM_OPT_INT, 0, "count", "N", "make N videos", &s.n, 1, 1e8},
 		{VFM_OPT_STR, 'd', "dir", "DIR", "write them into DIR as 000000.mp4, 000001.mp4, ...", &s.dir,
 			.required = true},
 		{VFM_OPT_INT, 0, "seed", "N", "another seed, other videos (default 0)", &s.seed, 0, HUGE_VAL},
@@ -163,7 +163,7 @@ int curate_synth(int argc, char **argv, struct vfm_err *err)
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate synth",
-		.synopsis = "-n N -d DIR [OPTION ...]",
+		.synopsis = "--count N -d DIR [OPTION ...]",
 		.summary = "make small captioned videos of moving shapes",
 		.opts = opts,
 		.no_operands = true,

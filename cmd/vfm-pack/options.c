@@ -8,7 +8,7 @@ static const struct pack_opts defaults = {.context = 8192, .batch = 1, .patch = 
 static struct pack_opts o; /* of the command line that is being parsed */
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_SIZE, 'c', "context", "TOKENS", "most tokens in a pack, or in a part with --cp (8192)", &o.context, 1,
+	{VFM_OPT_SIZE, 0, "context", "TOKENS", "most tokens in a pack, or in a part with --cp (8192)", &o.context, 1,
 		VFM_PLAN_MAX_CONTEXT},
 	{VFM_OPT_INT, 0, "cp", "N", "packs of 1, 2, 4, ... N parts, each for a rank of context parallelism", &o.cp},
 	{VFM_OPT_LIST, 0, "blend", "NAME=WEIGHT:DIR",
@@ -38,7 +38,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_FLAG, 0, "force", NULL, "mix sets of different tokenizers or text encoders", &o.force},
 	{VFM_OPT_STR, 0, "phase", "NAME", "begin a training phase: the options and folders up to the next are its own",
 		&o.phase},
-	{VFM_OPT_STR, 'o', "out", "DIR", "with --phase: write DIR/NAME.jsonl of each phase, and DIR/stages.json",
+	{VFM_OPT_STR, 'o', "output", "DIR", "with --phase: write DIR/NAME.jsonl of each phase, and DIR/stages.json",
 		&o.out},
 	{VFM_OPT_NAME, 0, "format", "jsonl|bin", "of the plan (jsonl)", &o.bin},
 	{VFM_OPT_STR, 0, "check", "FILE", "read and verify every record of a plan; write nothing", &o.check},
@@ -49,7 +49,7 @@ static const struct vfm_cmd cmd = {
 	.name = "vfm-pack",
 	.synopsis = "[OPTION ...] DIR ...\n[OPTION ...] --blend NAME=WEIGHT:DIR ...\n-o DIR [OPTION ...] --phase NAME "
 		    "[OPTION ...] [DIR ...] [--phase NAME ...]\n--check FILE\n"
-		    "show [-l] [-s N] [-o FORMAT] PLAN\nstats [-o FORMAT] PLAN",
+		    "show [--samples] [--step N] [--format FORMAT] PLAN\nstats [--format FORMAT] PLAN",
 	.summary = "pack the samples of shard indexes into sequences",
 	.opts = opts,
 };

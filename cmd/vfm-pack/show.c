@@ -123,11 +123,11 @@ int pack_show(int argc, char **argv, struct vfm_err *err)
 	struct vfm_table_opts table = {0};
 	int64_t step = 0;
 	bool samples = false;
-	struct vfm_opt opts[] = {{VFM_OPT_INT, 's', "step", "N", "the step to show (0)", &step},
-		{VFM_OPT_FLAG, 'l', "samples", NULL, "a row for each sample: its set, shard and number", &samples},
+	struct vfm_opt opts[] = {{VFM_OPT_INT, 0, "step", "N", "the step to show (0)", &step},
+		{VFM_OPT_FLAG, 0, "samples", NULL, "a row for each sample: its set, shard and number", &samples},
 		VFM_TABLE_OPTS(&table), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-pack show",
-		.synopsis = "[-l] [-s N] [-o FORMAT] PLAN",
+		.synopsis = "[--samples] [--step N] [--format FORMAT] PLAN",
 		.summary = "the packs of a step",
 		.opts = opts};
 	struct vfm_plan *m = NULL;

@@ -214,9 +214,9 @@ static int print_stats_json(const struct report *r, struct vfm_err *err)
 int pack_stats(int argc, char **argv, struct vfm_err *err)
 {
 	int format = 0;
-	struct vfm_opt opts[] = {{VFM_OPT_NAME, 'o', "output", "text|md|json", "how to print it", &format}, {0}};
+	struct vfm_opt opts[] = {{VFM_OPT_NAME, 0, "format", "text|md|json", "how to print it", &format}, {0}};
 	struct vfm_cmd cmd = {.name = "vfm-pack stats",
-		.synopsis = "[-o FORMAT] PLAN",
+		.synopsis = "[--format FORMAT] PLAN",
 		.summary = "the mix, fill and balance of a plan",
 		.opts = opts};
 	struct report r = {0};

@@ -33,7 +33,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "prompts", "FILE", "JSON Lines with \"caption\" and perhaps \"negative\"; - is stdin",
 		&o.prompt_file},
 	{VFM_OPT_STR, 0, "caption", "NAME", "which of the named captions in FILE is the prompt", &o.caption},
-	{VFM_OPT_TEXT, 'o', "out", "FILE",
+	{VFM_OPT_TEXT, 'o', "output", "FILE",
 		"the video: .mp4, .gif, .png; or its latents: .npy; {prompt} and {n} name those of several prompts",
 		&o.out_file},
 	{VFM_OPT_TEXT, 'd', "dir", "DIR", "where the videos of many prompts go", &o.out_dir},
@@ -167,7 +167,8 @@ static int check_output_options(struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of -o FILE and -d DIR");
 	for (int i = 0; i < 4 && !known; i++)
 		known = vfm_name_ends(o.out_file, endings[i]);
-	return known ? 0 : vfm_fail(err, VFM_EUSAGE, "--out: '%s' should end in .mp4, .gif, .png or .npy", o.out_file);
+	return known ? 0
+		     : vfm_fail(err, VFM_EUSAGE, "--output: '%s' should end in .mp4, .gif, .png or .npy", o.out_file);
 }
 
 static int check_sample_options(struct vfm_err *err)

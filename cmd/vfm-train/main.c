@@ -54,7 +54,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "phases", "FILE", "stages.json of vfm-pack(1): train its phases in turn, each in RUN/NAME",
 		&phases_path},
 	{VFM_OPT_STR, 0, "held-out", "PLAN", "plan of held-out data, whose loss is recorded (eval.every)", &held_out},
-	{VFM_OPT_STR, 'o', "out", "RUN", "directory of checkpoints and metrics; created if missing", &out_dir},
+	{VFM_OPT_STR, 'o', "output", "RUN", "directory of checkpoints and metrics; created if missing", &out_dir},
 	{VFM_OPT_INT, 0, "steps", "N", "same as --set train.steps=N", &steps, 0, HUGE_VAL},
 	{VFM_OPT_STR, 0, "resume", "auto|no|CKPT", "resume from the newest complete checkpoint in RUN (auto)", &resume},
 	{VFM_OPT_STR, 0, "init", "PATH",
@@ -84,7 +84,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "html", "FILE", "with --dry-run: write a page with timeline and scaling", &dry.html},
 	{VFM_OPT_STR, 0, "trace", "FILE", "with --dry-run: write the launches of the step, for Perfetto or Chrome",
 		&dry.trace},
-	{VFM_OPT_NAME, 0, "table", VFM_TABLE_FORMATS, "with --dry-run: how to print (text)", &dry.table.format},
+	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "with --dry-run: how to print (text)", &dry.table.format},
 	{VFM_OPT_STR, 0, "columns", "all|NAME,...", "with --dry-run: print these columns of the ranks",
 		&dry.table.columns},
 	{VFM_OPT_STR, 0, "dump-parity", "DIR",
@@ -371,7 +371,7 @@ static int check_dry_options(struct vfm_err *err)
 	const struct given_option of_dry[] = {{"--machine", dry.machine}, {"--context", dry.context != VFM_UNSET},
 		{"--packs", dry.packs != VFM_UNSET}, {"--mtbf-hours", !isnan(dry.mtbf_h)},
 		{"--save-s", !isnan(dry.save_s)}, {"--restart-s", !isnan(dry.restart_s)}, {"--html", dry.html},
-		{"--trace", dry.trace}, {"--table", (int)dry.table.format >= 0}, {"--columns", dry.table.columns},
+		{"--trace", dry.trace}, {"--format", (int)dry.table.format >= 0}, {"--columns", dry.table.columns},
 		{"--expert-skew, --slow-rank, --straggler-cv", vfm_uneven_given(&dry.uneven)}};
 
 	return refuse_given(of_dry, sizeof(of_dry) / sizeof(of_dry[0]), "only with --dry-run", err);

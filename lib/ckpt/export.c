@@ -322,7 +322,7 @@ static int add_foreign(struct export_job *j, const struct vfm_foreign_tensor *th
 		if (ckpt_out_dtype(p[i].src, j->x->dtype) != dtype)
 			return vfm_fail(err, VFM_EUSAGE,
 				"%s: tensors '%s' and '%s' have different types, but are one in the layout %s; "
-				"-t TYPE gives them one",
+				"--dtype TYPE gives them one",
 				j->files.c->path, first->name, p[i].src->name, j->x->layout);
 	}
 	add_export(&j->files,

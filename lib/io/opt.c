@@ -1,3 +1,4 @@
+/* opt.c - parses options by their table, prints -h, runs verbs, and closes stdout at the end. */
 #include "io/opt.h"
 
 #include <errno.h>
@@ -77,19 +78,70 @@ static int fail_unknown(const char *what, const char *dashes, const char *word, 
 	return VFM_EUSAGE;
 }
 
+/* Options that had another name. */
+static const struct {
+	const char *command; /* what the name of the command begins with */
+	const char *was, *now;
+} renamed[] = {
+	{"", "-o", "--format"},
+	{"", "--output", "--format"},
+	{"", "--out", "--output"},
+	{"vfm-bench", "-a", "--all"},
+	{"vfm-bench plot", "-k", "--key"},
+	{"vfm-bench", "-l", "--list"},
+	{"vfm-bench", "-L", "--large"},
+	{"vfm-bench", "-t", "--threads"},
+	{"vfm-bench", "-w", "--window"},
+	{"vfm-bench", "-w", "--write"},
+	{"vfm-ckpt", "-a", "--all"},
+	{"vfm-ckpt", "-d", "--depth"},
+	{"vfm-ckpt", "-e", "--each"},
+	{"vfm-ckpt", "-k", "--keep-last"},
+	{"vfm-ckpt", "-n", "--dry-run"},
+	{"vfm-ckpt", "-n", "--files"},
+	{"vfm-ckpt", "-p", "--part"},
+	{"vfm-ckpt", "-r", "--raw"},
+	{"vfm-ckpt", "-s", "--scale"},
+	{"vfm-ckpt", "-t", "--dtype"},
+	{"vfm-curate search", "-k", "--count"},
+	{"vfm-curate sheet", "-n", "--max"},
+	{"vfm-curate synth", "-n", "--count"},
+	{"vfm-curate index", "-w", "--write"},
+	{"vfm-pack", "-c", "--context"},
+	{"vfm-pack", "-l", "--samples"},
+	{"vfm-pack", "-s", "--step"},
+	{"vfm-train", "--table", "--format"},
+};
+
+/* Reports an unknown option, as "-x" or "--xyz", by its new name.  Returns 0 if this command has none for it. */
+static int check_renamed(const struct vfm_cmd *cmd, const char *option, struct vfm_err *err)
+{
+	for (size_t i = 0; i < sizeof(renamed) / sizeof(*renamed); i++) {
+		const char *now = renamed[i].now;
+
+		if (!strcmp(renamed[i].was, option) &&
+			!strncmp(renamed[i].command, cmd->name, strlen(renamed[i].command)) &&
+			find_option(cmd, 0, now + 2, strlen(now + 2)))
+			return vfm_fail(err, VFM_EUSAGE, "%s is now %s", option, now);
+	}
+	return 0;
+}
+
 static int unknown_long(const struct vfm_cmd *cmd, const char *name, size_t len, struct vfm_err *err)
 {
 	const struct vfm_opt *tables[2] = {cmd->opts, common};
 	struct vfm_strlist names = {0};
-	char *word = vfm_strfmt("%.*s", (int)(len > 200 ? 200 : len), name);
-	int rc;
+	char *option = vfm_strfmt("--%.*s", (int)(len > 200 ? 200 : len), name);
+	int rc = check_renamed(cmd, option, err);
 
-	for (int t = 0; t < 2; t++)
-		for (const struct vfm_opt *o = tables[t]; o && o->type != VFM_OPT_END; o++)
-			if (o->type != VFM_OPT_GROUP && o->name)
-				vfm_strlist_add(&names, o->name);
-	rc = fail_unknown("option", "--", word, &names, cmd->name, err);
-	free(word);
+	if (rc == 0) {
+		for (int t = 0; t < 2; t++)
+			for (const struct vfm_opt *o = tables[t]; o && o->type != VFM_OPT_END; o++)
+				if (o->type != VFM_OPT_GROUP && o->name)
+					vfm_strlist_add(&names, o->name);
+		rc = fail_unknown("option", "--", option + 2, &names, cmd->name, err);
+	}
+	free(option);
 	return rc;
 }
 
@@ -205,7 +257,7 @@ static int apply_option(struct parse *p, const struct vfm_opt *o, bool as_letter
 		if (p->at + 1 >= p->argc)
 			return vfm_fail(p->err, VFM_EUSAGE, "option '%s' needs %s", opt, arg);
 		value = p->argv[++p->at];
-		/* In "--out --seed 1" the argument of --out is probably missing. */
+		/* In "--output --seed 1" the argument of --output is probably missing. */
 		if (value[0] == '-' && value[1] == '-')
 			return vfm_fail(p->err, VFM_EUSAGE,
 				"option '%s' needs %s, got '%s' (write %s%s%s if that is meant)", opt, arg, value, opt,
@@ -234,9 +286,11 @@ static int parse_letters(struct parse *p, const char *word)
 	for (const char *s = word + 1; *s && !p->done; s++) {
 		const struct vfm_opt *o = find_option(p->cmd, *s, NULL, 0);
 
-		if (!o)
+		if (!o) {
+			TRY(check_renamed(p->cmd, (char[]){'-', *s, 0}, p->err));
 			return vfm_fail(
 				p->err, VFM_EUSAGE, "unknown option '-%c' (%s -h lists them)", *s, p->cmd->name);
+		}
 		if (o->type != VFM_OPT_FLAG)
 			return apply_option(p, o, true, s[1] ? s + 1 : NULL);
 		TRY(set_flag(p, o));
@@ -307,6 +361,19 @@ static bool is_shadowed(const struct vfm_cmd *cmd, const struct vfm_opt *o)
 	return find_option(cmd, 0, o->name, strlen(o->name)) != o;
 }
 
+/* Of the verb that runs: whether the verbs of its command have manual pages of their own. */
+static bool verbs_have_pages;
+
+static void print_manual(const char *name, FILE *out)
+{
+	size_t n = verbs_have_pages ? strlen(name) : strcspn(name, " ");
+
+	fprintf(out, "\nManual page: man ");
+	for (size_t i = 0; i < n; i++)
+		fputc(name[i] == ' ' ? '-' : name[i], out);
+	fputc('\n', out);
+}
+
 void vfm_opt_help(const struct vfm_cmd *cmd, FILE *out)
 {
 	const struct vfm_opt *tables[2] = {cmd->opts, common};
@@ -348,6 +415,7 @@ void vfm_opt_help(const struct vfm_cmd *cmd, FILE *out)
 				fprintf(out, "%-*s  %s\n", width, left, o->help);
 		}
 	}
+	print_manual(cmd->name, out);
 }
 
 /* ---- verbs ------------------------------------------------------------------- */
@@ -364,6 +432,7 @@ static void print_verbs(const struct vfm_verbs *v)
 		printf("  %-*s  %s\n", width, o->name, o->summary);
 	printf("\n  -h, --help     print this and exit; after %s: its options\n", v->word);
 	printf("  -V, --version  print the version and exit\n");
+	print_manual(v->name, stdout);
 }
 
 void vfm_verb_describe(const struct vfm_verb *v, void (*see)(const struct vfm_cmd *cmd, void *ctx), void *ctx)
@@ -403,6 +472,7 @@ int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_e
 	for (const struct vfm_verb *o = v->list; o->name; o++) {
 		if (strcmp(o->name, word) != 0)
 			continue;
+		verbs_have_pages = v->pages;
 		vfm_log_init(vfm_strfmt("%s %s", v->name, word)); /* kept for the life of the process */
 		return o->run(argc - 1, argv + 1, err);
 	}

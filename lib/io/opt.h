@@ -1,8 +1,9 @@
 /* opt.h - command lines: one table of options drives the parser and the -h text.
  *
- * The parser adds -h/--help, -q/--quiet and -V/--version to every command.  "--" ends the options; options and operands
- * may be mixed.  "--x=1" and "--x 1" are equal, as are "-n4" and "-n 4".  VFM_EUSAGE: an option is unknown, takes the
- * place of an argument, or its value is out of range or none of the names.
+ * The parser adds -h/--help, -q/--quiet and -V/--version to every command; -h ends with the name of the manual page.
+ * "--" ends the options; options and operands may be mixed.  "--x=1" and "--x 1" are equal, as are "-n4" and "-n 4".
+ * VFM_EUSAGE: an option is unknown, takes the place of an argument, or its value is out of range or none of the names.
+ * The message about an option that was renamed has its new name.
  */
 #ifndef VFM_IO_OPT_H
 #define VFM_IO_OPT_H
@@ -51,7 +52,7 @@ struct vfm_stage_traits;
 
 struct vfm_cmd {
 	const char *name;     /* "vfm-pack" or "vfm-curate split" */
-	const char *synopsis; /* one or more lines after "usage: ", without the name: "[-c N] DIR ..." */
+	const char *synopsis; /* one or more lines after "usage: ", without the name: "[-n N] DIR ..." */
 	const char *summary;  /* one sentence: the .Nd of the manual page */
 	const struct vfm_opt *opts;
 	bool no_operands;
@@ -78,6 +79,7 @@ struct vfm_verbs {
 	const char *word;            /* the word for a verb of this command: "STAGE", "VERB" */
 	const char *summary;         /* the .Nd of the manual page */
 	const struct vfm_verb *list; /* the last entry has a NULL name */
+	bool pages;                  /* each verb has a manual page, vfm-curate-split(1) */
 };
 
 /* Runs the verb that argv[1] names; its log lines begin with "vfm-curate split: ".  Handles -h, --version and unknown

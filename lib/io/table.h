@@ -34,7 +34,7 @@ struct vfm_table_opts {
 };
 /* Rows of a struct vfm_opt table (io/opt.h); `o` is a struct vfm_table_opts *. */
 #define VFM_TABLE_OPTS(o)                                                                                              \
-	{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table (text)", &(o)->format},               \
+	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table (text)", &(o)->format},                 \
 	{                                                                                                              \
 		VFM_OPT_STR, 0, "columns", "all|NAME,...", "the columns to print (text, md: the main ones; else all)", \
 			&(o)->columns                                                                                  \
@@ -81,7 +81,7 @@ const char *const *vfm_table_notes(const struct vfm_table *t, size_t *n);
 int vfm_table_rows(const struct vfm_table *t);
 int vfm_table_cols(const struct vfm_table *t);
 char *vfm_table_cell(const struct vfm_table *t, int row, int col, bool *number);
-/* Returns the last row as an object, as the format json prints it; the caller owns it. */
+/* Returns the last row as an object, as --format json prints it; the caller owns it. */
 struct json_t *vfm_table_last_row(const struct vfm_table *t);
 
 /* Returns VFM_EUSAGE if a table with these columns has none of a name in o->columns; the message lists the names.  For

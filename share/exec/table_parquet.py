@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the rows of Parquet files as JSON Lines, for vfm-curate(1).  Needs pyarrow.
+"""Writes the rows of Parquet files as JSON Lines, for vfm-curate-table(1).  Needs pyarrow.
 
     table_parquet.py x.parquet | vfm-curate table --take 'videoid=id,meta.fps' > rows.jsonl
     vfm-curate join --with <(table_parquet.py --columns videoid,caption x.parquet) --on id=videoid clips.jsonl

@@ -47,7 +47,7 @@ stage_decode() { records decode.jsonl "$1" vfm-curate decode -q -j 2 -d decoded 
 stage_shard() { exec vfm-curate shard -q -d data --max-samples 5 ${1:+--resume} encode.jsonl >shard.jsonl; }
 # --update repeats the records that failed under the fault
 stage_pipeline() { exec vfm-curate run -q -j 2 -c pipeline.json -d piped ${1:+--update}; }
-stage_pack() { exec vfm-pack -q -c 64 -b 2 --steps $STEPS data >plan.jsonl; }
+stage_pack() { exec vfm-pack -q --context 64 -b 2 --steps $STEPS data >plan.jsonl; }
 stage_train() { exec vfm-train -q -c model.json --data plan.jsonl -o run >steps.jsonl; }
 stage_ranks() { exec vfm-train -q -c model.json --data plan.jsonl -n 2 --set parallel.fsdp=true -o ranks >steps2.jsonl; }
 stage_sample() { exec vfm-sample -q --ckpt run --size 32x32 --frames 8 --steps 3 -d samples --format npy -p "a red square" -p "" >samples.jsonl; }
@@ -367,7 +367,7 @@ cat >pipeline.json <<END2
             {"stage": "encode", "dir": "piped/latents", "text": "bytes:16"},
             {"stage": "shard", "dir": "piped/data", "max-samples": 5}]}
 END2
-vfm-curate synth -q -n 12 -d clips --size 48x48 --frames 9 --fps 8 >synth.jsonl || exit 1
+vfm-curate synth -q --count 12 -d clips --size 48x48 --frames 9 --fps 8 >synth.jsonl || exit 1
 declare -A took
 for s in "${STAGES[@]}"; do
 	t0=${EPOCHREALTIME/./}

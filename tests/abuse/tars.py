@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Random tars of other programs: tars.py SEED TRIES [SECONDS].  Each try writes a tar with names, texts, metadata and kinds of members
-that such tars have, computes the records that vfm-curate index owes from the rules in vfm-curate(1) with tarfile, re and json, and
+that such tars have, computes the records that vfm-curate index owes from the rules in vfm-curate-index(1) with tarfile, re and json, and
 compares.  A try follows from its seed: `tars.py 123 1` repeats the one that printed 123, and leaves its tar."""
 import io
 import json
@@ -229,7 +229,7 @@ def one_try(seed):
         m = re.search(r"(\d+) " + text, err)
         assert int(m.group(1) if m else 0) == left[what], "%s left out: %d expected, said:\n%s" % (what, left[what], err)
     if any(want):
-        rc, _, err = run("stats", "-o", "json", "try.jsonl") if seed % 16 == 0 else (0, 0, "")
+        rc, _, err = run("stats", "--format", "json", "try.jsonl") if seed % 16 == 0 else (0, 0, "")
         assert rc == 0, "the records cannot be read again:\n" + err
     os.remove(path)
 

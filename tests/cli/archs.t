@@ -6,13 +6,13 @@
 export OMP_NUM_THREADS=1 # the models are tiny
 
 # The image rows of all samples are the text of the first.
-vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d latents --text bytes:32 --condition >encoded.jsonl || exit 1
+vfm-curate synth -q --count 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d latents --text bytes:32 --condition >encoded.jsonl || exit 1
 rows=$(records encoded.jsonl | jq -r .text.path | head -1)
 jq -c --arg rows "$rows" 'if .id then .image = {path: $rows} else . end' encoded.jsonl >all.jsonl
 vfm-curate shard -q -d data all.jsonl >records.jsonl || exit 1
 records all.jsonl | head -2 >two.jsonl
 head -1 two.jsonl >one.jsonl
-vfm-pack -q -c 64 --steps 8 data >plan.jsonl || exit 1
+vfm-pack -q --context 64 --steps 8 data >plan.jsonl || exit 1
 cat >tiny.json <<'END2'
 {"train": {"lr": 0.01, "warmup_steps": 2, "ema_decay": 0}, "ckpt": {"every": 4, "keep": 0}}
 END2
@@ -35,7 +35,7 @@ END3
 # undocumented RUN: parameters of its checkpoint that vfm-models(7) does not name.  Of a linear layer it names the layer.
 undocumented() {
 	local name
-	vfm-ckpt ls -o json "$1" | jq -r '.rows[].name' |
+	vfm-ckpt ls --format json "$1" | jq -r '.rows[].name' |
 		sed -nE 's/^model\///; T; s/\.lora_[AB]\.weight$/.weight/; s/^blocks\.[0-9]+\.//; s/^attn(_[st])?\./ATTN./; p' | sort -u |
 		while read -r name; do
 			grep -qF -e "$name" <<<"$models" || grep -qF -e " ${name%.*} [" <<<"$models" || echo "$name"
@@ -96,7 +96,7 @@ for n in 1 3; do
 	run "${train[@]}" --set model.adaln_lora=4 --set train.lr=0 --steps $n -o "init-$n"
 	rc_is 0 "$n steps with a learning rate of 0"
 done
-is "$(vfm-ckpt hash -o json -p model init-1 | jq -r '.rows[0].hash')" "$(vfm-ckpt hash -o json -p model init-3 | jq -r '.rows[0].hash')" "leave the initial weights"
+is "$(vfm-ckpt hash --format json --part model init-1 | jq -r '.rows[0].hash')" "$(vfm-ckpt hash --format json --part model init-3 | jq -r '.rows[0].hash')" "leave the initial weights"
 empty "dit with adaln_lora: vfm-models(7) names every parameter" undocumented init-1
 
 run vfm-sample -q --ckpt moviegen --size 96x96 --frames 8 --steps 3 -p "too large" -o big.mp4

@@ -2,14 +2,14 @@
 # vfm-bench: the performance table, one step, and the curves of a run.
 . "${0%/*}/lib.sh"
 
-run vfm-bench --matrix -q --model dit-s --context 64,128 --dtype fp32 -r 1 --seconds 0 --warmup 0 --text-len 4 -o jsonl
+run vfm-bench --matrix -q --model dit-s --context 64,128 --dtype fp32 -r 1 --seconds 0 --warmup 0 --text-len 4 --format jsonl
 rc_is 0 "--matrix"
 is "$(jq -r '"\(.model) \(.context) \(.config) \(.how) \(.tok_s > 0) \(.tflops > 0)"' <<<"$out")" \
 	$'dit-s 64 fp32 train.recompute=none measured true true\ndit-s 128 fp32 train.recompute=none measured true true' "a row for each context, measured"
-run vfm-bench matrix -q --model dit-28b --context 16M --dtype fp32 -o jsonl
+run vfm-bench matrix -q --model dit-28b --context 16M --dtype fp32 --format jsonl
 is "$(jq -r .how <<<"$out")" "does not fit" "a model that does not fit is not tried"
 echo '{"model":"dit-s","context":64,"set":{"model.layers":1,"train.recompute":"full"}}' >rows.jsonl
-run vfm-bench matrix -q -r 1 --seconds 0 --warmup 0 --text-len 4 -o md rows.jsonl
+run vfm-bench matrix -q -r 1 --seconds 0 --warmup 0 --text-len 4 --format md rows.jsonl
 rc_is 0 "rows from a file"
 like "$out" 'dit-s .*model.layers=1 train.recompute=full' "a row says what was set"
 echo '{"model":"dit-s","context":64,"set":{"model.layrs":1}}' >rows.jsonl
@@ -24,7 +24,7 @@ matrix=(vfm-bench matrix -q --packs 4 -r 1 --seconds 0 --warmup 0 --text-len 4)
 	echo '{"model":"dit-s","context":64,"set":{"model.layers":1,"parallel.tp":2}}'
 	echo '{"model":"dit-28b","context":65536,"set":{"parallel.tp":2}}'
 } >rows.jsonl
-run "${matrix[@]}" -n 4 -o jsonl rows.jsonl
+run "${matrix[@]}" -n 4 --format jsonl rows.jsonl
 is "$rc $err" "0 " "rows of 1, 2 and 4 ranks"
 is "$(jq -r '"\(.gpus) \(.layout) \(.how)"' <<<"$out")" \
 	$'1 null measured\n2 pp=2 measured\n4 dp=2 tp=2 measured\n4 dp=2 tp=2 does not fit' "in their order, on the ranks that they ask for"
@@ -48,10 +48,10 @@ for row in '{"model":"dit-s","context":64,"tp":2}' '{"model":"dit-s","context":6
 	run "${matrix[@]}" rows.jsonl
 	like "$rc $err" "^2 .*rows.jsonl:1: (tp: unknown key|set: expected|train.lr: a benchmark)" "what a row does not honour is refused: $row"
 done
-run vfm-bench step -q --hidden 64 --layers 1 --heads 2 --grid 1,4,4 -r 1 --seconds 0 --dtype bf16 -o json
+run vfm-bench step -q --hidden 64 --layers 1 --heads 2 --grid 1,4,4 -r 1 --seconds 0 --dtype bf16 --format json
 rc_is 0 "step"
 is "$(jq -r '.rows[0].tokens' <<<"$out")" 16 "tokens of the grid"
-step=(vfm-bench step -q --hidden 64 --layers 2 --heads 2 --grid "1,4,4" --packs 4 -r 1 --warmup 0 --seconds 0 -o jsonl)
+step=(vfm-bench step -q --hidden 64 --layers 2 --heads 2 --grid "1,4,4" --packs 4 -r 1 --warmup 0 --seconds 0 --format jsonl)
 run "${step[@]}" -n 2 --set parallel.pp=2 --set parallel.schedule=zb
 rc_is 0 "step on two ranks"
 is "$(jq -r '"\(.tokens) \(.ranks) \(.layout) \(.comm >= 0 and .comm < 1) \(.bubble > 0 and .bubble < 1)"' <<<"$out")" "64 2 pp=2 zb true true" \
@@ -97,7 +97,7 @@ is "$(jq -r .dtype <<<"$out")" bf16 "the dtype of the configuration is shown"
 run vfm-bench step --grid 1,4
 rc_is 2 "a grid of two numbers is refused"
 
-run vfm-bench comm -q -n 3 -r 2 --seconds 0 --sizes 6K,300K --dtype bf16 -o jsonl \
+run vfm-bench comm -q -n 3 -r 2 --seconds 0 --sizes 6K,300K --dtype bf16 --format jsonl \
 	--ops all_reduce,all_gather,reduce_scatter,all_to_all,broadcast,exchange,barrier
 rc_is 0 "comm"
 is "$(jq -r '[.op, .bytes, .result, .ranks, .min_us > 0] | @csv' <<<"$out" | tr -d '"' | head -3)" \
@@ -105,9 +105,9 @@ is "$(jq -r '[.op, .bytes, .result, .ranks, .min_us > 0] | @csv' <<<"$out" | tr 
 is "$(wc -l <<<"$out")" 13 "one for each op and size"
 is "$(jq -r 'select(.op == "all_reduce" and .bytes == 307200) | (.bus_gb_s / .alg_gb_s * 1000 | round)' <<<"$out")" 1333 \
 	"bus bandwidth"
-run vfm-bench comm -q -n 2 -r 1 --seconds 0 --ops all_gather --sizes 6K --register -o jsonl
+run vfm-bench comm -q -n 2 -r 1 --seconds 0 --ops all_gather --sizes 6K --register --format jsonl
 is "$rc $(jq -r .result <<<"$out")" "0 right" "operands that are registered, or would be"
-run vfm-bench comm -q -n 2 -r 1 --seconds 0 --ops broadcast --sizes '1K-16K*4,6K' -o jsonl
+run vfm-bench comm -q -n 2 -r 1 --seconds 0 --ops broadcast --sizes '1K-16K*4,6K' --format jsonl
 is "$(jq .bytes <<<"$out" | paste -sd' ' -)" "1024 4096 16384 6144" "a range of sizes"
 for sizes in 1K- 100 1-9999 65G 1K,; do
 	run vfm-bench comm --sizes $sizes
@@ -122,7 +122,7 @@ rc_is 0 "plot"
 like "$(<loss.svg)" "^<svg .*<path class='pale c0' d='M.*<path class='c0' d='M.*</svg>" "curves"
 run vfm-bench plot --log -o log.svg metrics.jsonl
 like "$rc $(<log.svg)" "^0 .*logarithmic" "a logarithmic scale"
-run vfm-bench plot -w 1 -k '<v>' --title 'a<b' -o title.svg metrics.jsonl
+run vfm-bench plot --window 1 --key '<v>' --title 'a<b' -o title.svg metrics.jsonl
 like "$rc $(<title.svg)" "^0 .*>a&lt;b<.*>&lt;v&gt; over the steps<" "a title, which is escaped"
 run vfm-bench plot -o loss.PNG metrics.jsonl
 is "$rc $err" "2 vfm-bench plot: -o loss.PNG: the plot is SVG; name it .svg" "no PNG"
@@ -131,13 +131,13 @@ rc_is 2 "a run that is not there"
 not_ok "leaves no picture" test -e none.svg
 
 # cost: the table of vfm-pack --cost.
-run vfm-bench cost -q --hidden 64 --heads 2 --layers 1 --text-len 4 -r 5 --seconds 0 -w cost.json -o jsonl 64 256 1024
+run vfm-bench cost -q --hidden 64 --heads 2 --layers 1 --text-len 4 -r 5 --seconds 0 --write cost.json --format jsonl 64 256 1024
 rc_is 0 "cost"
 is "$(jq -s -c 'map(.tokens)' <<<"$out")" "[64,256,1024]" "a row for each length"
 ok "a longer sample costs more" jq -es '.[2].ms > .[0].ms' <<<"$out"
 is "$(jq -c '[.type, (.table | map(.[0]))]' cost.json)" '["vfm-cost",[64,256,1024]]' "and the file for vfm-pack"
-{ vfm-curate synth -n 4 --seed 1 -d cv | vfm-curate encode --text bytes:64 -d cl | vfm-curate shard -d cdata; } >/dev/null 2>&1
-vfm-pack -q -c 8K --cost cost.json --algo none cdata >cost.jsonl
+{ vfm-curate synth --count 4 --seed 1 -d cv | vfm-curate encode --text bytes:64 -d cl | vfm-curate shard -d cdata; } >/dev/null 2>&1
+vfm-pack -q --context 8K --cost cost.json --algo none cdata >cost.jsonl
 ok "which reads it" jq -es '.[1].cost > 0' cost.jsonl
 run vfm-bench cost 256
 rc_is 2 "one length is no table"

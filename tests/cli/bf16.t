@@ -21,7 +21,7 @@ dataset() {
 	sed "s/\"enc\\//\"$1\\//g" enc.jsonl | jq -c 'del(.latent.sha256, .text.sha256)' |
 		vfm-curate shard -q -d "data-$1" | records >"$1.jsonl"
 }
-vfm-curate synth -q -n 12 -d syn | vfm-curate encode -q --text bytes:16 -d enc | records >enc.jsonl
+vfm-curate synth -q --count 12 -d syn | vfm-curate encode -q --text bytes:16 -d enc | records >enc.jsonl
 dataset bf16
 dataset f32
 empty "shard takes bfloat16" jq -c 'select(.error)' <bf16.jsonl
@@ -32,7 +32,7 @@ cat >small.json <<'END'
 {"model":{"hidden":32,"layers":1,"heads":2,"text_dim":16},"train":{"steps":3,"warmup_steps":0}}
 END
 for kind in bf16 f32; do
-	vfm-pack -q -c 256 -b 2 "data-$kind" >"$kind.plan"
+	vfm-pack -q --context 256 -b 2 "data-$kind" >"$kind.plan"
 	run vfm-train -q --device cpu -c small.json --data "$kind.plan" -o "run-$kind"
 	rc_is 0 "trains on $kind"
 	jq -c .loss <<<"$out" >"$kind.loss"
@@ -42,8 +42,8 @@ ok "bfloat16 is widened exactly: the losses are those of float32" cmp bf16.loss 
 
 
 # bfloat16 beside float32 in one pack.
-vfm-pack -q -c 512 -b 2 --blend a=1:data-bf16 --blend b=1:data-f32 >mixed.plan
-vfm-pack -q -c 512 -b 2 --blend a=1:data-f32 --blend b=1:data-f32 >wide.plan
+vfm-pack -q --context 512 -b 2 --blend a=1:data-bf16 --blend b=1:data-f32 >mixed.plan
+vfm-pack -q --context 512 -b 2 --blend a=1:data-f32 --blend b=1:data-f32 >wide.plan
 for kind in mixed wide; do
 	vfm-train -q --device cpu -c small.json --data "$kind.plan" -o "run-$kind" | jq -c .loss >"$kind.loss"
 done

@@ -5,8 +5,8 @@ for tool in jq ffmpeg python3; do command -v $tool >/dev/null || skip_all "no $t
 toy=$B/tests/tools/toy_model
 
 # ---- records: two shapes of video, an image, and some that fit nothing
-vfm-curate synth -q -n 3 -d wide --size 96x64 --frames 16 | records >wide.jsonl
-vfm-curate synth -q -n 2 --seed 1 -d tall --size 64x112 --frames 9 | records >tall.jsonl
+vfm-curate synth -q --count 3 -d wide --size 96x64 --frames 16 | records >wide.jsonl
+vfm-curate synth -q --count 2 --seed 1 -d tall --size 64x112 --frames 9 | records >tall.jsonl
 ffmpeg -v error -f lavfi -i testsrc2=s=130x71:r=1:d=1 -frames:v 1 image.png
 ffmpeg -v error -f lavfi -i testsrc2=s=96x64:r=8:d=0.375 short.mp4
 ffmpeg -v error -f lavfi -i testsrc2=s=32x32:r=8:d=2 small.mp4
@@ -43,7 +43,7 @@ is "$(jq -c '.bucket | select(.) | [.name, .fps]' <<<"$out" | sort -u)" '["80x48
 ["80x48x16",16]
 ["80x48x28",16]
 ["80x48x4",16]' "--fps: lengths count frames after resampling, of images none"
-run vfm-curate stats -q -o json bucketed.jsonl
+run vfm-curate stats -q --format json bucketed.jsonl
 is "$(jq -c '.words["bucket.name"]' <<<"$out")" '{"80x48x12":3,"48x80x8":2,"80x48x1":1}' "stats counts the buckets"
 is "$(jq -c '.reasons | keys' <<<"$out")" \
 	'["bucket: aspect ratio too far: #x#, the nearest, crops # of #x# (--max-crop #)","bucket: too short: # frames, and the shortest bucket has #","bucket: too small: #x# would be enlarged # times for #x# (--max-upscale #)"]' \
@@ -97,16 +97,16 @@ is "$(jq -c '.latent.shape' <<<"$out" | uniq | tr '\n' ' ')" "[16,3,4,4] [16,2,4
 
 # Packs: of one bucket, each sample has the same tokens.
 vfm-curate shard -q -d data latents.jsonl >shards.jsonl
-vfm-pack -q -c 100 data >plan.jsonl
+vfm-pack -q --context 100 data >plan.jsonl
 is "$(tail -n +2 plan.jsonl | jq -c '.samples[]' | jq -r --slurpfile s shards.jsonl '. as $x | [$s[] | select(.index == $x[2])][0].bucket.name + " \($x[3])"' | sort | uniq -c | tr -s ' ')" \
 	" 2 48x80x8 30
  1 80x48x1 15
  3 80x48x12 45" "vfm-pack: tokens of the samples of each bucket"
 jq -c 'select(.bucket.name == "80x48x12" or .provenance)' latents.jsonl | vfm-curate shard -q -d one >/dev/null
-vfm-pack -q -c 45 one >one.jsonl
-is "$(tail -n +2 one.jsonl | jq -c '[.tokens, (.samples | length)]' | sort | uniq -c | tr -s ' ')" " 3 [45,1]" "vfm-pack -c 45: a sample of the bucket fills a pack"
+vfm-pack -q --context 45 one >one.jsonl
+is "$(tail -n +2 one.jsonl | jq -c '[.tokens, (.samples | length)]' | sort | uniq -c | tr -s ' ')" " 3 [45,1]" "vfm-pack --context 45: a sample of the bucket fills a pack"
 
-# The mark covers the bucket and the options.
+# The fingerprint covers the bucket and the options.
 run_stage vfm-curate encode -d latents --size bucket --frames bucket --done latents.jsonl fit.jsonl
 like "$err" "6 were done already" "encode --done"
 run_stage vfm-curate encode -d latents --size bucket --done latents.jsonl fit.jsonl

@@ -4,7 +4,7 @@
 export PYTHONPATH=$TOP/tests/tools PYTHONDONTWRITEBYTECODE=1
 for tool in jq python3; do command -v $tool >/dev/null || skip_all "no $tool"; done
 
-vfm-curate synth -q -n 12 -d syn | records >syn.jsonl
+vfm-curate synth -q --count 12 -d syn | records >syn.jsonl
 # Two captions each; the second record has one, the third a third name alone.
 jq -c 'if input_line_number == 2 then . elif input_line_number == 3 then .caption = {only: "x"}
 	else .caption = {short: "a shape", long: (.caption + ", slowly, on a dark background")} end' syn.jsonl >named.jsonl
@@ -94,7 +94,7 @@ cat >tiny.json <<'END'
 {"model": {"layers": 1, "hidden": 32, "heads": 2, "text_dim": 32}, "train": {"lr": 0.01, "warmup_steps": 0}}
 END
 train=(vfm-train -q --device cpu -c tiny.json --data data.plan)
-vfm-pack -q -c 256 -b 2 --epochs 4 data >data.plan
+vfm-pack -q --context 256 -b 2 --epochs 4 data >data.plan
 run "${train[@]}" -o all
 rc_is 0 "trains"
 printf '%s\n' "$out" >all.loss

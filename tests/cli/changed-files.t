@@ -99,7 +99,7 @@ is "$(vfm-ckpt hash noerr | awk 'NR == 2 { print $1 }')" "$(vfm-ckpt hash all | 
 ok "and the checkpoint is good" vfm-ckpt check noerr
 (vfm-curate encode -d lat <&- >&- 2>&-)
 is $? 3 "a stage without stdin"
-vfm-curate synth -q -n 4 --size 32x32 --frames 8 -d clips >clips.jsonl
+vfm-curate synth -q --count 4 --size 32x32 --frames 8 -d clips >clips.jsonl
 (vfm-curate encode -d lat clips.jsonl <&- >&-) 2>err
 is $? 3 "a stage without stdout"
 like "$(cat err)" "cannot write the records: Bad file descriptor" "says that it cannot write"

@@ -28,28 +28,28 @@ layout() { # RUN MODEL PLAN RANKS KEY=VALUE...
 }
 
 # ---- the plan ------------------------------------------------------------------------
-run vfm-pack -c 5 --cp 4 -b 8 --steps 20 --seed 2 data
+run vfm-pack --context 5 --cp 4 -b 8 --steps 20 --seed 2 data
 rc_is 0 "vfm-pack --cp"
 printf '%s\n' "$out" >cp.jsonl
 is "$(head -n 1 cp.jsonl | jq -c '[.cp, .batch, .context]')" '[4,8,5]' "the header has the parts"
 is "$(sed 1d cp.jsonl | jq -s 'group_by(.step) | map(map(.cp) | add) | unique' -c)" '[8]' "each step has 8 parts"
 is "$(sed 1d cp.jsonl | jq -s 'map(.pack % .cp == 0 and .tokens <= 5 * .cp) | all')" true "the first part of a pack is a multiple of its cp"
 is "$(sed 1d cp.jsonl | jq -s 'map(.cp) | unique' -c)" '[1,2,4]' "there are packs of 1, 2 and 4"
-vfm-pack -q -c 5 --cp 4 -b 8 --steps 20 --seed 2 --format bin data >cp.bin
+vfm-pack -q --context 5 --cp 4 -b 8 --steps 20 --seed 2 --format bin data >cp.bin
 vfm-pack --check cp.bin 2>bin.txt
 vfm-pack --check cp.jsonl 2>jsonl.txt
 is "$(sed 's/.*sha256//' bin.txt)" "$(sed 's/.*sha256//' jsonl.txt)" "both encodings have one sha256"
 run vfm-pack show cp.bin
 is "$(awk '/^ +0/ { n += $3 } END { print n }' <<<"$out")" 8 "show prints the cp of each pack"
 like "$out" 'step 0 of 20: 8 parts of at most 5 tokens' "and names the parts"
-is "$(vfm-pack stats -o json cp.bin | jq -c '[.packs_by_cp[] | .cp * .packs] | add')" 160 "stats counts the packs by cp"
-run vfm-pack -c 5 --cp 3 -b 9 data
+is "$(vfm-pack stats --format json cp.bin | jq -c '[.packs_by_cp[] | .cp * .packs] | add')" 160 "stats counts the packs by cp"
+run vfm-pack --context 5 --cp 3 -b 9 data
 rc_is 2 "--cp 3"
 like "$err" 'a power of two' "is no power of two"
-run vfm-pack -c 5 --cp 4 -b 6 data
+run vfm-pack --context 5 --cp 4 -b 6 data
 rc_is 2 "a batch that is no multiple"
 like "$err" 'multiple of --cp' "says so"
-run vfm-pack -c 4 --cp 4 -b 8 data
+run vfm-pack --context 4 --cp 4 -b 8 data
 rc_is 2 "samples longer than all parts"
 like "$err" 'longer than the context of 16 tokens' "are too long"
 
@@ -84,9 +84,9 @@ near moe8 moe1 1e-4 "experts over the ranks of several packs"
 rm -r cp4/ckpt/step-00000020
 layout cp4 dit cp.jsonl 2 cp=2
 near cp4 one 1e-4 "a run goes on with another cp"
-vfm-curate synth -q -n 24 -d clips --size 32x32 --frames 24 --fps 8 | vfm-curate split -q --detector stride --max-s 1 --min-s 0.5 |
+vfm-curate synth -q --count 24 -d clips --size 32x32 --frames 24 --fps 8 | vfm-curate split -q --detector stride --max-s 1 --min-s 0.5 |
 	vfm-curate clip -q -d cut | vfm-curate encode -q -d latents --text bytes:8 | vfm-curate shard -q -d clip-data >/dev/null
-vfm-pack -q -c 10 --cp 4 -b 8 --steps 20 --held-out 0.3 --held-out-plan held.jsonl clip-data >train.jsonl
+vfm-pack -q --context 10 --cp 4 -b 8 --steps 20 --held-out 0.3 --held-out-plan held.jsonl clip-data >train.jsonl
 is "$(head -n 1 held.jsonl | jq -c '[.cp, .batch, .context]')" '[null,1,40]' "the held-out plan has whole packs"
 channels=$(head -n 1 held.jsonl | jq .latent_channels)
 held=(vfm-train -q -c dit.json --set "model.channels=$channels" --data train.jsonl --held-out held.jsonl --set eval.every=10)

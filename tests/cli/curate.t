@@ -198,7 +198,7 @@ rc_is 1 "sheet: of nothing fails"
 ok "sheet: and leaves nothing" test ! -e none.html
 run vfm-curate stats filter.jsonl
 like "$out" 'filter: motion # < #' "stats: reasons fall together"
-run vfm-curate stats -o json filter.jsonl
+run vfm-curate stats --format json filter.jsonl
 is "$(jq -c '[.records, .numbers["score.motion"].count > 0, (.numbers.width.bins | length)]' <<<"$out")" "[$(count filter.jsonl),true,20]" "stats: as JSON"
 
 # ---- what all share

@@ -6,7 +6,7 @@
 toy=$B/tests/tools/toy_model
 vae_run=$B/tests/tools/vae_run
 [ -x "$toy" ] && [ -x "$vae_run" ] || skip_all "build/tests/tools/toy_model and vae_run are not built"
-vfm-curate synth -q -n 3 -d clips --size 96x64 --frames 22 --fps 8 --seed 3 >syn.jsonl
+vfm-curate synth -q --count 3 -d clips --size 96x64 --frames 22 --fps 8 --seed 3 >syn.jsonl
 ffmpeg -v error -y -i "$(records syn.jsonl | jq -r .src | head -1)" -frames:v 1 picture.png
 vfm-curate probe -q picture.png >picture.jsonl
 raw() { ffmpeg -v error -i "$1" -f rawvideo -pix_fmt rgb24 -; }
@@ -18,7 +18,7 @@ chain() {
 	shift 2
 	# shellcheck disable=SC2086
 	vfm-curate encode -q -d "$dir.latents" $coder "$@" | vfm-curate decode -q -d "$dir" $coder --codec ffv1 >"$dir.jsonl" || return 1
-	run vfm-bench eval -q -o jsonl --reconstruction - <"$dir.jsonl"
+	run vfm-bench eval -q --format jsonl --reconstruction - <"$dir.jsonl"
 }
 
 ### what encode took
@@ -40,7 +40,7 @@ is "$rc $(field value mse) $(records range.jsonl | jq -c .reconstruction.frames 
 chain image "$exact" <picture.jsonl
 is "$rc $(field value mse) $(echo image/*)" "0 0 image/$(records picture.jsonl | jq -r .id).png" "an image"
 # The table compares what it says: another rate or another frame is not equal.
-run vfm-bench eval -q -o jsonl --reconstruction <(jq -c 'del(.reconstruction.fps)' rate.jsonl)
+run vfm-bench eval -q --format jsonl --reconstruction <(jq -c 'del(.reconstruction.fps)' rate.jsonl)
 ok "without the rate other frames are compared" jq -en "$(field value mse) > 10"
 run vfm-bench eval -q --reconstruction <(jq -c 'if .id then .reconstruction.frames = 23 else . end' whole.jsonl)
 like "$rc $err" "^0 " "a frame more than the clip has: both have 22"
@@ -48,7 +48,7 @@ run vfm-bench eval -q --reconstruction <(jq -c 'if .id then .reconstruction.fram
 like "$rc $err" "^1 .*has more than 21 frames" "a reconstruction with more frames than its record says"
 run vfm-bench eval -q --reconstruction <(jq -c 'if .id then .reconstruction.width = "x" else . end' whole.jsonl)
 like "$rc $err" "^2 .*the record '[0-9a-f]*': reconstruction.width: expected an integer" "a width that is none"
-run vfm-bench eval -q -o jsonl --reconstruction --frames 4 cropped.jsonl
+run vfm-bench eval -q --format jsonl --reconstruction --frames 4 cropped.jsonl
 is "$rc $(field value mse)" "0 0" "--frames: fewer"
 
 ### codecs
@@ -109,7 +109,7 @@ run vfm-curate decode -d whole $exact --done whole.jsonl again.jsonl
 like "$rc $err" "^0 .*3 were done otherwise" "--done, with another codec"
 for i in 0 1; do vfm-curate decode -q -d parts $exact --part $i/2 enc.jsonl; done >parts.jsonl
 ok "--part: the same files" diff -r parts lossy
-is "$(vfm-curate provenance -o jsonl lossy.jsonl | jq -c '[.tool, .options]' | tail -1)" '["vfm-curate decode","codec h264 crf 10"]' \
+is "$(vfm-curate provenance --format jsonl lossy.jsonl | jq -c '[.tool, .options]' | tail -1)" '["vfm-curate decode","codec h264 crf 10"]' \
 	"the history"
 
 ### what cannot be decoded
@@ -125,9 +125,9 @@ fails() {
 {
 	fails "no latents" "latent.path: missing" "del(.latent)" $exact
 	fails "no file" "cannot open 'none.npy'" '.latent.path = "none.npy"' $exact
-	fails "another maker" "the latents were made by 'wan-vae 1', but 'wavelet:768 1' would decode them \(--force does so\)" \
+	fails "another encoder" "the latents were made by 'wan-vae 1', but 'wavelet:768 1' would decode them \(--force does so\)" \
 		'.latent.maker = {name: "wan-vae", version: "1"}' $exact
-	fails "a maker that is none" "latent.maker.name: " '.latent.maker = {name: 3, version: "1"}' $exact
+	fails "an encoder that is none" "latent.maker.name: " '.latent.maker = {name: 3, version: "1"}' $exact
 	fails "other sizes" "latent.width: " '.latent.width = 64' $exact
 	fails "another number of frames" "latent.frames: 6 latent frames of the decoder 'wavelet:768' are not 9 pictures" '.latent.frames = 9' $exact
 	fails "an id that is no name" "the id '../x' cannot be a sample's key" '.id = "../x"' $exact
@@ -150,7 +150,7 @@ fails() {
 	is "$rc $(records "$SCRATCH/io/out" | jq -c '.reconstruction.forced[0] | [.tool, .encoder, .expected.name, .used.name]' | sort -u)" \
 		'0 ["vfm-curate decode","tokenizer","mine","wavelet:768"]' "--force: the record says so"
 	run vfm-curate decode -q -d unnamed $exact <(records enc.jsonl | jq -c 'del(.latent.maker)')
-	like "$rc $err" "^0 .*warning: 3 records do not name the tokenizer of their latents; 'wavelet:768' decoded them" "no maker"
+	like "$rc $err" "^0 .*warning: 3 records do not name the tokenizer of their latents; 'wavelet:768' decoded them" "no encoder"
 	mkdir own
 	cp "$(records syn.jsonl | jq -r .src | head -1)" "own/$id.mp4"
 	before=$(sha256sum <"own/$id.mp4")

@@ -3,7 +3,7 @@
 . "${0%/*}/lib.sh"
 
 toy=$B/tests/tools/toy_model
-run vfm-curate synth -q -n 6 -d clips
+run vfm-curate synth -q --count 6 -d clips
 rc_is 0 "clips"
 records "$SCRATCH/io/out" >syn.jsonl
 
@@ -163,7 +163,7 @@ run vfm-curate dedup --by embedding --threshold 0.0001 emb.jsonl more.jsonl
 rc_is 0 "dedup by vectors"
 is "$(records "$SCRATCH/io/out" | jq -r 'select(.id | startswith("copy-")) | (.dedup.of == .id[5:]) or (.drop != null)' | sort -u)" true "equal vectors are duplicates"
 id=$(sed -n 3p emb.jsonl | jq -r .id)
-run vfm-curate search -q -k 3 --id "$id" --save-vectors all.npy emb.jsonl
+run vfm-curate search -q --count 3 --id "$id" --save-vectors all.npy emb.jsonl
 rc_is 0 "search"
 was=$out
 vfm-curate dedup -q --by embedding --threshold 0.3 emb.jsonl >by_files.jsonl
@@ -179,13 +179,13 @@ out=$was
 is "$(echo "$out" | head -n 1 | jq -r '"\(.id) \(.similarity | round)"')" "$id 1" "a record is nearest to itself"
 is "$(echo "$out" | jq -s 'length == 3 and (map(.similarity) | . == (sort | reverse))')" true "three, sorted"
 was=$out
-run vfm-curate search -q -k 3 --id "$id" --vectors all.npy emb.jsonl
+run vfm-curate search -q --count 3 --id "$id" --vectors all.npy emb.jsonl
 is "$out" "$was" "--vectors reads the saved ones"
-run vfm-curate search -q -k 3 --vector "$(sed -n 3p emb.jsonl | jq -r .embedding.path)" emb.jsonl
+run vfm-curate search -q --count 3 --vector "$(sed -n 3p emb.jsonl | jq -r .embedding.path)" emb.jsonl
 is "$out" "$was" "a vector file"
-run vfm-curate search -q -k 3 --clip "$(sed -n 3p emb.jsonl | jq -r .src)" --exec "$toy" emb.jsonl
+run vfm-curate search -q --count 3 --clip "$(sed -n 3p emb.jsonl | jq -r .src)" --exec "$toy" emb.jsonl
 is "$(echo "$out" | head -n 1 | jq -r .id)" "$id" "a clip that the child embeds"
-run vfm-curate search -q -k 1 --key text_embedding --text "$(sed -n 4p emb.jsonl | jq -r .caption)" --exec "$toy" emb.jsonl
+run vfm-curate search -q --count 1 --key text_embedding --text "$(sed -n 4p emb.jsonl | jq -r .caption)" --exec "$toy" emb.jsonl
 is "$(echo "$out" | jq -r '.similarity > 0.999')" true "a text that the child embeds"
 run vfm-curate search --id nobody emb.jsonl
 rc_is 2 "no such record"

@@ -4,7 +4,7 @@
 
 small=(-q --model dit-s --set model.layers=4 --set train.dtype=bf16)
 
-run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --table json
+run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --format json
 rc_is 0 "a dry run"
 is "$(jq -c '[.rows[] | [.rank, .stage, .stands_for]]' <<<"$out")" '[[0,0,2],[1,0,2],[4,1,2],[5,1,2],["all",null,8]]' "simulated ranks, and what they stand for"
 is "$(jq -c '.rows[-1] | [.fits, .step_ms > 0, .high_ms < .step_ms, .step_ms < .low_ms, .exposed_comm > 0, .bubble > 0, .mfu > 0]' <<<"$out")" \
@@ -12,7 +12,7 @@ is "$(jq -c '.rows[-1] | [.fits, .step_ms > 0, .high_ms < .step_ms, .step_ms < .
 is "$(jq -c '[.rows[:-1][] | .gemm_ms > 0 and .attention_ms > 0 and .comm_ms > 0 and .mem_gib > 0] | all' <<<"$out")" true "where the time goes"
 is "$(jq -c '[.rows[] | ((.memory_at_peak | add) / 1073741824) == .mem_gib and .memory_at_peak.activations > 0] | all' <<<"$out")" true "owners of the memory at the peak"
 first=$out
-run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --table json
+run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --format json
 is "$out" "$first" "the same each time"
 run vfm-train "${small[@]}" --dry-run --set parallel.tp=2
 like "$rc $out" "^0 predicted +for 2 GPUs of the machine h100-dgx, not measured" "as many ranks as the degrees need"
@@ -30,7 +30,7 @@ run vfm-train "${small[@]}" --dry-run --mtbf-hours -1
 like "$rc $err" "^2 .*--mtbf-hours" "negative hours"
 
 # ---- unequal ranks
-moe=(-q --model moe-1b --set model.layers=2 --set train.dtype=bf16 --set model.moe_router=token_choice --dry-run -n 4 --set parallel.ep=4 --table json)
+moe=(-q --model moe-1b --set model.layers=2 --set train.dtype=bf16 --set model.moe_router=token_choice --dry-run -n 4 --set parallel.ep=4 --format json)
 even=$(vfm-train "${moe[@]}")
 is "$(vfm-train "${moe[@]}" --expert-skew 0)" "$even" "no skew changes nothing"
 run vfm-train "${moe[@]}" --expert-skew 1
@@ -40,14 +40,14 @@ run vfm-train "${small[@]}" --dry-run --expert-skew 1
 like "$rc $err" "^2 .*the model has no experts" "none to skew"
 run vfm-train "${small[@]}" --dry-run --expert-skew -1
 like "$rc $err" "^2 .*--expert-skew: expected" "a negative exponent"
-run vfm-train "${small[@]}" --dry-run -n 8 --context 1K --slow-rank 5:1.5 --table json
+run vfm-train "${small[@]}" --dry-run -n 8 --context 1K --slow-rank 5:1.5 --format json
 is "$(jq -c '[.rows[:-1][] | [.rank, .stands_for]]' <<<"$out")" '[[0,7],[5,1]]' "a slow rank"
 is "$(jq -c '.rows | [.[1].gemm_ms / .[0].gemm_ms > 1.3, .[0].imbalance > 0.1, .[1].imbalance < 0.02]' <<<"$out")" '[true,true,true]' "the others wait for it"
 for bad in 8:2 -1:2 3 3:0.5 3:x x:2; do
 	run vfm-train "${small[@]}" --dry-run -n 8 --slow-rank "$bad"
 	like "$rc $err" "^2 .*--slow-rank: expected" "--slow-rank $bad"
 done
-run vfm-train "${small[@]}" --dry-run -n 8 --context 1K --straggler-cv 0.05 --table json --html straggle.html
+run vfm-train "${small[@]}" --dry-run -n 8 --context 1K --straggler-cv 0.05 --format json --html straggle.html
 is "$(jq -c '.rows[-1] | .straggler_ms / .step_ms | . > 1.05 and . < 1.08' <<<"$out")" true "stragglers among 8"
 like "$(<straggle.html)" "with stragglers" "on the page"
 run vfm-train "${small[@]}" --dry-run --straggler-cv 2
@@ -56,12 +56,12 @@ run vfm-train "${small[@]}" --slow-rank 0:2 --data x -o y
 like "$rc $err" "^2 .*only with --dry-run" "of a real run"
 
 jq '.launch_host_us = {"value": [30, 30, 30], "source": "a test"}' "$TOP/share/machines/h200.json" >host.json
-fast=$(vfm-train "${small[@]}" --set train.graphs=off --dry-run --machine h200 --context 1K --table json | jq '.rows[-1].step_ms')
-is "$(vfm-train "${small[@]}" --set train.graphs=off --dry-run --machine ./host.json --context 1K --table json | jq ".rows[-1].step_ms > 2 * $fast")" true \
+fast=$(vfm-train "${small[@]}" --set train.graphs=off --dry-run --machine h200 --context 1K --format json | jq '.rows[-1].step_ms')
+is "$(vfm-train "${small[@]}" --set train.graphs=off --dry-run --machine ./host.json --context 1K --format json | jq ".rows[-1].step_ms > 2 * $fast")" true \
 	"the device waits for a slow host"
 
 # ---- the trace
-run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --table json --trace trace.json
+run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --format json --trace trace.json
 rc_is 0 "--trace"
 is "$out" "$first" "changes no figure"
 is "$(jq -c '[.[] | select(.name == "process_name") | .args.name] | sort' trace.json)" \
@@ -77,7 +77,7 @@ is "$(jq '[.[] | select(.ph == "C" and .pid == 4) | .args | add] | max / 1024 * 
 is "$(jq '[.[] | select(.ph == "C" and .pid == 0) | .ts] | . == sort and .[0] >= 0' trace.json)" true "in their order"
 for set in parallel.distopt=true parallel.fsdp=true "train.offload=optimizer --model dit-b --context 4K" parallel.tp=2; do
 	# shellcheck disable=SC2086 # words
-	step_ms=$(vfm-train "${small[@]}" --dry-run -n 8 --context 1K --set $set --trace after.json --table json | jq '.rows[-1].step_ms')
+	step_ms=$(vfm-train "${small[@]}" --dry-run -n 8 --context 1K --set $set --trace after.json --format json | jq '.rows[-1].step_ms')
 	is "$(jq --argjson ms "$step_ms" '[.[] | select(.ph == "X") | (.ts + .dur > $ms * 1000 + 0.002) == (.args.beside_next_step // false)] | all' after.json)" true \
 		"events after the step are marked: $set"
 	is "$(jq -c '[.[] | select(.args.beside_next_step) | .name] | unique' after.json)" \
@@ -87,7 +87,7 @@ run vfm-train "${small[@]}" --dry-run --trace /nowhere/t.json
 like "$rc $err" "^3 .*/nowhere/t.json" "no such folder"
 
 # ---- the page
-run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --table json --html page.html
+run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --format json --html page.html
 rc_is 0 "--html"
 is "$out" "$first" "changes no figure"
 is "$(grep -c 'rank [0-9]*, pp stage [01]: compute' page.html)" 4 "a lane for each simulated rank"
@@ -104,28 +104,28 @@ run vfm-train "${small[@]}" --dry-run --html /nowhere/p.html
 like "$rc $err" "^3 .*/nowhere/p.html" "no such folder for the page"
 
 # ---- of a plan
-vfm-curate synth -q -n 24 -d syn | vfm-curate encode -q -d enc | vfm-curate shard -q -d data >/dev/null
-vfm-pack -q -c 256 -b 4 --steps 5 data >plan 2>/dev/null
+vfm-curate synth -q --count 24 -d syn | vfm-curate encode -q -d enc | vfm-curate shard -q -d data >/dev/null
+vfm-pack -q --context 256 -b 4 --steps 5 data >plan 2>/dev/null
 jq -r 'select(.type) | "--set model.channels=\(.latent_channels) --set model.text_dim=\(.text_dim) --set model.patch=\(.patch | tojson)"' <(head -1 plan) >sets
 read -ra sets <sets
-run vfm-train "${small[@]}" "${sets[@]}" --data plan --dry-run -n 2 --table json
+run vfm-train "${small[@]}" "${sets[@]}" --data plan --dry-run -n 2 --format json
 rc_is 0 "a plan"
 is "$(jq -c '.rows[-1] | [.stands_for, .steps, .hours > 0]' <<<"$out")" '[2,5,true]' "its steps"
 is "$(jq '.rows[-1] | ((.memory_at_peak | add) / 1073741824) == .mem_gib' <<<"$out")" true "owners in the step with the largest pack"
 is "$(jq -c '[.rows[] | [.packs, .imbalance]] | unique' <<<"$out")" '[[null,0],[0,0]]' "equal packs: no rank waits"
-vfm-pack -q -c 288 -b 8 --cp 4 --steps 4 data >plan-cp 2>/dev/null
-run vfm-train "${small[@]}" "${sets[@]}" --data plan-cp --dry-run -n 8 --set parallel.cp=4 --table json
+vfm-pack -q --context 288 -b 8 --cp 4 --steps 4 data >plan-cp 2>/dev/null
+run vfm-train "${small[@]}" "${sets[@]}" --data plan-cp --dry-run -n 8 --set parallel.cp=4 --format json
 rc_is 0 "packs with a cp of their own"
 is "$(jq -c '.rows[-1] | [.stands_for, .steps]' <<<"$out")" '[8,4]' "their steps"
 # the packs of a rank with a sample of 32 times the tokens
 sed -E 's/^\{"step":([0-9]+),"pack":1,"tokens":144,"cost":[0-9.]+,(.*),144\]\]\}$/{"step":\1,"pack":1,"tokens":4608,"cost":7000,\2,4608]]}/; 1s/"context":256/"context":8192/' plan >plan-long
-run vfm-train "${small[@]}" "${sets[@]}" --data plan-long --dry-run -n 4 --table json
+run vfm-train "${small[@]}" "${sets[@]}" --data plan-long --dry-run -n 4 --format json
 is "$(jq -c '[.rows[:-1][] | [.rank, .stands_for, .packs]]' <<<"$out")" '[[0,3,1],[1,1,0]]' "who has other packs"
 is "$(jq -c '.rows | [.[0].imbalance > 0.3, .[1].imbalance < 0.02, .[2].imbalance > 0.2]' <<<"$out")" '[true,true,true]' "the others wait for the longest"
 
 # ---- the same rows in the matrix
 matrix=(vfm-bench matrix -q --predict h100-dgx --dtype bf16 --recompute auto)
-train=(vfm-train -q --set train.dtype=bf16 --set train.ema_decay=0 --dry-run --table json)
+train=(vfm-train -q --set train.dtype=bf16 --set train.ema_decay=0 --dry-run --format json)
 layers4=(--model dit-s --set model.layers=4)
 listed=() # a value in brackets, of a list
 for word in "${sets[@]}"; do
@@ -139,11 +139,11 @@ same() { # NAME COLUMNS: of $out and $job
 figures='"step_ms", "tflops_gpu", "tok_s_gpu", "mem_gib", "comm", "bubble", "imbalance"'
 # whose collectives overlap other launches in each step than in the one before
 moe4=(--model moe-1b --set model.layers=4 --set model.text_len=128 --set parallel.distopt=true --context 1K --packs 4)
-run "${matrix[@]}" "${moe4[@]}" --gpus 2 -o jsonl
+run "${matrix[@]}" "${moe4[@]}" --gpus 2 --format jsonl
 job=$("${train[@]}" "${moe4[@]}" -n 2 | jq -c '.rows[-1]')
 same "overlapping collectives" "${figures%, *}"
 for plan in plan plan-long plan-cp; do
-	run "${matrix[@]}" "${layers4[@]}" "${listed[@]}" --data $plan --gpus 4 -o jsonl
+	run "${matrix[@]}" "${layers4[@]}" "${listed[@]}" --data $plan --gpus 4 --format jsonl
 	rc_is 0 "--data $plan"
 	job=$("${train[@]}" "${layers4[@]}" "${sets[@]}" --data $plan -n 4 | jq -c '.rows[-1]')
 	same "$plan" "$figures, \"hours\""
@@ -151,19 +151,19 @@ for plan in plan plan-long plan-cp; do
 		"$(case $plan in plan) echo '[256,4,null,2]' ;; plan-long) echo '[8192,4,null,2]' ;; *) echo '[288,null,null,2]' ;; esac)" \
 		"its context and packs"
 done
-run "${matrix[@]}" "${layers4[@]}" "${listed[@]}" --data plan-long --gpus 2,4,3 -o jsonl --html plan.html
+run "${matrix[@]}" "${layers4[@]}" "${listed[@]}" --data plan-long --gpus 2,4,3 --format jsonl --html plan.html
 is "$rc $(jq -sc '[.[].gpus], (.[0].imbalance > 0.05 and .[1].imbalance > 0.2)' <<<"$out" | paste -sd' ' -)" "0 [2,4] true" "rows of a plan"
 like "$err" "1 of 3 rows do not fit .*plan-long has 4 packs a step, which parallel.dp = 3 does not divide" "packs that a row cannot share"
 is "$(grep -c 'Timeline of a step</h3>' plan.html),$(grep -c 'More GPUs' plan.html)" "2,0" "their page"
-run "${matrix[@]}" "${layers4[@]}" --context 1K --gpus 8 --packs 64 --text-len 512 --slow-rank 5:1.5 -o jsonl
+run "${matrix[@]}" "${layers4[@]}" --context 1K --gpus 8 --packs 64 --text-len 512 --slow-rank 5:1.5 --format jsonl
 job=$("${train[@]}" "${layers4[@]}" --context 1K -n 8 --slow-rank 5:1.5 | jq -c '.rows[-1]')
 same "a slow rank" "$figures"
-run "${matrix[@]}" "${layers4[@]}" --context 1K --gpus 8 --packs 64 --text-len 512 --straggler-cv 0.05 -o jsonl
+run "${matrix[@]}" "${layers4[@]}" --context 1K --gpus 8 --packs 64 --text-len 512 --straggler-cv 0.05 --format jsonl
 job=$("${train[@]}" "${layers4[@]}" --context 1K -n 8 --straggler-cv 0.05 | jq -c '.rows[-1]')
 same "stragglers" "$figures, \"straggler_ms\""
-run "${matrix[@]}" "${layers4[@]}" --context 1K --gpus 8 --packs 64 --text-len 512 -o jsonl
+run "${matrix[@]}" "${layers4[@]}" --context 1K --gpus 8 --packs 64 --text-len 512 --format jsonl
 is "$(jq -c '[has("imbalance", "straggler_ms", "step", "hours")]' <<<"$out")" '[false,false,false,false]' "columns that were not asked for"
-skewed=("${matrix[@]}" --model moe-1b --set model.layers=2 --set model.moe_router=token_choice --context 4K --packs 4 --gpus 4 -o jsonl)
+skewed=("${matrix[@]}" --model moe-1b --set model.layers=2 --set model.moe_router=token_choice --context 4K --packs 4 --gpus 4 --format jsonl)
 even=$("${skewed[@]}" --set parallel.ep=4 | jq .step_ms)
 run "${skewed[@]}" --set parallel.ep=4 --expert-skew 1
 is "$(jq -c ".step_ms > $even, .imbalance > 0" <<<"$out" | paste -sd' ' -)" "true true" "popular experts"
@@ -235,14 +235,14 @@ refused "give either --dry-run or --dump-parity, not both" --dump-parity dump
 refused "give either --print-config or --dry-run, not both" --print-config
 run vfm-train "${small[@]}" --dry-run -n 2 --device cuda
 rc_is 0 "for the device of the run"
-for option in "--machine h200" "--context 1K" "--packs 1" "--mtbf-hours 1" "--save-s 1" "--restart-s 1" "--html x" "--trace x" "--table json" "--columns all" "--straggler-cv 0.1"; do
+for option in "--machine h200" "--context 1K" "--packs 1" "--mtbf-hours 1" "--save-s 1" "--restart-s 1" "--html x" "--trace x" "--format json" "--columns all" "--straggler-cv 0.1"; do
 	read -ra words <<<"$option"
 	run vfm-train "${small[@]}" --data plan -o nowhere "${words[@]}"
 	like "$rc $err" "^2 .*${words[0]}.*: only with --dry-run" "${words[0]} of a run"
 done
 
 # ---- without a plan
-run vfm-train "${small[@]}" --dry-run -n 8 --context 1K --steps 100 --table json --html steps.html
+run vfm-train "${small[@]}" --dry-run -n 8 --context 1K --steps 100 --format json --html steps.html
 is "$rc $(jq -c '.rows[-1] | .steps, (.hours * 36000 / .step_ms - 1 | fabs < 1e-9)' <<<"$out" | paste -sd' ')" "0 100 true" "--steps: their hours"
 like "$out" "hours: [0-9.]+ for 100 such steps, without checkpoints and failures" "says of which"
 like "$(<steps.html)" "hours of all steps" "on the page"
@@ -251,7 +251,7 @@ like "$(<steps.html)" "hours of all steps" "on the page"
 learned=(--model moviegen-1b --set model.layers=2 --set train.dtype=bf16 --set parallel.fsdp=true --dry-run -n 2)
 run vfm-train -q "${learned[@]}" --context 128K --packs 2
 rc_is 0 "512 frames of 16 x 16 have no positions, 128 of 32 x 32 have"
-run vfm-bench matrix -q --predict h200 --context 128K --model moviegen-1b --set model.layers=2 --dtype bf16 --gpus 2 --packs 2 -o jsonl
+run vfm-bench matrix -q --predict h200 --context 128K --model moviegen-1b --set model.layers=2 --dtype bf16 --gpus 2 --packs 2 --format jsonl
 rc_is 0 "nor in a row"
 run vfm-train -q "${learned[@]}" --context 65521 --packs 2
 like "$rc $err" "^2 .*no shape of 65521 patches has positions: model.pos_max is 256, 256, 256" "a prime number of patches"
@@ -259,12 +259,12 @@ run vfm-bench matrix -q --context 65521 --model moviegen-1b --set model.layers=1
 like "$rc $err" "^2 .*no shape of 65521 patches has positions" "of a measured row"
 
 # ---- failures
-run vfm-train "${small[@]}" --dry-run -n 1024 --context 1K --steps 1000000 --straggler-cv 0.05 --mtbf-hours 50000 --save-s 20 --restart-s 600 --table json --html mtbf.html
+run vfm-train "${small[@]}" --dry-run -n 1024 --context 1K --steps 1000000 --straggler-cv 0.05 --mtbf-hours 50000 --save-s 20 --restart-s 600 --format json --html mtbf.html
 like "$(<mtbf.html)" "<p>a failure every 48.8 hours: best a checkpoint every 26[0-9][0-9] s, goodput 0.98[0-9] .*</p>" "failures on the page"
 is "$(grep -oE 'goodput</span><b>[0-9.]+' mtbf.html)" "goodput</span><b>$(jq '.rows[-1].goodput * 1000 | round / 10' <<<"$out")" "the goodput"
 is "$(grep -oE 'hours of all steps</span><b>[0-9.]+' mtbf.html | grep -oE '[0-9.]+$')" "$(jq '.rows[-1].hours * 10 | round / 10' <<<"$out" | xargs printf %.1f)" \
 	"the same hours on the page, with failures and stragglers"
-run vfm-train "${small[@]}" --dry-run -n 1000 --context 1K --steps 100 --mtbf-hours 1 --table json --html never.html
+run vfm-train "${small[@]}" --dry-run -n 1000 --context 1K --steps 100 --mtbf-hours 1 --format json --html never.html
 is "$rc $(jq -c '.rows[-1] | [.steps, .hours, .goodput]' <<<"$out")" "0 [100,null,null]" "no figure outside the range of the formula"
 like "$out" "a failure every 3.6 s: no goodput, because a restart \\(300 s\\) and a checkpoint \\(10 s\\) take longer" "says why"
 like "$(<never.html)" "a failure every 3.6 s: no goodput" "on the page"
@@ -275,7 +275,7 @@ run vfm-train "${small[@]}" --dry-run --machine nope
 like "$rc $err" "^2 .*no 'nope' among the machines" "an unknown machine"
 (export SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=1; vfm-train "${small[@]}" --dry-run) >task1
 ok "under srun one task speaks" cmp task1 /dev/null
-(export SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0; vfm-train "${small[@]}" --dry-run --table json) >task0
+(export SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0; vfm-train "${small[@]}" --dry-run --format json) >task0
 is "$(jq '.rows[-1].stands_for' task0)" 4 "for all"
 
 step() { # TASKS PER_NODE [OPTION ...]: the first task of a step
@@ -283,14 +283,14 @@ step() { # TASKS PER_NODE [OPTION ...]: the first task of a step
 	shift 2
 	run env SLURM_STEP_NUM_TASKS="$tasks" SLURM_STEP_TASKS_PER_NODE="$nodes" SLURM_PROCID=0 vfm-train "${small[@]}" --dry-run --context 1K --set parallel.fsdp=true "$@"
 }
-step 64 "4(x16)" --table json
+step 64 "4(x16)" --format json
 rc_is 0 "a step of 16 nodes with 4 tasks"
 by4=$(jq '.rows[-1].step_ms' <<<"$out")
-step 64 "1(x64)" --table json
+step 64 "1(x64)" --format json
 is "$rc $(jq ".rows[-1].step_ms > 1.2 * $by4" <<<"$out")" "0 true" "64 nodes with one task communicate longer"
-step 64 "8(x8)" --table json
+step 64 "8(x8)" --format json
 is "$rc $(jq ".rows[-1].step_ms < $by4" <<<"$out")" "0 true" "and 8 nodes with 8 less"
-is "$(jq '.rows[-1].step_ms' <<<"$out")" "$(vfm-train "${small[@]}" --dry-run --context 1K --set parallel.fsdp=true -n 64 --table json | jq '.rows[-1].step_ms')" \
+is "$(jq '.rows[-1].step_ms' <<<"$out")" "$(vfm-train "${small[@]}" --dry-run --context 1K --set parallel.fsdp=true -n 64 --format json | jq '.rows[-1].step_ms')" \
 	"as many as the machine has: as with -n"
 step 64 "4(x16)" --html alloc.html
 like "$out" "allocation +64 GPUs, 16 nodes of 4, as in this Slurm step" "says which allocation"
@@ -322,16 +322,16 @@ run vfm-train "${small[@]}" --dry-run -n 1000000000
 like "$rc $err" "^2 .*-n: expected 1 to 1048576, got 1000000000" "too many ranks"
 
 # ---- the matrix
-run vfm-bench matrix -q --predict h200 --gpus 4 --packs 4 --model dit-s --context 256,1024 --dtype bf16 -o jsonl
+run vfm-bench matrix -q --predict h200 --gpus 4 --packs 4 --model dit-s --context 256,1024 --dtype bf16 --format jsonl
 rc_is 0 "--predict"
 is "$(jq -c '[.context, .gpus, .gbs, .mbs, .layout, .how, .tflops_low < .tflops_gpu, .tflops_gpu < .tflops_high]' <<<"$out")" \
 	$'[256,4,4,1,"dp=4","predicted",true,true]\n[1024,4,4,1,"dp=4","predicted",true,true]' "rows"
 echo '{"model": "dit-s", "context": 256, "gpus": 2, "packs": 6, "text": 32, "set": {"train.dtype": "bf16", "parallel.tp": 2}}' >rows
-run vfm-bench matrix -q --predict h200 rows -o jsonl
+run vfm-bench matrix -q --predict h200 rows --format jsonl
 is "$(jq -c '[.gpus, .gbs, .layout]' <<<"$out")" '[2,6,"tp=2"]' "of a file"
 jq -c '., .gpus = 4, (.model = "dit-7b" | .gpus = 2 | .set["train.recompute"] = "none")' rows | sed '2s/"packs":6/"packs":4/' >rows3
-rows3=$(vfm-bench matrix -q --predict h200 rows3 -o jsonl)
-run vfm-bench matrix -q --predict h200 rows3 -o jsonl --html matrix.html
+rows3=$(vfm-bench matrix -q --predict h200 rows3 --format jsonl)
+run vfm-bench matrix -q --predict h200 rows3 --format jsonl --html matrix.html
 rc_is 0 "a page of rows"
 is "$out" "$rows3" "changes no figure"
 is "$(jq -sc 'map(.how)' <<<"$out")" '["predicted","predicted","predicted"]' "three rows"
@@ -341,14 +341,14 @@ is "$(grep -c 'Memory by owner</h3>' matrix.html)" 3 "and memory"
 is "$(grep -oE '<span class=dim>step</span><b>[0-9.]+' matrix.html | grep -oE '[0-9.]+$' | tr '\n' ' ')" \
 	"$(jq -r '.step_ms * 10 | round / 10' <<<"$out" | LC_ALL=C xargs printf '%.1f ')" "the same steps as in the table"
 cp matrix.html same.html
-vfm-bench matrix -q --predict h200 rows3 -o jsonl --html matrix.html >/dev/null
+vfm-bench matrix -q --predict h200 rows3 --format jsonl --html matrix.html >/dev/null
 ok "the same bytes each time" cmp -s matrix.html same.html
 ok "no reference to another file" test "$(grep -cE "src='(http|/)|href='[^#]" matrix.html)" = 0
 if command -v chromium >/dev/null; then
 	chromium --headless --no-sandbox --disable-gpu --dump-dom "file://$PWD/matrix.html" >dom 2>/dev/null
 	is "$(grep -c "<path class=\"mark c0" dom)" 3 "the charts are there"
 fi
-run vfm-bench matrix -q --model dit-s --context 256 --dtype fp32 -r 1 --seconds 0 --warmup 0 -o jsonl --html measured.html
+run vfm-bench matrix -q --model dit-s --context 256 --dtype fp32 -r 1 --seconds 0 --warmup 0 --format jsonl --html measured.html
 rc_is 0 "a page of measured rows"
 is "$(grep -c 'Of a rank, measured' measured.html),$(grep -c 'Timeline' measured.html)" "1,0" "table and bars"
 run vfm-bench matrix -q --predict h200 rows --html /nowhere/p.html
@@ -359,7 +359,7 @@ run vfm-bench matrix -q --predict h200 -n 2
 like "$rc $err" "^2 .*a prediction takes --gpus" "-n"
 
 # ---- the best layout
-run vfm-bench matrix -q --predict h200 --search --gpus 16 --packs 32 --model dit-b --context 1024 --dtype bf16 --recompute auto --top 4 -o json
+run vfm-bench matrix -q --predict h200 --search --gpus 16 --packs 32 --model dit-b --context 1024 --dtype bf16 --recompute auto --top 4 --format json
 rc_is 0 "--search"
 is "$(jq -c '[.rows[] | .how] | unique, length' <<<"$out" | tr '\n' ' ')" '["predicted"] 4 ' "the best four"
 is "$(jq '[.rows[].step_ms] | . == sort' <<<"$out")" true "the best first"
@@ -368,15 +368,15 @@ like "$out" "16 GPUs: [0-9]+ layouts tried, 0 do not fit" "what was tried"
 best=$(jq -c '.rows[0] | [.step_ms, .mem_gib]' <<<"$out")
 echo '{"model": "dit-b", "context": 1024, "gpus": 16, "packs": 32, "set": {"train.dtype": "bf16", "train.recompute": "auto", "parallel.distopt": true}}' >rows
 [[ $(jq -r .rows[0].layout <<<"$out") == *fsdp ]] && sed -i s/distopt/fsdp/ rows
-is "$(vfm-bench matrix -q --predict h200 rows -o json | jq -c '.rows[0] | [.step_ms, .mem_gib]')" "$best" "its row alone is the same"
-run vfm-bench matrix -q --predict h200 --search --gpus 16 --packs 32 --model dit-7b --context 8192 --dtype bf16 --recompute full --top 3 -o json
+is "$(vfm-bench matrix -q --predict h200 rows --format json | jq -c '.rows[0] | [.step_ms, .mem_gib]')" "$best" "its row alone is the same"
+run vfm-bench matrix -q --predict h200 --search --gpus 16 --packs 32 --model dit-7b --context 8192 --dtype bf16 --recompute full --top 3 --format json
 is "$(jq '[.rows[] | .mem_gib < 140] | all' <<<"$out")" true "only what fits"
-run vfm-bench matrix -q --predict h200 --search --gpus 2 --packs 1 --model dit-s --dtype bf16 --context 256 -o json
+run vfm-bench matrix -q --predict h200 --search --gpus 2 --packs 1 --model dit-s --dtype bf16 --context 256 --format json
 is "$(jq '[.rows[].layout | test("dp=2") | not] | all' <<<"$out")" true "one pack is not divided"
 run vfm-bench matrix -q --search --gpus 2
 like "$rc $err" "^2 .*" "without a machine"
 
-run vfm-bench matrix -q --against nemo-vfm -o json
+run vfm-bench matrix -q --against nemo-vfm --format json
 rc_is 0 "--against"
 is "$(jq -c '[.rows[] | [.how, .published]]' <<<"$out")" \
 	'[["does not fit","OOM"],["predicted",null],["predicted",null],["predicted",null],["predicted",null]]' "what ran out of memory does not fit"
@@ -388,19 +388,19 @@ run vfm-bench matrix -q --against ./mine.json
 like "$out" "1 rows whose software is slow" "a file of one's own"
 
 # figures of other machines
-run vfm-bench matrix -q --predict h200 --against nemo-vfm -o json --html other.html
+run vfm-bench matrix -q --predict h200 --against nemo-vfm --format json --html other.html
 is "$rc $(jq -c '[.rows[] | [.published_tflops != null, .error_pct]] | unique' <<<"$out")" '0 [[false,null],[true,null]]' "another machine: no error"
 like "$out" "5 of 5 rows were published for other machines" "which is said"
 is "$(grep -c 'geometric mean' <<<"$out"),$(grep -c '<td>published<' other.html)" "0,0" "no mean, no marks"
-run vfm-bench matrix -q --predict h100-dgx --against dfm-wan -o json
+run vfm-bench matrix -q --predict h100-dgx --against dfm-wan --format json
 is "$(jq -c '[.rows[] | .error_pct != null]' <<<"$out")" '[false,false,false,false,true,true,true]' "a row's own machine"
 like "$out" "4 of 7 rows were published for other machines" "counts them"
 like "$out" "geometric mean error of TFLOP/s/GPU over 2 rows" "a mean of the others"
 cp "$TOP/share/machines/h100-dgx.json" copy.json
 jq '.rows |= .[1:2]' "$TOP/share/published/nemo-vfm.json" >one.json
-is "$(vfm-bench matrix -q --predict ./copy.json --against ./one.json -o json | jq '.rows[0].error_pct != null')" true "a file of the same machine"
+is "$(vfm-bench matrix -q --predict ./copy.json --against ./one.json --format json | jq '.rows[0].error_pct != null')" true "a file of the same machine"
 jq '.machine = "none-such"' one.json >unknown.json
-is "$(vfm-bench matrix -q --predict h100-dgx --against ./unknown.json -o json | jq '.rows[0].error_pct')" null "a machine without a file is another"
+is "$(vfm-bench matrix -q --predict h100-dgx --against ./unknown.json --format json | jq '.rows[0].error_pct')" null "a machine without a file is another"
 jq '.rows[0].x = 1' mine.json >bad.json
 run vfm-bench matrix -q --against ./bad.json
 like "$rc $err" "^2 .*bad.json: rows\[0\]: .*x: unknown key" "an unknown key"

@@ -2,7 +2,7 @@
 # vfm-curate encode: latents and text embeddings of clips, ranges of files and images; what fails says why.
 . "${0%/*}/lib.sh"
 
-vfm-curate synth -q -n 4 -d syn | records >syn.jsonl
+vfm-curate synth -q --count 4 -d syn | records >syn.jsonl
 run_stage vfm-curate encode -d enc syn.jsonl
 rc_is 0 "encodes clips"
 printf '%s\n' "$out" >enc.jsonl

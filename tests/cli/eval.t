@@ -6,7 +6,7 @@
 field() { jq -r "select(.metric == \"${2-$(jq -rs '.[0].metric' <<<"$out")}\") | .$1" <<<"$out"; }
 # near GOT WANT DESC: to 1e-12 of WANT.
 near() { ok "$3 ($1)" jq -en "(($1) - ($2) | fabs) <= 1e-12 * ($2 | fabs)"; }
-eval_json() { run vfm-bench eval -q -o jsonl "$@"; }
+eval_json() { run vfm-bench eval -q --format jsonl "$@"; }
 
 # grey FILE WxH LEVEL ...: a picture of each level, lossless; video: a video of them.
 # shellcheck disable=SC2086
@@ -50,7 +50,7 @@ is "$(jq -c '[.id, .frames, .width, .height]' each.jsonl)" $'["one",3,16,12]\n["
 near "$(jq -s '.[1].ssim' each.jsonl)" "$s2" "with its values"
 is "$(field n psnr) $(field resamples psnr) $(field kind psnr)" "2 10000 measured" "clips and resamples"
 cp "$SCRATCH/io/out" first
-eval_json --reconstruction -t 1 a b
+eval_json --reconstruction --threads 1 a b
 is "$out" "$(cat first)" "one thread: the same bits"
 eval_json --reconstruction --seed 1 --confidence 0.5 --resamples 300 a b
 is "$(field resamples psnr) $(field value psnr)" "300 $(jq -s '.[0].value' first)" "options of the interval"
@@ -123,7 +123,7 @@ near "$(field value)" "41 + 2 * (16 / 3 + 4 / 3 - 2 * (64 / 9 | sqrt))" "|m1 - m
 is "$(field n_a) $(field n_b) $(field dim) $(field resamples)" "4 4 2 1000" "sizes"
 ok "an interval around it" jq -en "$(field low) < $(field value) and $(field value) < $(field high)"
 cp "$SCRATCH/io/out" first
-eval_json --frechet -t 1 a.npy b.npy
+eval_json --frechet --threads 1 a.npy b.npy
 is "$out" "$(cat first)" "one thread: the same bits"
 eval_json --frechet --resamples 0 a.npy a.npy
 is "$(field value) $(field low) $(field bias)" "0 null null" "a set and itself"
@@ -154,7 +154,7 @@ like "$rc $err" "^2 .*'empty.jsonl' has 0 vectors" "no records"
 # Vectors of records, as `vfm-curate embed` writes them.
 toy=$B/tests/tools/toy_model
 if [ -x "$toy" ]; then
-	vfm-curate synth -q -n 6 -d clips >syn.jsonl && vfm-curate embed -q -d emb --exec "$toy" syn.jsonl >emb.jsonl
+	vfm-curate synth -q --count 6 -d clips >syn.jsonl && vfm-curate embed -q -d emb --exec "$toy" syn.jsonl >emb.jsonl
 	eval_json --frechet --resamples 50 emb.jsonl emb.jsonl
 	rc_is 0 "records of embed"
 	is "$(field value) $(field n_a) $(field dim)" "0 6 3" "their vectors"

@@ -4,9 +4,9 @@
 
 [ -x "$B/bin/vfm-sample" ] || skip_all "vfm-sample is not built"
 export OMP_NUM_THREADS=1
-vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 5 | vfm-curate encode -q -d latents --text bytes:32 |
+vfm-curate synth -q --count 8 -d clips --size 32x32 --frames 5 | vfm-curate encode -q -d latents --text bytes:32 |
 	vfm-curate shard -q -d data >records.jsonl || exit 1
-vfm-pack -q -c 64 --steps 20 --held-out 0.3 --held-out-plan held.jsonl data >plan.jsonl || exit 1
+vfm-pack -q --context 64 --steps 20 --held-out 0.3 --held-out-plan held.jsonl data >plan.jsonl || exit 1
 cat >tiny.json <<END
 {"model": {"arch": "wan", "layers": 1, "hidden": 24, "heads": 3, "ffn": 48, "channels": 16, "text_dim": 32, "text_len": 64, "text_pad": true},
  "diffusion": {"kind": "flow"}, "train": {"ema_decay": 0, "lr": 0.01, "warmup_steps": 1}}
@@ -92,7 +92,7 @@ for f in shards one.safetensors; do
 	run "${s[@]}" --ckpt $f
 	like "$rc $err" "^2 .*has no configuration of its model" "$f without a configuration"
 done
-vfm-ckpt reshard -n 3 high resharded || exit 1
+vfm-ckpt reshard --files 3 high resharded || exit 1
 refused "resharded" "$(range low 0 0.875); $(range resharded 0.875 1)" --ckpt low --low-noise resharded --boundary 0.875
 for bad in '[0.5]' '[1,0]' '{}' '["a","b"]' '[0,2]' x; do
 	python3 - "$bad" <<'PY' || exit 1

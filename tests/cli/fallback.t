@@ -10,7 +10,7 @@ JSON
 train=(vfm-train -q -c tiny.json --data plan.jsonl --device cpu)
 run "${train[@]}" -o ref
 rc_is 0 "a run"
-ref=$(vfm-ckpt hash -o jsonl ref | jq -r .hash)
+ref=$(vfm-ckpt hash --format jsonl ref | jq -r .hash)
 run "${train[@]}" -o run --steps 8
 newest=step-00000008
 flip() { printf x | dd of="$1" bs=1 seek="${2-30000}" conv=notrunc 2>/dev/null; }
@@ -18,7 +18,7 @@ fresh() { rm -rf r && cp -r run r; }
 aside() { find r/ckpt -name "*.damaged*" | wc -l; } # checkpoints under another name
 # ends_as_ref DESC: the last run ended like one that met no damage.
 ends_as_ref() {
-	is "$rc $(vfm-ckpt hash -o jsonl r | jq -r .hash)" "0 $ref" "$1: the run goes on to the same end"
+	is "$rc $(vfm-ckpt hash --format jsonl r | jq -r .hash)" "0 $ref" "$1: the run goes on to the same end"
 	is "$(curve r)" "$(curve ref)" "$1: with the same records"
 }
 
@@ -64,7 +64,7 @@ is "$rc $(ls -d r/ckpt/$newest.*)" "0 r/ckpt/$newest.damaged"$'\n'"r/ckpt/$newes
 fresh
 mkdir r/ckpt/step-00000010
 vfm-ckpt export r/ckpt/$newest r/ckpt/step-00000010/model.safetensors
-jq -nc --argjson names "$(vfm-ckpt ls -o jsonl r/ckpt/step-00000010/model.safetensors | jq -s 'map(.name)')" \
+jq -nc --argjson names "$(vfm-ckpt ls --format jsonl r/ckpt/step-00000010/model.safetensors | jq -s 'map(.name)')" \
 	'{weight_map: ($names | map({key: ., value: "model.safetensors"}) | from_entries)}' >r/ckpt/step-00000010/model.safetensors.index.json
 ok "a folder of weights" vfm-ckpt ls r/ckpt/step-00000010
 run "${train[@]}" -o r
@@ -126,7 +126,7 @@ sed -i 's/"v":1/"v":2/' r/ckpt/$newest/manifest.json
 run "${train[@]}" -o r
 is "$rc $(aside)" "3 0" "a checkpoint of a newer format: status 3, nothing is renamed"
 like "$err" "^vfm-train: r/ckpt/$newest: .*format 2 is newer than this program" "and it says so"
-for verb in check info "prune -k 1"; do
+for verb in check info "prune --keep-last 1"; do
 	# shellcheck disable=SC2086 # words
 	run vfm-ckpt $verb r
 	is "$rc $(ls r/ckpt | wc -l)" "3 4" "and vfm-ckpt ${verb%% *}"
@@ -154,13 +154,13 @@ fi
 # ---- prune
 fresh
 flip r/ckpt/$newest/optim-00000.safetensors
-run vfm-ckpt prune -n -k 1 r
+run vfm-ckpt prune --dry-run --keep-last 1 r
 is "$rc $out" "0 r/ckpt/step-00000002"$'\n'"r/ckpt/step-00000004" "prune -n: what is kept is read in full"
-run vfm-ckpt prune -k 1 r
+run vfm-ckpt prune --keep-last 1 r
 is "$rc $(ls r/ckpt | tr '\n' ' ')" "0 step-00000006 step-00000008 " "prune keeps the newest good checkpoint"
 like "$err" "warning: r/ckpt/$newest has 1 faults .*; 'r/ckpt/step-00000006' is kept in its place" "and says so"
 flip r/ckpt/step-00000006/model-00000.safetensors
-run vfm-ckpt prune -k 1 r
+run vfm-ckpt prune --keep-last 1 r
 is "$rc $(ls r/ckpt | tr '\n' ' ')" "2 step-00000006 step-00000008 " "without a good one it removes nothing"
 like "$err" "no checkpoint in 'r/ckpt' is good, so none is removed" "and says so"
 fresh
@@ -173,7 +173,7 @@ fresh
 flip r/ckpt/$newest/model-00000.safetensors "$(($(stat -c %s r/ckpt/$newest/model-00000.safetensors) - 40))"
 run vfm-ckpt check r
 like "$out" "model-00000.safetensors: bytes 0 to [0-9]*: sha256 mismatch \(tensor 'model/.*' and [0-9]* more, or the header\)$" "check: a file smaller than a chunk"
-vfm-ckpt export -q -p model run one.safetensors
+vfm-ckpt export -q --part model run one.safetensors
 python3 - <<'PY'
 import struct
 head = b'{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}'

@@ -4,7 +4,7 @@
 for tool in jq ffmpeg; do command -v $tool >/dev/null || skip_all "no $tool"; done
 
 ffmpeg -v error -f lavfi -i testsrc2=s=64x64:r=1:d=1 -frames:v 1 image.png
-vfm-curate synth -q -n 30 -d films --size 32x32 --frames 24 --fps 8 | vfm-curate split -q --detector stride --max-s 1 --min-s 0.5 |
+vfm-curate synth -q --count 30 -d films --size 32x32 --frames 24 --fps 8 | vfm-curate split -q --detector stride --max-s 1 --min-s 0.5 |
 	vfm-curate clip -q -j 2 -d shots >shots.jsonl
 vfm-curate probe -q image.png >>shots.jsonl
 vfm-curate encode -q -d shot-latents --text bytes:16 --size 32x32 shots.jsonl >encoded.jsonl
@@ -15,7 +15,7 @@ ids() {
 		jq -r --slurpfile r films.jsonl '. as [$s, $i] | $r[] | select(.index == $i and .shard == $s) | .id' | sort
 }
 for f in 0.2 0.5 0.83; do
-	vfm-pack -q -c 64 --held-out $f --held-out-plan held.jsonl films-data >train.jsonl
+	vfm-pack -q --context 64 --held-out $f --held-out-plan held.jsonl films-data >train.jsonl
 	vfm-curate filter -q --held-out $f shots.jsonl | records >train.records
 	vfm-curate filter -q --held-out $f --side held-out shots.jsonl | records >held.records
 	is "$(jq -r 'select(.drop | not) | .id' train.records | sort)" "$(ids train.jsonl)" "--held-out $f: the training data of vfm-pack"

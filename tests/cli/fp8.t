@@ -46,7 +46,7 @@ less "$(level current)" "1.005 * $(level delayed)" "both ways"
 
 # Histories in checkpoints, whatever the layout.  The first step after a resume shows what was loaded, its checkpoint what was seen.
 from=delayed.stopped/ckpt/step-00000023
-is "$(vfm-ckpt ls -o jsonl "$from" 'fp8/*' | jq -r .shape | sort | uniq -c | xargs)" "14 3x16" "a history for each of seven layers of two blocks"
+is "$(vfm-ckpt ls --format jsonl "$from" 'fp8/*' | jq -r .shape | sort | uniq -c | xargs)" "14 3x16" "a history for each of seven layers of two blocks"
 further() { # DIR ARG ...
 	local to=$1
 	shift
@@ -68,7 +68,7 @@ for lay in "pp=2" "dp=2 distopt=true" "dp=2 fsdp=true" "tp=2"; do
 		less "$(apart one "next.$lay")" 0.001 "it agrees"
 	else
 		less "$(apart one "next.$lay")" 1e-14 "of the same loss"
-		ok "it has seen the same" vfm-ckpt diff -p fp8 one "next.$lay"
+		ok "it has seen the same" vfm-ckpt diff --part fp8 one "next.$lay"
 	fi
 done
 from=current.stopped/ckpt/step-00000023
@@ -81,7 +81,7 @@ rc_is 0 "histories that are not needed"
 like "$err" "has histories of train.fp8=delayed, of which this run makes no use" "it says so"
 further shorter --set train.fp8_history=3
 rc_is 0 "shorter histories"
-is "$(vfm-ckpt ls -o jsonl shorter 'fp8/blocks.0.fc1.weight' | jq -r .shape)" 3x3 "which is what is saved then"
+is "$(vfm-ckpt ls --format jsonl shorter 'fp8/blocks.0.fc1.weight' | jq -r .shape)" 3x3 "which is what is saved then"
 unlike "$err" "start empty" "the histories were loaded"
 
 run "${train[@]}" -o nowhere --set train.fp8=current --set train.dtype=fp32

@@ -7,7 +7,7 @@ export OMP_NUM_THREADS=1 # the models are tiny
 
 # Clips of one second: two or three of each video.
 videos() { # N DIR SECONDS
-	vfm-curate synth -q -n "$1" -d clips --size 32x32 --frames 24 --fps 8 |
+	vfm-curate synth -q --count "$1" -d clips --size 32x32 --frames 24 --fps 8 |
 		vfm-curate split -q --detector stride --max-s "$3" --min-s 0.5 | vfm-curate clip -q -d "$2.cut" |
 		vfm-curate encode -q -d "$2.latents" --text bytes:32 | vfm-curate shard -q -d "$2" >"$2.jsonl"
 }
@@ -25,7 +25,7 @@ ids() {
 parents() { sed 's/-[0-9]*$//' | LC_ALL=C sort -u; }
 
 # ---- vfm-pack -----------------------------------------------------------------
-run bash -c 'vfm-pack -c 24 --held-out 0.3 --held-out-plan held.jsonl data >plan.jsonl'
+run bash -c 'vfm-pack --context 24 --held-out 0.3 --held-out-plan held.jsonl data >plan.jsonl'
 rc_is 0 "vfm-pack --held-out"
 like "$err" "held out: [0-9]+ of [0-9]+ samples" "it reports how many"
 n=$(jq -s 'map(select(.id)) | length' data.jsonl)
@@ -43,14 +43,14 @@ is "$(wc -l <train.ids) $(wc -l <held.ids)" "$(samples plan.jsonl | wc -l) $(sam
 less "$(parents <held.ids | wc -l)" "$(wc -l <held.ids)" "some videos have several clips"
 parents <train.ids >train.parents
 empty "no video has clips on both sides" comm -12 train.parents - < <(parents <held.ids)
-vfm-pack -q -c 24 --seed 7 --held-out 0.3 --held-out-plan other.jsonl data >other-plan.jsonl
+vfm-pack -q --context 24 --seed 7 --held-out 0.3 --held-out-plan other.jsonl data >other-plan.jsonl
 is "$(samples other.jsonl)" "$(samples held.jsonl)" "another seed holds out the same samples"
-vfm-pack -q -c 24 --held-out 0.5 --held-out-plan half.jsonl data >half-plan.jsonl
+vfm-pack -q --context 24 --held-out 0.5 --held-out-plan half.jsonl data >half-plan.jsonl
 empty "a larger fraction holds out these, too" comm -23 - <(samples half.jsonl) < <(samples held.jsonl)
-vfm-pack -q -c 24 --held-out 0.3 --held-out-plan more-held.jsonl more >more-plan.jsonl
+vfm-pack -q --context 24 --held-out 0.3 --held-out-plan more-held.jsonl more >more-plan.jsonl
 empty "more data takes no sample out of training" comm -12 - train.ids < <(ids more-held.jsonl more.jsonl)
 empty "nor into it" comm -12 - held.ids < <(ids more-plan.jsonl more.jsonl)
-vfm-pack -q -c 24 --format bin --held-out 0.3 --held-out-plan held.bin data >plan.bin
+vfm-pack -q --context 24 --format bin --held-out 0.3 --held-out-plan held.bin data >plan.bin
 is "$(vfm-pack --check held.bin 2>&1 | grep -o 'sha256 [0-9a-f]*')" "$(vfm-pack --check held.jsonl 2>&1 | grep -o 'sha256 [0-9a-f]*')" "both encodings"
 for bad in "--held-out 1" "--held-out -0.1" "--held-out-plan x.jsonl" "--held-out 1e-9 --held-out-plan x.jsonl"; do
 	run bash -c "vfm-pack -q $bad data >bad.jsonl"
@@ -58,7 +58,7 @@ for bad in "--held-out 1" "--held-out -0.1" "--held-out-plan x.jsonl" "--held-ou
 done
 
 # ---- vfm-train ----------------------------------------------------------------
-vfm-pack -q -c 24 -b 4 --steps 10 --held-out 0.3 --held-out-plan held.jsonl data >plan.jsonl
+vfm-pack -q --context 24 -b 4 --steps 10 --held-out 0.3 --held-out-plan held.jsonl data >plan.jsonl
 cat >tiny.json <<'END'
 {"model": {"layers": 4, "hidden": 32, "heads": 4, "text_dim": 32}, "diffusion": {"kind": "flow"},
  "train": {"lr": 0.01, "warmup_steps": 2, "ema_decay": 0}, "ckpt": {"every": 5, "keep": 9}, "eval": {"every": 4}}
@@ -87,7 +87,7 @@ for layout in "2 cp=2" "2 tp=2" "2 pp=2" "3 dp=3" "4 fsdp=true" "4 distopt=true"
 	read -r ranks keys <<<"$layout"
 	over=()
 	for k in $keys; do over+=(--set "parallel.$k"); done
-	[ "$keys" = dp=3 ] && vfm-pack -q -c 24 -b 3 --steps 10 --held-out 0.3 data >plan3.jsonl && over+=(--data plan3.jsonl)
+	[ "$keys" = dp=3 ] && vfm-pack -q --context 24 -b 3 --steps 10 --held-out 0.3 data >plan3.jsonl && over+=(--data plan3.jsonl)
 	run "${train[@]}" --held-out held.jsonl -n "$ranks" "${over[@]}" --set train.lr=0 -o many
 	rc_is 0 "$keys"
 	[ -d still ] || "${train[@]}" --held-out held.jsonl --set train.lr=0 -o still >log
@@ -160,7 +160,7 @@ run "${train[@]}" --set eval.samples=2 -o bad
 rc_is 2 "samples without held-out data are refused"
 
 # ---- refusals -----------------------------------------------------------------
-vfm-pack -q -c 24 -b 4 --steps 10 data >all.jsonl
+vfm-pack -q --context 24 -b 4 --steps 10 data >all.jsonl
 run vfm-train -q -c tiny.json --data all.jsonl --held-out held.jsonl -o bad
 rc_is 2 "a training plan of all samples"
 like "$err" "samples of the training may be in it" "says why"
@@ -169,9 +169,9 @@ rc_is 2 "the training plan itself"
 run "${train[@]}" --held-out half.jsonl -o bad
 rc_is 2 "a larger held-out part than the training left out"
 like "$err" "holds out 0.5 .* without 0.3 only" "says why"
-vfm-pack -q -c 24 --held-out 0.1 --held-out-plan tenth.jsonl data >/dev/null 2>&1
+vfm-pack -q --context 24 --held-out 0.1 --held-out-plan tenth.jsonl data >/dev/null 2>&1
 [ -s tenth.jsonl ] && run "${train[@]}" --held-out tenth.jsonl -o tenth && rc_is 0 "a smaller part is fine"
-vfm-pack -q -c 24 more >others.jsonl
+vfm-pack -q --context 24 more >others.jsonl
 run "${train[@]}" --held-out others.jsonl -o others
 rc_is 0 "a plan of another dataset"
 run "${train[@]}" --held-out held.jsonl --set eval.times=65 -o bad

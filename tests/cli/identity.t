@@ -4,12 +4,12 @@
 
 [ -x "$B/bin/vfm-sample" ] || skip_all "vfm-sample is not built"
 export OMP_NUM_THREADS=1
-vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 >syn.jsonl || exit 1
+vfm-curate synth -q --count 8 -d clips --size 32x32 --frames 8 >syn.jsonl || exit 1
 vfm-curate encode -q -d latents --text bytes:32 syn.jsonl >enc.jsonl || exit 1
 vfm-curate shard -q -d data enc.jsonl >log || exit 1
 jq -c '.text.maker = {name: "t5:32", version: "3"}' enc.jsonl | vfm-curate shard -q -d foreign >log || exit 1
 jq -c 'del(.text.maker, .latent.maker)' enc.jsonl | vfm-curate shard -q -d bare >log || exit 1
-pack=(vfm-pack -q -c 64 -b 2)
+pack=(vfm-pack -q --context 64 -b 2)
 "${pack[@]}" --steps 12 data >plan.jsonl || exit 1
 "${pack[@]}" --steps 12 --format bin data >plan.bin || exit 1
 "${pack[@]}" --steps 24 data >longer.jsonl || exit 1
@@ -158,9 +158,9 @@ refused "cannot resume .*model.rope_theta: 10000.0 \(not recorded\) -> 500.0 \(-
 
 # ---- init -----------------------------------------------------------------------
 weights() { # CKPT PART: values by name
-	vfm-ckpt stat -o jsonl "$1" "${2-model}/*" | jq -c '[(.name | sub("^[a-z]+/"; "")), .norm, .mean]'
+	vfm-ckpt stat --format jsonl "$1" "${2-model}/*" | jq -c '[(.name | sub("^[a-z]+/"; "")), .norm, .mean]'
 }
-vfm-ckpt export -q -p ema run ema.safetensors >log || exit 1
+vfm-ckpt export -q --part ema run ema.safetensors >log || exit 1
 run "${train[@]}" --data other.jsonl -o init --init run --steps 1 --set train.lr=0
 rc_is 0 "--init of a run"
 is "$(jq .step <<<"$out")" 1 "begins with step 1"
@@ -211,9 +211,9 @@ run "${train[@]}" --data other.jsonl -o early --steps 6
 rc_is 0 "and so is a run without run.json"
 
 # ---- encoders -------------------------------------------------------------------
-run vfm-pack -c 64 --blend a=1:data --blend b=1:foreign
+run vfm-pack --context 64 --blend a=1:data --blend b=1:foreign
 is "$rc ${#out} $err" "2 0 vfm-pack: set 'b' (foreign) has text encoder 't5:32 3', set 'a' (data) has 'bytes:32 1' (--force mixes them)" "sets of two text encoders make no plan"
-run vfm-pack -q -c 64 --blend a=1:data --blend b=1:bare
+run vfm-pack -q --context 64 --blend a=1:data --blend b=1:bare
 is "$rc $(head -1 <<<"$out" | jq -c '.encoders | [(.tokenizer, .text) | .name, .version]')" '0 ["wavelet:16","1","bytes:32","1"]' "a set without labels fits"
 like "$err" "warning: set 'b' does not name its encoders" "with a warning"
 run "${train[@]}" --data foreign.jsonl -o keys --allow-change plan

@@ -2,7 +2,7 @@
 # Conditions and image rows from records to training: shard, verify, pack, train; what is missing or wrong is named.
 . "${0%/*}/lib.sh"
 
-vfm-curate synth -q -n 6 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d enc --text bytes:32 - | records >plain.jsonl
+vfm-curate synth -q --count 6 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d enc --text bytes:32 - | records >plain.jsonl
 # The latents serve as the condition, the text of the first sample as the image rows of all.
 first=$(jq -r .text.path plain.jsonl | head -1)
 # with_extras [FILE]: adds the sections, with copies of the files
@@ -86,7 +86,7 @@ wrong "a condition of another sample" "is not the file of this record" ".cond.pa
 wrong "a condition of another tokenizer" "the condition has tokenizer 'wavelet:8 1', the latent has 'wavelet:16 1'" '.cond.maker.name = "wavelet:8" | del(.cond.maker.geometry)'
 wrong "image rows that their encoder does not make" "the image has 5 rows, its image encoder 'clip-test 1' makes 257" '.image.maker.rows = 257'
 wrong "a condition without a file" "cond.path is missing" 'del(.cond.path)'
-vfm-curate synth -q -n 1 -d big --size 64x32 --frames 8 | vfm-curate encode -q -d big --text bytes:32 - | records >big.jsonl
+vfm-curate synth -q --count 1 -d big --size 64x32 --frames 8 | vfm-curate encode -q -d big --text bytes:32 - | records >big.jsonl
 wrong "a condition of another size" "cond is 2x4x8, the latents are 2x4x4" ".cond.path = \"$(jq -r .latent.path big.jsonl)\" | del(.cond.sha256)"
 jq -c 'select(.id != null) | .image.maker.version = "2"' all.jsonl | tail -1 >two.jsonl
 run_stage vfm-curate shard -d two <(head -1 all.jsonl) two.jsonl
@@ -96,7 +96,7 @@ like "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "^1 the sample has image
 toy="$B/tests/tools/toy_model"
 # values FILE SKIP COUNT: float16 bit patterns of an npy file, from element SKIP on, each once
 values() { tail -c +$((129 + 2 * $2)) "$1" | head -c $((2 * $3)) | od -An -v -tx2 | tr -s ' ' '\n' | sort -u | tr '\n' ' '; }
-run_stage vfm-curate encode -d made --condition --text bytes:32 --frames 12 <<<"$(vfm-curate synth -q -n 1 -d clips --size 32x32 --frames 16)"
+run_stage vfm-curate encode -d made --condition --text bytes:32 --frames 12 <<<"$(vfm-curate synth -q --count 1 -d clips --size 32x32 --frames 16)"
 rc_is 0 "--condition with the built-in tokenizer"
 file=$(jq -r .cond.path <<<"$out")
 is "$(jq -c '.cond | [.shape, .dtype, .given, .maker.name]' <<<"$out")" '[[20,3,4,4],"float16",1,"wavelet:16"]' "mask and latents"
@@ -105,7 +105,7 @@ is "$(values "$file" $((16 * (12 + 1))) 16)" "$(values "$file" $((16 * (12 + 2))
 unlike "$(values "$file" $((16 * 12)) 16)" "^$(values "$file" $((16 * (12 + 1))) 16)$" "the first is another"
 run vfm-curate shard -q -d made-data - <<<"$out"
 rc_is 0 "shard takes it"
-run_stage vfm-curate encode -d made2 --condition --exec "$toy -t float16" --text bytes:32 --frames 9 <<<"$(vfm-curate synth -q -n 1 -d clips --size 32x32 --frames 16)"
+run_stage vfm-curate encode -d made2 --condition --exec "$toy -t float16" --text bytes:32 --frames 9 <<<"$(vfm-curate synth -q --count 1 -d clips --size 32x32 --frames 16)"
 rc_is 0 "--condition with a child"
 file=$(jq -r .cond.path <<<"$out") latent=$(jq -r .latent.path <<<"$out")
 is "$(jq -c .cond.shape <<<"$out")" '[5,5,8,8]' "of 1 + 2n frames"
@@ -116,11 +116,11 @@ run vfm-curate encode -q -d made3 --condition --exec "$toy -c encode" clips.json
 like "$rc $err" "^2 .*--condition: '.*' lacks 'encode-given'" "a child that cannot"
 
 # ---- encode --image-exec ----
-one=$(vfm-curate synth -q -n 1 -d clips --size 32x32 --frames 16)
+one=$(vfm-curate synth -q --count 1 -d clips --size 32x32 --frames 16)
 run_stage vfm-curate encode -d rows --condition --image-exec "$toy -t float32" --text bytes:32 --frames 8 <<<"$one"
 rc_is 0 "--image-exec beside the built-in tokenizer"
 file=$(jq -r .image.path <<<"$out")
-is "$(jq -c '.image | [.shape, .dtype, .maker.name, .maker.dim, .maker.rows, .maker.sha256[:4]]' <<<"$out")" '[[5,6],"float32","toy",6,5,"aaaa"]' "image rows with their maker"
+is "$(jq -c '.image | [.shape, .dtype, .maker.name, .maker.dim, .maker.rows, .maker.sha256[:4]]' <<<"$out")" '[[5,6],"float32","toy",6,5,"aaaa"]' "image rows with their encoder"
 ok "and their digest" digests_match .image <<<"$out"
 # The child has the mean colour of each fifth of the first picture: the red of its rows 0 to 5, and its complement.
 first=$(ffmpeg -v error -i "$(jq -r .src <<<"$out")" -frames:v 1 -f rawvideo -pix_fmt rgb24 - | head -c $((6 * 32 * 3)) | od -An -v -tu1 -w3 |
@@ -189,7 +189,7 @@ run "${sample[@]}" --ckpt ti2v --image "$clip" -p "a red square" -n 2 --set para
 is "$rc $(far pictured/sample-000000.npy pictured2/sample-000000.npy)" "0 near" "and on two ranks"
 
 # A model of the conditions of a child.
-vfm-curate synth -q -n 4 -d clips4 --size 32x32 --frames 9 |
+vfm-curate synth -q --count 4 -d clips4 --size 32x32 --frames 9 |
 	vfm-curate encode -q -d toys --condition --exec "$toy -t float32" --text bytes:32 --frames 9 | tee toys.jsonl |
 	vfm-curate shard -q -d toy-data >/dev/null
 vfm-pack -q --context 512 --epochs 9 toy-data >toy.plan
@@ -225,7 +225,7 @@ bad "image rows of another encoder" "image has image encoder 'clip-test 2', the 
 	"${sample[@]}" --ckpt run --prompts other.jsonl -d x
 # ---- image rows of the picture ----
 # Like Wan 2.1: a condition and image rows.  vfm-sample --image makes both from a picture, as encode did.
-vfm-curate synth -q -n 4 -d clips5 --size 32x32 --frames 9 |
+vfm-curate synth -q --count 4 -d clips5 --size 32x32 --frames 9 |
 	vfm-curate encode -q -d wan --condition --exec "$toy -t float32" --image-exec "$toy -t float32" --text bytes:32 --frames 9 |
 	tee wan.jsonl | vfm-curate shard -q -d wan-data >/dev/null
 vfm-pack -q --context 512 --epochs 9 wan-data >wan.plan

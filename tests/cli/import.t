@@ -5,7 +5,7 @@
 python3 -B "$TOP/tests/tools/foreign_models.py" . || exit 1
 export OMP_NUM_THREADS=1
 values() { # CKPT ...: a hash of names, types, shapes and values, as in the files
-	vfm-ckpt hash -r "$1" | awk 'NR == 2 { print $1 }'
+	vfm-ckpt hash --raw "$1" | awk 'NR == 2 { print $1 }'
 }
 model='{"model":{"arch":"wan","layers":2,"hidden":24,"heads":3,"ffn":48,"channels":3,"text_dim":16,"text_pad":true}}'
 echo "$model" >model.json
@@ -15,8 +15,8 @@ for f in diffusers original megatron; do
 	run vfm-ckpt diff own.safetensors $f
 	rc_is 0 "$f: our names, shapes and values"
 done
-is "$(vfm-ckpt ls -r -o jsonl megatron | jq -r .name | grep -c linear_qkv.weight)" 2 "ls --raw shows the names of the file"
-is "$(vfm-ckpt info -o jsonl diffusers | jq -r .model)" "wan, layers 2, hidden 24, heads 3" "info knows the model"
+is "$(vfm-ckpt ls --raw --format jsonl megatron | jq -r .name | grep -c linear_qkv.weight)" 2 "ls --raw shows the names of the file"
+is "$(vfm-ckpt info --format jsonl diffusers | jq -r .model)" "wan, layers 2, hidden 24, heads 3" "info knows the model"
 run vfm-ckpt check diffusers original.pth
 rc_is 0 "check reads them"
 run vfm-ckpt ls original.pth
@@ -31,7 +31,7 @@ done
 # ---- there and back
 run vfm-ckpt import diffusers ckpt
 rc_is 0 "import"
-is "$(vfm-ckpt info -o jsonl ckpt | jq -r '"\(.step) \(.parts)"')" "0 model" "a checkpoint of step 0"
+is "$(vfm-ckpt info --format jsonl ckpt | jq -r '"\(.step) \(.parts)"')" "0 model" "a checkpoint of step 0"
 is "$(jq -c '.config.model | [.arch, .layers, .hidden, .heads, .ffn, .channels, .patch, .text_dim, .text_len, .text_pad]' ckpt/step-00000000/manifest.json)" \
 	'["wan",2,24,3,48,3,[1,2,2],16,512,true]' "with the model of config.json"
 run vfm-ckpt export -l diffusers --shard 40000 ckpt df
@@ -45,14 +45,14 @@ is "$(values or)" "$(values original)" "every bit of the original files"
 is "$(jq -c '[.dim, .num_heads, .text_len, .model_type]' or/config.json) $(ls or)" '[24,3,512,"t2v"] config.json'$'\n'"diffusion_pytorch_model.safetensors" "with config.json, in one file"
 run vfm-ckpt import or back
 rc_is 0 "and back"
-is "$(vfm-ckpt hash -p model back | awk 'NR == 2 { print $1 }')" "$(vfm-ckpt hash -p model ckpt | awk 'NR == 2 { print $1 }')" "the same checkpoint"
+is "$(vfm-ckpt hash --part model back | awk 'NR == 2 { print $1 }')" "$(vfm-ckpt hash --part model ckpt | awk 'NR == 2 { print $1 }')" "the same checkpoint"
 vfm-ckpt export -l diffusers back df2 && vfm-ckpt export -l diffusers original df3 && vfm-ckpt export -l original back one.safetensors || exit 1
 is "$(values df2) $(values df3)" "$(values diffusers) $(values diffusers)" "by way of the original names, and from file to file"
 is "$(values one.safetensors)" "$(values original)" "a single file"
 ok "which knows its heads without config.json" vfm-ckpt diff one.safetensors own.safetensors
-run vfm-ckpt export -t bf16 -l diffusers ckpt half
-is "$rc $(vfm-ckpt ls -o jsonl half | jq -r .dtype | sort -u)" "0 bf16" "export -t"
-run vfm-ckpt import -t bf16 diffusers half-ckpt
+run vfm-ckpt export --dtype bf16 -l diffusers ckpt half
+is "$rc $(vfm-ckpt ls --format jsonl half | jq -r .dtype | sort -u)" "0 bf16" "export -t"
+run vfm-ckpt import --dtype bf16 diffusers half-ckpt
 ok "import -t: the same values" vfm-ckpt diff half half-ckpt
 
 # ---- what is wrong, all of it
@@ -87,7 +87,7 @@ want+="2 tensors of another shape: blocks.1.norm3.bias \[2, 12\] in the place of
 want+="patch_embedding.weight \[24, 12\] in the place of \[24, 3, 1, 2, 2\]"
 like "$err" "^vfm-ckpt import: bad is no complete wan in the layout original: ${want//\{/\\\{}\$" "one message lists all of them"
 not_ok "nothing is written" test -e no
-run vfm-ckpt ls -r bad
+run vfm-ckpt ls --raw bad
 rc_is 0 "ls --raw shows such files"
 spoiled 't["blocks.1.self_attn.k.weight"][0] = "I32"'
 run vfm-ckpt import bad no
@@ -219,12 +219,12 @@ not_ok "nothing of all this is left" ls -d no no.tmp
 cd .. || exit 1
 
 # ---- training and sampling
-vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 4 >syn.jsonl || exit 1
+vfm-curate synth -q --count 8 -d clips --size 32x32 --frames 4 >syn.jsonl || exit 1
 vfm-curate encode -q -d latents --tokenizer wavelet:3 --text bytes:16 syn.jsonl >enc.jsonl 2>enc.err
-if vfm-curate shard -q -d data enc.jsonl >log 2>&1 && vfm-pack -q -c 64 -b 2 --steps 4 data >plan.jsonl 2>>log; then
+if vfm-curate shard -q -d data enc.jsonl >log 2>&1 && vfm-pack -q --context 64 -b 2 --steps 4 data >plan.jsonl 2>>log; then
 	train=(vfm-train -q --device cpu --data plan.jsonl --set train.lr=0 --set train.warmup_steps=0 --steps 1)
 	weights() {
-		vfm-ckpt hash -p model "$1" | awk 'NR == 2 { print $1 }'
+		vfm-ckpt hash --part model "$1" | awk 'NR == 2 { print $1 }'
 	}
 	cp original/config.json .
 	for from in diffusers original megatron original.pth ckpt; do
@@ -247,14 +247,14 @@ if vfm-curate shard -q -d data enc.jsonl >log 2>&1 && vfm-pack -q -c 64 -b 2 --s
 	mv gone diffusers
 	run vfm-sample -q --device cpu --steps 2 --frames 4 --size 32x32 -o out.gif -p x --ckpt original
 	rc_is 0 "vfm-sample reads them"
-	vfm-pack -q -c 64 -b 2 --patch 1x1x1 --ragged drop --steps 4 data >plan.jsonl || exit 1
+	vfm-pack -q --context 64 -b 2 --patch 1x1x1 --ragged drop --steps 4 data >plan.jsonl || exit 1
 	for from in ltx/diffusers ltx/ckpt; do
 		run "${train[@]}" --init $from -o "run-${from//\//-}"
 		is "$rc $(weights "run-${from//\//-}")" "0 $(weights ltx/ckpt)" "--init $from: the weights, and the model without -c"
 	done
 	run "${train[@]}" --init ltx/diffusers -o run-lora --set lora.rank=2 --set lora.alpha=2 --set train.lr=1e-3
 	vfm-ckpt export -q -l diffusers run-lora lora.safetensors
-	is "$rc $(vfm-ckpt ls -r -o jsonl lora.safetensors | jq -r .name | grep -c 'transformer_blocks.1.attn1.to_k.lora_A.weight')" "0 1" "adapters of ltx have the names of diffusers"
+	is "$rc $(vfm-ckpt ls --raw --format jsonl lora.safetensors | jq -r .name | grep -c 'transformer_blocks.1.attn1.to_k.lora_A.weight')" "0 1" "adapters of ltx have the names of diffusers"
 	run vfm-sample -q --device cpu --steps 2 --frames 4 --size 32x32 -o ltx.gif -p x --ckpt ltx/diffusers
 	rc_is 0 "vfm-sample reads ltx"
 else
@@ -319,7 +319,7 @@ torch.save(load_file(sys.argv[3]), sys.argv[3].replace("safetensors", "pth"))
 END
 		rc_is 0 "$m: diffusers loads what we export, and its converter what we call original"
 		cp py-$m/config.json config.json
-		is "$(vfm-ckpt hash or-$m.pth | awk 'NR == 2 { print $1 }')" "$(vfm-ckpt hash -p model im-$m | awk 'NR == 2 { print $1 }')" "$m: a file of torch.save"
+		is "$(vfm-ckpt hash or-$m.pth | awk 'NR == 2 { print $1 }')" "$(vfm-ckpt hash --part model im-$m | awk 'NR == 2 { print $1 }')" "$m: a file of torch.save"
 	done
 	vfm-ckpt export -q -l original im-i or-i && vfm-ckpt export -q -l original im-a or-a || exit 1
 	is "$(jq -r .model_type or-i/config.json or-a/config.json | tr '\n' ' ')" "i2v t2v " "the type of the model in the original config.json"
@@ -339,8 +339,8 @@ torch.save({"a": torch.arange(10)[2:6], "b": torch.zeros(0, 3), "c": torch.tenso
 		run vfm-ckpt ls "${f%% *}.pth"
 		like "$rc $err" "^2 .*${f#* }" "${f%% *}.pth is refused"
 	done
-	is "$(vfm-ckpt ls -o jsonl parameters.pth | jq -r .name | tr '\n' ' ')" "0.bias 0.weight 1.bias 1.weight " "parameters"
-	is "$(vfm-ckpt stat -o jsonl views.pth | jq -c '[.name, .elements, .min, .max]' | tr '\n' ' ')" '["a",4,2,5] ["b",0,null,null] ["c",1,3,3] ' "views of a storage"
+	is "$(vfm-ckpt ls --format jsonl parameters.pth | jq -r .name | tr '\n' ' ')" "0.bias 0.weight 1.bias 1.weight " "parameters"
+	is "$(vfm-ckpt stat --format jsonl views.pth | jq -c '[.name, .elements, .min, .max]' | tr '\n' ' ')" '["a",4,2,5] ["b",0,null,null] ["c",1,3,3] ' "views of a storage"
 else
 	skip 26 "no PyTorch and diffusers for $PY (set VFM_PYTHON)"
 fi

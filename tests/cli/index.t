@@ -3,7 +3,7 @@
 . "${0%/*}/lib.sh"
 export PYTHONPATH=$TOP/tests/tools PYTHONDONTWRITEBYTECODE=1
 
-vfm-curate synth -q -n 20 -d syn | vfm-curate encode -q -d enc | vfm-curate shard -q -d data --max-samples 8 | records >sh.jsonl
+vfm-curate synth -q --count 20 -d syn | vfm-curate encode -q -d enc | vfm-curate shard -q -d data --max-samples 8 | records >sh.jsonl
 
 # Tars with names of another program, without any index.
 foreign() {
@@ -12,7 +12,7 @@ foreign() {
 	(cd "$1" && sha256sum -- *.tar) >sums
 }
 # read_all PLAN: what the loader delivers of a plan
-read_all() { vfm-bench loader -q -r 1 -o jsonl "$1" | jq -c '[.packs, (.tok_s * .seconds | round), (.samples_s * .seconds | round)]'; }
+read_all() { vfm-bench loader -q -r 1 --format jsonl "$1" | jq -c '[.packs, (.tok_s * .seconds | round), (.samples_s * .seconds | round)]'; }
 
 foreign wds
 run vfm-curate index --write wds
@@ -24,21 +24,21 @@ is "$(cd wds && echo *)" "index.vfmi train-00.tar train-00.tar.idx train-01.tar 
 run vfm-curate verify wds
 rc_is 0 "verify: no faults"
 is "$(head -c 2688 wds/index.vfmi | tail -c 2560 | sha256sum)" "$(head -c 2688 data/index.vfmi | tail -c 2560 | sha256sum)" "the records are those of shard"
-vfm-pack -q -c 256 data >data.plan
-vfm-pack -q -c 256 wds >wds.plan
+vfm-pack -q --context 256 data >data.plan
+vfm-pack -q --context 256 wds >wds.plan
 is "$(read_all wds.plan)" "$(read_all data.plan)" "and the loader reads them"
-cp wds/index.vfmi first && vfm-curate index -qw wds
+cp wds/index.vfmi first && vfm-curate index -q --write wds
 ok "again: the same bytes" cmp first wds/index.vfmi
-OMP_NUM_THREADS=1 vfm-curate index -qw wds
+OMP_NUM_THREADS=1 vfm-curate index -q --write wds
 ok "with one thread: the same bytes" cmp first wds/index.vfmi
 
 # ---- without reading the arrays
 foreign fast
-run vfm-curate index -qw --fast fast
+run vfm-curate index -q --write --fast fast
 rc_is 0 "--fast"
 run vfm-curate verify fast
 rc_is 0 "verify: no faults"
-vfm-pack -q -c 256 fast >fast.plan
+vfm-pack -q --context 256 fast >fast.plan
 is "$(read_all fast.plan)" "$(read_all data.plan)" "and the loader reads them"
 poke() { printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none; }
 poke fast/train-00.tar 1000 X
@@ -50,7 +50,7 @@ rc_is 1 "which finds the damage otherwise"
 like "$err" "latent of sample 0 of shard 0: wrong checksum" "and says so"
 run vfm-curate verify fast
 rc_is 1 "verify compares with the digest of the record"
-run vfm-curate index -qw wds
+run vfm-curate index -q --write wds
 rc_is 2 "as does --write without --fast"
 like "$err" "'wds/train-00.tar': sample 0 \('[0-9a-f]+'\): .*sha256" "which names the sample"
 ok "and keeps the index" cmp first wds/index.vfmi
@@ -75,12 +75,12 @@ for folder, time in (("flat", ()), ("deep", (1,))):
             m.size = 16
             tar.addfile(m, io.BytesIO(b'{"kind":"image"}'))
 END
-vfm-curate index -qw deep
-run vfm-curate index -qw flat
+vfm-curate index -q --write deep
+run vfm-curate index -q --write flat
 rc_is 0 "latents [c, h, w]"
 run vfm-curate verify -q flat
 rc_is 0 "verify: no faults"
-for d in flat deep; do vfm-pack -q -c 64 -b 2 --steps 6 $d >$d.plan 2>/dev/null; done
+for d in flat deep; do vfm-pack -q --context 64 -b 2 --steps 6 $d >$d.plan 2>/dev/null; done
 is "$(sed 1d flat.plan)" "$(sed 1d deep.plan)" "the plan is that of latents [c, 1, h, w]"
 if [ -x "$B/bin/vfm-train" ]; then
 	echo '{"model": {"layers": 1, "hidden": 32, "heads": 4, "channels": 4, "cond_channels": 2, "text_dim": 16}}' >c.json
@@ -116,8 +116,8 @@ write("name31", "<f2", "text." + "a" * 31 + ".npy")
 write("name32", "<f2", "text." + "a" * 32 + ".npy")
 END
 for d in half single; do
-	vfm-curate index -qw $d
-	vfm-pack -q -c 64 -b 2 --steps 6 $d >$d.plan 2>/dev/null
+	vfm-curate index -q --write $d
+	vfm-pack -q --context 64 -b 2 --steps 6 $d >$d.plan 2>/dev/null
 done
 if [ -x "$B/bin/vfm-train" ]; then
 	for t in fp32 bf16; do
@@ -128,9 +128,9 @@ if [ -x "$B/bin/vfm-train" ]; then
 		is "$(curve half-$t)" "$(curve single-$t)" "$t: has the bits of one on the same values in float32"
 	done
 fi
-run vfm-curate index -qw name31
+run vfm-curate index -q --write name31
 rc_is 0 "a caption with a name of 31 characters"
-run vfm-curate index -qw name32
+run vfm-curate index -q --write name32
 rc_is 2 "of 32 characters"
 like "$err" "text.a{32}.npy: a caption is named by 1 to 31 characters" "is refused"
 
@@ -144,30 +144,30 @@ END
 run vfm-pack old
 rc_is 2 "an index of version 2"
 like "$err" "'old/index.vfmi' has index version 2, which is not read \(vfm-curate index --write 'old' makes it anew\)" "is refused with the command"
-vfm-curate index -qw old
+vfm-curate index -q --write old
 ok "which makes it anew" cmp old/index.vfmi data/index.vfmi
 
 # ---- errors
-run vfm-curate index -w
+run vfm-curate index --write
 rc_is 2 "no folder"
 mkdir empty
-run vfm-curate index -w empty
+run vfm-curate index --write empty
 rc_is 2 "no tar"
 like "$err" "'empty' has no tar" "is named"
 run vfm-curate index --fast wds
 rc_is 2 "--fast without --write"
 foreign twice && cp twice/train-00.tar twice/train-03.tar
-run vfm-curate index -w twice
+run vfm-curate index --write twice
 rc_is 2 "a key in two tars"
 id=$(jq -r .id sh.jsonl | head -1)
 like "$err" "'twice/train-03.tar': sample 0 \('$id'\): the key is also that of sample 0 of shard 0" "key and places are named"
 not_ok "and no index is written" test -e twice/index.vfmi
 foreign packed && gzip packed/train-02.tar
-run vfm-curate index -w packed
+run vfm-curate index --write packed
 rc_is 2 "a compressed tar"
 like "$err" "'packed/train-02.tar.gz' is compressed" "is named"
 mkdir media && (cd media && echo x >a.jpg && tar -cf a.tar a.jpg && rm a.jpg)
-run vfm-curate index -w media
+run vfm-curate index --write media
 rc_is 2 "tars without latents"
 like "$err" "'media/a.tar': sample 0 \('a'\): latent.npy is missing" "are refused"
 

@@ -79,10 +79,10 @@ like "$err" 'joined/abc: 40 samples of 3 datasets; 0 were left out' "counts samp
 ok "it writes an index alone" test "$(ls joined/abc)" = index.vfmi
 run vfm-curate verify -q joined/abc
 rc_is 0 "verify"
-for d in all joined/abc; do vfm-pack -q -c 64 -b 2 --steps 12 --seed 3 $d >"${d#*/}.jsonl" 2>/dev/null; done
+for d in all joined/abc; do vfm-pack -q --context 64 -b 2 --steps 12 --seed 3 $d >"${d#*/}.jsonl" 2>/dev/null; done
 is "$(sed 1d abc.jsonl | sha256sum)" "$(sed 1d all.jsonl | sha256sum)" "its plan is that of one dataset with all"
 is "$(head -n 1 abc.jsonl | jq -c '[.text_dim, .image_len, .image_dim]')" '[8,3,6]' "with its widths"
-run vfm-bench loader -q -r 1 -o json abc.jsonl
+run vfm-bench loader -q -r 1 --format json abc.jsonl
 rc_is 0 "it is read"
 if [ -x "$B/bin/vfm-train" ]; then
 	echo '{"model": {"layers": 2, "hidden": 32, "heads": 4, "channels": 4, "text_dim": 8, "image_len": 3, "image_dim": 6, "arch": "wan"}, "train": {"lr": 0.01}}' >c.json
@@ -90,13 +90,13 @@ if [ -x "$B/bin/vfm-train" ]; then
 	is "$(curve run-abc | wc -l)" 12 "a run on the join"
 	is "$(curve run-abc)" "$(curve run-all)" "has the bits of one on the dataset with all"
 fi
-mkdir moved && cp -r a b c joined moved/ && (cd moved && vfm-pack -q -c 64 -b 2 --steps 12 --seed 3 joined/abc >abc.jsonl 2>/dev/null)
-run vfm-bench loader -q -r 1 -o json moved/abc.jsonl
+mkdir moved && cp -r a b c joined moved/ && (cd moved && vfm-pack -q --context 64 -b 2 --steps 12 --seed 3 joined/abc >abc.jsonl 2>/dev/null)
+run vfm-bench loader -q -r 1 --format json moved/abc.jsonl
 rc_is 0 "datasets and join may move together"
 run vfm-curate index --join -d joined/both both b
 rc_is 0 "texts of another encoder"
-vfm-pack -q -c 64 --steps 3 joined/both >both.jsonl 2>/dev/null
-run vfm-bench loader -q -r 1 -o json both.jsonl
+vfm-pack -q --context 64 --steps 3 joined/both >both.jsonl 2>/dev/null
+run vfm-bench loader -q -r 1 --format json both.jsonl
 rc_is 0 "take the place of those of the first"
 
 # ---- what does not match ------------------------------------------------------------------
@@ -107,8 +107,8 @@ ok "and no index is written" test ! -e x/index.vfmi
 run vfm-curate index --join -d less-joined --nonmatch skip a less
 rc_is 0 "--nonmatch skip"
 like "$err" '35 samples of 2 datasets; 5 were left out' "leaves it out"
-vfm-pack -q -c 64 --steps 3 less-joined >less.jsonl 2>/dev/null
-run vfm-bench loader -q -r 1 -o json less.jsonl
+vfm-pack -q --context 64 --steps 3 less-joined >less.jsonl 2>/dev/null
+run vfm-bench loader -q -r 1 --format json less.jsonl
 rc_is 0 "the others are read"
 run vfm-curate index --join -d x a b less
 rc_is 2 "two datasets with texts"
@@ -146,21 +146,21 @@ rc_is 0 "a join replaces a join"
 run vfm-curate index --join -d joined/some a b some
 rc_is 0 "image rows that the first samples lack"
 for d in joined/some someall; do
-	run vfm-pack -c 64 --steps 1 $d
+	run vfm-pack --context 64 --steps 1 $d
 	like "$rc $err" "^2 .*sample 2 has image rows .3, 6., others have .0, 0." "are not lost: no plan of $d has both"
 done
 run vfm-curate index --join -d joined/none --nonmatch none a less
 rc_is 0 "--nonmatch none"
 like "$err" '40 samples of 2 datasets; 0 were left out' "keeps samples"
 like "$err" '5 samples lack the arrays of a dataset' "and counts those without a text"
-vfm-pack -q -c 64 --epochs 1 joined/none >none.jsonl
-run vfm-bench loader -q -r 1 -o json none.jsonl
+vfm-pack -q --context 64 --epochs 1 joined/none >none.jsonl
+run vfm-bench loader -q -r 1 --format json none.jsonl
 rc_is 0 "they are read"
 
 # ---- conditions ----------------------------------------------------------------------------
 run vfm-curate index --join -d joined/cond a b cond
 rc_is 0 "conditions in tars of their own"
-for d in joined/cond condall; do vfm-pack -q -c 64 -b 2 --steps 12 --seed 3 $d >"${d#*/}.jsonl" 2>/dev/null; done
+for d in joined/cond condall; do vfm-pack -q --context 64 -b 2 --steps 12 --seed 3 $d >"${d#*/}.jsonl" 2>/dev/null; done
 is "$(sed 1d cond.jsonl | wc -l)" 24 "have a plan"
 ok "that of one dataset" cmp <(sed 1d cond.jsonl) <(sed 1d condall.jsonl)
 if [ -x "$B/bin/vfm-train" ]; then
@@ -182,16 +182,16 @@ like "$err" "'othercond' has tokenizer 'other 1', 'made' has 'wavelet 1'" "is re
 printf 'split_parts:\n  train: ["00000{0..2}.tar"]\n  val: [000003.tar]\n' >a/.nv-meta/split.yaml
 printf '__class__: MetadatasetV2\nsplits:\n  train: {path: joined/abc}\n  val: {path: joined/abc}\n' >meta.yaml
 samples_of() { sed 1d | jq -c '.samples[]' | cut -d, -f1-3 | sort -u | wc -l; }
-is "$(vfm-pack -q -c 64 --epochs 1 meta.yaml | samples_of)" 27 "a join has the splits of its first dataset"
-is "$(vfm-pack -q -c 64 --epochs 1 --split val meta.yaml | samples_of)" 9 "and validation samples of their own"
+is "$(vfm-pack -q --context 64 --epochs 1 meta.yaml | samples_of)" 27 "a join has the splits of its first dataset"
+is "$(vfm-pack -q --context 64 --epochs 1 --split val meta.yaml | samples_of)" 9 "and validation samples of their own"
 rm a/.nv-meta/split.yaml
 
 # ---- shards that are elsewhere -----------------------------------------------------------------
 mkdir far near && cp -r a b c far/ && mkdir local && cp -r joined local/joined
 echo 'u=${1#s3://bucket/}; echo "$u" >>'"$PWD"'/fetched; cp '"$PWD"'/far/"$u" "$2"' >get.sh
-vfm-bench loader -q -r 1 -o json abc.jsonl >/dev/null
-(cd local && vfm-pack -q -c 64 -b 2 --steps 12 --seed 3 joined/abc 2>/dev/null) >far.jsonl
-cached=(vfm-bench loader -q -r 1 -o json --cache near --cache-gib 1 --fetch "sh $PWD/get.sh")
+vfm-bench loader -q -r 1 --format json abc.jsonl >/dev/null
+(cd local && vfm-pack -q --context 64 -b 2 --steps 12 --seed 3 joined/abc 2>/dev/null) >far.jsonl
+cached=(vfm-bench loader -q -r 1 --format json --cache near --cache-gib 1 --fetch "sh $PWD/get.sh")
 remote=("${cached[@]}" --remote 's3://bucket/{set}')
 run "${remote[@]}" far.jsonl
 rc_is 0 "tars of a join are fetched"
@@ -202,26 +202,26 @@ rc_is 2 "a URL without {set}"
 like "$err" "joins several folders: the URL needs .set." "is refused"
 # another join, and a set, of other datasets in folders of the same names
 mkdir other && cp -r both/. other/a && vfm-curate index -q --join -d other/joined other/a b c
-vfm-pack -q -c 64 --steps 2 --blend x=1:local/joined/abc --blend y=1:other/joined >names.jsonl 2>/dev/null
+vfm-pack -q --context 64 --steps 2 --blend x=1:local/joined/abc --blend y=1:other/joined >names.jsonl 2>/dev/null
 run "${remote[@]}" names.jsonl
 rc_is 2 "joins of different folders of one name"
 like "$err" "'.*/a' and '.*/a' have the same name, 'a', and so the same URLs" "are refused"
-vfm-pack -q -c 64 --steps 2 --blend a=1:all --blend y=1:other/joined >names.jsonl 2>/dev/null
+vfm-pack -q --context 64 --steps 2 --blend a=1:all --blend y=1:other/joined >names.jsonl 2>/dev/null
 run "${remote[@]}" names.jsonl
 like "$rc $err" "^2 .*'.*/all' and '.*other/a' have the same name, 'a'" "nor may a set have that name"
 cp -r all other/copy
-vfm-pack -q -c 64 --steps 2 --blend a=1:all --blend a=1:other/copy >names.jsonl 2>/dev/null
+vfm-pack -q --context 64 --steps 2 --blend a=1:all --blend a=1:other/copy >names.jsonl 2>/dev/null
 run "${remote[@]}" names.jsonl
 like "$rc $err" "^2 .*'.*/all' and '.*/copy' have the same name, 'a'" "nor two sets"
 vfm-curate index -q --join -d other/joined a b c
-vfm-pack -q -c 64 --steps 2 --blend x=1:joined/abc --blend y=1:other/joined >names.jsonl 2>/dev/null
+vfm-pack -q --context 64 --steps 2 --blend x=1:joined/abc --blend y=1:other/joined >names.jsonl 2>/dev/null
 run "${remote[@]}" names.jsonl
 rc_is 0 "two joins may share a folder"
 
 # ---- checksums -----------------------------------------------------------------------------
 cp -r b fastb && rm fastb/index.vfmi && vfm-curate index -q --write --fast --for-join fastb
 vfm-curate index -q --join -d joined/fast a fastb
-vfm-pack -q -c 64 --epochs 1 joined/fast >fast.jsonl 2>/dev/null
+vfm-pack -q --context 64 --epochs 1 joined/fast >fast.jsonl 2>/dev/null
 cp a/000000.tar kept.tar
 printf '\001\002\003\004' | dd of=a/000000.tar bs=1 seek=660 conv=notrunc 2>/dev/null
 run vfm-bench loader -q -r 1 fast.jsonl
@@ -239,17 +239,17 @@ if [ -x "$B/bin/vfm-train" ]; then
 	cp kept.tar b/000002.tar
 fi
 truncate -s -512 b/000003.tar
-run vfm-bench loader -q -r 1 -o json abc.jsonl
+run vfm-bench loader -q -r 1 --format json abc.jsonl
 rc_is 1 "a truncated tar of a part"
 like "$err" "b/000003.tar' has [0-9]* bytes where the index says" "is named"
 rm b/000003.tar && vfm-curate index -q --write --for-join b
 run vfm-curate verify joined/abc
 rc_is 1 "a part that was indexed again"
 like "$out" "b' has another index than it had when it was joined" "is a fault"
-run vfm-bench loader -q -r 1 -o json abc.jsonl
+run vfm-bench loader -q -r 1 --format json abc.jsonl
 rc_is 2 "for the loader"
 like "$err" "another index than it had when it was joined: join the datasets of 'joined/abc' again" "which says what to do"
-run vfm-pack -c 64 --steps 1 joined/abc
+run vfm-pack --context 64 --steps 1 joined/abc
 rc_is 2 "and for a plan"
 rm b/index.vfmi
 run vfm-curate verify joined/abc

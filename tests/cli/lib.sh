@@ -207,7 +207,7 @@ tiny_data() {
 	[ -x "$B/tests/unit/test_train" ] || skip_all "build/tests/unit/test_train, which makes the data, is not built (make check-unit)"
 	export OMP_NUM_THREADS=1
 	"$B/tests/unit/test_train" make data || exit 1
-	vfm-pack -q -c "${3-48}" -b "$1" --steps "$2" data >plan.jsonl || exit 1
+	vfm-pack -q --context "${3-48}" -b "$1" --steps "$2" data >plan.jsonl || exit 1
 }
 
 # curve RUN: step, loss and norm of the gradient, to compare bit by bit.

@@ -3,7 +3,7 @@
 . "${0%/*}/lib.sh"
 command -v jq >/dev/null || skip_all "no jq"
 
-vfm-curate synth -q -n 1 --frames 40 -d syn >syn.jsonl || exit 1
+vfm-curate synth -q --count 1 --frames 40 -d syn >syn.jsonl || exit 1
 cp syn/000000.mp4 good.bin
 mkfifo pipe.mp4
 ln -s nowhere dangling.mp4

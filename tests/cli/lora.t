@@ -11,7 +11,7 @@ END2
 base=(vfm-train -q -c tiny.json --data plan.jsonl -o base --steps 8)
 lora=(vfm-train -q -c tiny.json --data plan.jsonl --set lora.rank=3 --set lora.alpha=6)
 ok "a base model" "${base[@]}"
-sum=$(vfm-ckpt hash -o jsonl base | jq -r .hash)
+sum=$(vfm-ckpt hash --format jsonl base | jq -r .hash)
 
 # ---- training
 run vfm-train -c tiny.json --data plan.jsonl --set lora.rank=3 -o x
@@ -24,8 +24,8 @@ run vfm-train -c tiny.json --data plan.jsonl --set lora.rank=3 --set lora.alpha=
 rc_is 0 "a run with adapters"
 like "$err" '[0-9]+ parameters are trained \([0-9]+ in adapters of rank 3\), [0-9]+ are frozen' "it says how much is trained"
 like "$err" 'warning: train.ema_decay: after 12 steps the moving average of the adapters is 100 % their initial value' "it warns of an average over more steps"
-is "$(vfm-ckpt ls -o jsonl whole | jq -r .name | grep -v lora_ | wc -l)" 0 "its checkpoint holds adapters only"
-is "$(vfm-ckpt hash -o jsonl base | jq -r .hash)" "$sum" "the base model keeps its bits"
+is "$(vfm-ckpt ls --format jsonl whole | jq -r .name | grep -v lora_ | wc -l)" 0 "its checkpoint holds adapters only"
+is "$(vfm-ckpt hash --format jsonl base | jq -r .hash)" "$sum" "the base model keeps its bits"
 run "${lora[@]}" --init base -o stopped --steps 5
 run "${lora[@]}" -o stopped --steps 12
 ok "stopped after 5 steps, it goes on with the same bits" cmp <(curve whole) <(curve stopped)
@@ -52,8 +52,8 @@ like "$rc $err" '^2 .*other/ckpt/step-00000009 is not the base model of stopped/
 mv moved base
 
 # ---- merging: W + 2 B A, computed here, for the second block of outputs of a fused layer
-ok "vfm-ckpt merge" vfm-ckpt merge -s 0.5 base whole merged.safetensors
-ok "with scale 0" vfm-ckpt merge -s 0 base whole zero.safetensors
+ok "vfm-ckpt merge" vfm-ckpt merge --scale 0.5 base whole merged.safetensors
+ok "with scale 0" vfm-ckpt merge --scale 0 base whole zero.safetensors
 ok "the base model as a file" vfm-ckpt export base base.safetensors
 vfm-ckpt export whole adapters.safetensors
 ok "the merged weights" python3 - <<'PY'
@@ -88,9 +88,9 @@ PY
 run "${lora[@]}" --init base --init-part ema -o averaged --steps 3 --set train.ema_decay=0.5
 rc_is 0 "adapters of the base model's average"
 unlike "$err" "ema_decay" "their own average is over fewer steps: no warning"
-ok "are merged" vfm-ckpt merge -s 0 base averaged average.safetensors
-ok "with the average" cmp average.safetensors <(vfm-ckpt export -p ema base part.safetensors && cat part.safetensors)
-ok "--base-part chooses other weights" vfm-ckpt merge -s 0 --base-part model base averaged last.safetensors
+ok "are merged" vfm-ckpt merge --scale 0 base averaged average.safetensors
+ok "with the average" cmp average.safetensors <(vfm-ckpt export --part ema base part.safetensors && cat part.safetensors)
+ok "--base-part chooses other weights" vfm-ckpt merge --scale 0 --base-part model base averaged last.safetensors
 ok "those of the model" cmp last.safetensors zero.safetensors
 not_ok "the two differ" cmp -s last.safetensors average.safetensors
 run vfm-ckpt merge base nowhere x.safetensors
@@ -109,7 +109,7 @@ for layout in peft diffusers original; do
 	[ $layout != peft ] || dst=peft
 	ok "export -l $layout" vfm-ckpt export -l $layout whole $dst
 	ok "it is sampled with half the scale" vfm-sample --ckpt base --lora $dst:0.5 "${pick[@]}" -o $layout.npy
-	ok "and merged" vfm-ckpt merge -s 0.5 base $dst "$layout-merged.safetensors"
+	ok "and merged" vfm-ckpt merge --scale 0.5 base $dst "$layout-merged.safetensors"
 	ok "into the same weights" cmp merged.safetensors "$layout-merged.safetensors"
 done
 ok "the same latents" cmp peft.npy diffusers.npy
@@ -125,9 +125,9 @@ like "$rc $err" '^2 .*whole holds no adapters of wide/ckpt/step-00000008: 14 ten
 # ---- adapters of other programs
 is "$(jq -Rn 'input' <<<"$(head -c 4000 diffusers.safetensors | tr -d '\\' | grep -ao '"transformer.lora_alpha":[^,]*')")" '"\"transformer.lora_alpha\":3.0"' \
 	"diffusers: alpha is the rank, and B has the scale"
-ok "export with our names" vfm-ckpt merge -s 0.5 base adapters.safetensors own-merged.safetensors
+ok "export with our names" vfm-ckpt merge --scale 0.5 base adapters.safetensors own-merged.safetensors
 ok "keeps the scale, too" cmp merged.safetensors own-merged.safetensors
-run vfm-ckpt merge -s 0.5 base peft/adapter_model.safetensors beside.safetensors
+run vfm-ckpt merge --scale 0.5 base peft/adapter_model.safetensors beside.safetensors
 ok "adapter_config.json next to the file counts" cmp merged.safetensors beside.safetensors
 ok "the base model in the original layout" vfm-ckpt export -q -l original base names.safetensors
 run python3 -B "$TOP/tests/tools/lora_campaign.py" base names.safetensors "${LORA_TRIES:-100}" "${LORA_SEED:-1}"
@@ -136,11 +136,11 @@ like "$rc $out" '^0 .*[1-9][0-9]* passed, 0 failed$' "random files of adapters a
 # ---- frozen parameters
 run vfm-train -q -c tiny.json --data plan.jsonl --init base -o frozen --steps 4 --set 'train.freeze=*,!blocks.1.*,!out.*'
 rc_is 0 "a run with frozen parameters"
-is "$(vfm-ckpt diff -o jsonl -p model base frozen 2>/dev/null | jq -r 'select(.state == "values") | .name' | sed 's/.*\(blocks.[01]\|out\).*/\1/' | sort -u | tr '\n' ' ')" \
+is "$(vfm-ckpt diff --format jsonl --part model base frozen 2>/dev/null | jq -r 'select(.state == "values") | .name' | sed 's/.*\(blocks.[01]\|out\).*/\1/' | sort -u | tr '\n' ' ')" \
 	"blocks.1 out " "the others keep their bits"
-is "$(vfm-ckpt ls -o jsonl frozen | jq -r .name | grep -c '^optim/m/blocks.0')" 0 "and have no state"
+is "$(vfm-ckpt ls --format jsonl frozen | jq -r .name | grep -c '^optim/m/blocks.0')" 0 "and have no state"
 ok "its averages are sampled" vfm-sample --ckpt frozen -p "a red square" --steps 2 --frames 4 --size 16x16 -q --tokenizer wavelet:4 --force -o f.npy
-ok "and exported" vfm-ckpt export -p ema -l diffusers frozen ema
+ok "and exported" vfm-ckpt export --part ema -l diffusers frozen ema
 is "$(jq -r .num_layers ema/config.json)" 2 "as a whole model"
 run vfm-train -q -c tiny.json --data plan.jsonl -o frozen --steps 6 --set 'train.freeze=*,!blocks.1.*,!out.*'
 rc_is 0 "and the run goes on"
@@ -162,7 +162,7 @@ like "$rc $err" '^2 .*fp8 needs rows of a multiple of 32 elements on each rank, 
 run vfm-train -c tiny.json --data plan.jsonl --init base8 -o whole8 --steps 12 "${fp8[@]:6}"
 rc_is 0 "adapters of a base model in fp8"
 like "$err" '[0-9]+ are frozen \([1-9][0-9]+ in fp8\) and take 0\.[0-9] MiB' "it says how many are in fp8, and their memory"
-is "$(vfm-ckpt ls -o jsonl whole8 | jq -r .name | grep -v lora_ | wc -l)" 0 "its checkpoint holds adapters only"
+is "$(vfm-ckpt ls --format jsonl whole8 | jq -r .name | grep -v lora_ | wc -l)" 0 "its checkpoint holds adapters only"
 run "${fp8[@]}" --init base8 -o stopped8 --steps 5
 run "${fp8[@]}" -o stopped8 --steps 12
 ok "stopped after 5 steps, it goes on with the same bits" cmp <(curve whole8) <(curve stopped8)
@@ -174,13 +174,13 @@ less "$(apart whole8 ranks8)" 0.0001 "with the same losses"
 less 0.000001 "$(apart whole8 plain8)" "which are not those of the weights as they are"
 less "$(apart whole8 plain8)" 0.05 "but near"
 ok "its adapters are sampled" vfm-sample --ckpt whole8 "${pick[@]}" -o whole8.npy
-ok "and merged into the weights as they are" vfm-ckpt merge -s 0 base8 whole8 zero8.safetensors
-vfm-ckpt merge -s 0 base8 plain8 plain8.safetensors
+ok "and merged into the weights as they are" vfm-ckpt merge --scale 0 base8 whole8 zero8.safetensors
+vfm-ckpt merge --scale 0 base8 plain8 plain8.safetensors
 ok "which keep their bits" cmp zero8.safetensors plain8.safetensors
 freeze=(vfm-train -q -c tiny.json --data plan.jsonl -o frozen8 --set model.ffn=64 --set train.frozen_dtype=fp8 --set 'train.freeze=blocks.0.*')
 run "${freeze[@]}" --init base8 --steps 4
 rc_is 0 "frozen parameters in fp8"
-changed() { vfm-ckpt diff -o jsonl -p model "$@" 2>/dev/null | jq -r 'select(.state == "values") | .name' | grep -c 'blocks.0'; }
+changed() { vfm-ckpt diff --format jsonl --part model "$@" 2>/dev/null | jq -r 'select(.state == "values") | .name' | grep -c 'blocks.0'; }
 is "$(changed base8 frozen8)" 7 "the weights of their layers are rounded"
 cp -r frozen8 at4
 run "${freeze[@]}" --steps 6

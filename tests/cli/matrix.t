@@ -7,13 +7,13 @@ predict=(vfm-bench matrix -q --predict h200 --model dit-s --dtype bf16)
 measure=(vfm-bench matrix -q --seconds 0 --warmup 0 --text-len 4 --model dit-s --dtype fp32 --set model.layers=1)
 
 # ---- lists
-run "${predict[@]}" --context 256-1024*2,300-400+100 -o jsonl
+run "${predict[@]}" --context 256-1024*2,300-400+100 --format jsonl
 is "$rc $err $(jq .context <<<"$out" | paste -sd' ' -)" "0  256 512 1024 300 400" "ranges and values"
-run "${predict[@]}" --context 256 --gpus 2-4*2 --packs 4-8+4 --set model.layers=1,2 --set parallel.fsdp=false,true -o jsonl
+run "${predict[@]}" --context 256 --gpus 2-4*2 --packs 4-8+4 --set model.layers=1,2 --set parallel.fsdp=false,true --format jsonl
 is "$(jq -r '"\(.config) \(.gbs) \(.gpus)"' <<<"$out" | sed 's/bf16 train.recompute=none model.layers=//; s/parallel.fsdp=//' | paste -sd, -)" \
 	"1 false 4 2,1 false 4 4,1 false 8 2,1 false 8 4,1 true 4 2,1 true 4 4,1 true 8 2,1 true 8 4,2 false 4 2,2 false 4 4,2 false 8 2,2 false 8 4,2 true 4 2,2 true 4 4,2 true 8 2,2 true 8 4" \
 	"the product of all lists, the last one first"
-run "${predict[@]}" --context 256 --set lora.rank=4 --set 'lora.targets=[*.qkv,*.proj],*.qkv' -o jsonl
+run "${predict[@]}" --context 256 --set lora.rank=4 --set 'lora.targets=[*.qkv,*.proj],*.qkv' --format jsonl
 is "$(jq -r .config <<<"$out")" $'bf16 train.recompute=none lora.rank=4 lora.targets=*.qkv,*.proj\nbf16 train.recompute=none lora.rank=4 lora.targets=*.qkv' \
 	"a value in brackets has commas"
 refused() { # MESSAGE OPTION ...
@@ -56,7 +56,7 @@ refused "--top: only with --search" --top 3
 configs() { # WANT DESC OPTION ...
 	local want=$1 desc=$2
 	shift 2
-	run vfm-bench matrix -q --predict h200 --model dit-s --context 256 -o jsonl "$@"
+	run vfm-bench matrix -q --predict h200 --model dit-s --context 256 --format jsonl "$@"
 	is "$rc $(jq -r .config <<<"$out" | paste -sd, -)" "0 $want" "$desc"
 }
 configs "fp32 train.recompute=none,bf16 train.recompute=none" "the defaults"
@@ -64,30 +64,30 @@ configs "train.recompute=none fp32" "--set instead of the default of --dtype" --
 configs "bf16 train.recompute=none,bf16 train.recompute=full" "--set instead of that of --recompute" --dtype bf16 --set train.recompute=none,full
 configs "bf16 train.recompute=auto" "--search recomputes as little as fits" --dtype bf16 --search --top 1
 configs "bf16 train.recompute=full" "unless told otherwise" --dtype bf16 --search --top 1 --recompute full
-large=(vfm-bench matrix -q --predict h200 --model dit-7b --context 32K --dtype bf16 --gpus 4 --packs 4 --set parallel.fsdp=true -o jsonl)
+large=(vfm-bench matrix -q --predict h200 --model dit-7b --context 32K --dtype bf16 --gpus 4 --packs 4 --set parallel.fsdp=true --format jsonl)
 is "$("${large[@]}" | jq -r .how)" "does not fit" "--recompute none recomputes nothing"
 is "$("${large[@]}" --recompute none,auto | jq -r .how | paste -sd, -)" "does not fit,predicted" "auto does"
 measured() {
-	vfm-bench matrix -q -r 1 --seconds 0 --warmup 0 --model dit-s --dtype fp32 --context 512 --set model.layers=4 -o jsonl "$@" | jq .mem_gib
+	vfm-bench matrix -q -r 1 --seconds 0 --warmup 0 --model dit-s --dtype fp32 --context 512 --set model.layers=4 --format jsonl "$@" | jq .mem_gib
 }
 is "$(measured)" "$(measured --recompute none)" "measured: the default is none"
 ok "which takes more memory than full" jq -en "$(measured) > 1.1 * $(measured --recompute full)"
 
 # ---- why others lose
-run vfm-bench matrix -q --predict h200 --search --gpus 4 --packs 8 --model dit-7b --context 8192 --dtype bf16 --top 5 -o json
+run vfm-bench matrix -q --predict h200 --search --gpus 4 --packs 8 --model dit-7b --context 8192 --dtype bf16 --top 5 --format json
 is "$(jq -c '[.rows[0].loses_by, (.rows[1:] | length > 0 and all(.loses_by != null))]' <<<"$out")" '[null,true]' "all but the first lose by something"
 is "$(jq -c '.rows[0] as $b | [.rows[1:][] | (.loses_by | capture("communication (?<x>[0-9.]+) %").x | tonumber)
 	- (.comm * .step_ms - $b.comm * $b.step_ms) / $b.step_ms * 100 | fabs < 0.051] | length > 0 and all' <<<"$out")" true "exposed communication"
-run vfm-bench matrix -q --predict h200 --search --gpus 4 --packs 8 --model dit-7b --context 16K --dtype bf16 --top 2 --recompute full,none -o json
+run vfm-bench matrix -q --predict h200 --search --gpus 4 --packs 8 --model dit-7b --context 16K --dtype bf16 --top 2 --recompute full,none --format json
 is "$(jq -c '[.rows[] | .loses_by == null]' <<<"$out")" '[true,false,true,false]' "the first of each search"
 like "$out" '4 GPUs: [0-9]+ layouts tried, [1-9][0-9]* do not fit; with tp x cp x pp = 1: [1-9] of [0-9]' "what does not fit"
-run vfm-bench matrix -q --predict h200 --search --gpus 4 --packs 4 --model dit-xl --context 8K --dtype bf16 --top 3 -o json
+run vfm-bench matrix -q --predict h200 --search --gpus 4 --packs 4 --model dit-xl --context 8K --dtype bf16 --top 3 --format json
 is "$(jq -c '[.rows[].layout]' <<<"$out")" '["dp=4","dp=4 distopt","dp=4 fsdp"]' "the state of the optimizer whole, cut, all cut"
-run vfm-bench matrix -q --predict h200 --search --gpus 2 --packs 2 --model dit-28b --context 4096 --dtype bf16 --top 3 -o json
+run vfm-bench matrix -q --predict h200 --search --gpus 2 --packs 2 --model dit-28b --context 4096 --dtype bf16 --top 3 --format json
 is "$(jq -c '[.rows[] | .mem_gib] as $need | [(.rows | length), all(.rows[]; .how == "does not fit"), ($need | sort) == $need, $need[0] > 139]' <<<"$out")" \
 	'[3,true,true,true]' "nothing fits: what needs the least memory"
 like "$out" 'do not fit; .*; a GPU has 139.80 GiB' "what a GPU has"
-run "${predict[@]}" --context 256 -o json
+run "${predict[@]}" --context 256 --format json
 is "$(jq -c '.rows[0] | has("loses_by")' <<<"$out")" false "only of a search"
 
 # ---- rows of a file
@@ -109,7 +109,7 @@ replaced "--packs: the rows of a file take one value" --packs 1,2 rows.jsonl
 replaced "--gpus: the rows of a file take one value" --gpus 1-2 rows.jsonl
 replaced "--gpus: every row of the file names its own" --gpus 4 --against nemo-vfm
 replaced "--packs: every row of the file names its own" --packs 4 --against nemo-vfm
-run "${file[@]}" --packs 6 --gpus 3 rows.jsonl -o jsonl
+run "${file[@]}" --packs 6 --gpus 3 rows.jsonl --format jsonl
 is "$(jq -c '[.gbs, .gpus]' <<<"$out")" '[6,3]' "one value is for rows that have none"
 echo '{"model":"dit-s","context":256,"text":8}' >text.jsonl
 replaced "--text-len: every row of the file names its own" --text-len 4 text.jsonl
@@ -130,7 +130,7 @@ wrong '.rows[0].tok_s_gpu = 0' ".*published.json: rows\[0\]: tok_s_gpu: expected
 wrong '.rows[0].tflops_gpu = -1' ".*published.json: rows\[0\]: tflops_gpu: expected more than 0" --predict h200
 jq -c '.source = "s\u202et" | .rows[0].config = "a\u202eb\u061c\u2066c\u001b[1m\u009bd\nä"' <<<"$published" >published.json
 for format in text md; do
-	run vfm-bench matrix -q --predict h200 --against ./published.json -o $format
+	run vfm-bench matrix -q --predict h200 --against ./published.json --format $format
 	like "$rc $out" "^0 .*  ?a\?b\?\?c\?\[1m\?d ä .*s\?t" "control characters in $format"
 done
 
@@ -153,12 +153,12 @@ if command -v chromium >/dev/null; then
 fi
 
 # ---- layouts that do not fit
-run "${predict[@]}" --context 256 --gpus 2,4 --packs 4 --set parallel.tp=1,2,4 -o jsonl
+run "${predict[@]}" --context 256 --gpus 2,4 --packs 4 --set parallel.tp=1,2,4 --format jsonl
 is "$rc $(jq -r '"\(.gpus) \(.layout)"' <<<"$out" | paste -sd, -)" "0 2 dp=2,4 dp=4,2 tp=2,4 dp=2 tp=2" "combinations that fit"
 like "$err" "warning: 2 of 6 rows do not fit and are left out; the first: row 'dit-s 256 bf16 train.recompute=none parallel.tp=4': needs a multiple of 4 ranks, there are 2: use --gpus 4" \
 	"the others are counted"
 refused "none of 2 rows fits: row 'dit-s 256 bf16 train.recompute=none parallel.tp=3': needs" --context 256 --gpus 4 --set parallel.tp=3,5
-run "${measure[@]}" -r 1 --context 64 --packs 2 -n 2 --set parallel.tp=1,2,3 -o jsonl
+run "${measure[@]}" -r 1 --context 64 --packs 2 -n 2 --set parallel.tp=1,2,3 --format jsonl
 is "$rc $(jq -r '"\(.layout) \(.n)"' <<<"$out" | paste -sd, -)" "0 dp=2 1,tp=2 1" "measured: the ranks that are there"
 is "$(grep -c 'warning: 1 of 3 rows' <<<"$err")" 1 "said once"
 run "${measure[@]}" -r 0
@@ -167,7 +167,7 @@ run "${measure[@]}" --steps 1
 rc_is 2 "there is no other name of -r"
 
 # ---- SQL
-run "${measure[@]}" -r 2 --context 64,128 -o sql
+run "${measure[@]}" -r 2 --context 64,128 --format sql
 is "$rc $(grep -c '^INSERT INTO "vfm_bench_matrix" ("model", "context", ' <<<"$out")" "0 2" "a row each"
 like "$out" '^CREATE TABLE IF NOT EXISTS "vfm_bench_matrix" \(' "its table"
 is "$(grep -E '"(model|context|layout|mfu|step_ms)" [A-Z]' <<<"$out" | tr -d ' \n')" \
@@ -176,7 +176,7 @@ is "$(grep -cvE '^(--|INSERT|CREATE|  "|\);$)' <<<"$out")" 0 "notes are comments
 if python3 -c 'import sqlite3' 2>/dev/null; then
 	{
 		echo "$out"
-		"${predict[@]}" --context 64 --set model.layers=1 -o json | jq -r '"-- \(.notes[0])"'
+		"${predict[@]}" --context 64 --set model.layers=1 --format json | jq -r '"-- \(.notes[0])"'
 		echo "$out"
 	} >twice.sql
 	# shellcheck disable=SC2016
@@ -188,12 +188,12 @@ print(d.execute("select count(*), count(layout), min(typeof(context)), min(typeo
 else
 	skip 1 "no sqlite3 in Python"
 fi
-run vfm-train --dry-run -q --machine h200 --model dit-s --table sql
+run vfm-train --dry-run -q --machine h200 --model dit-s --format sql
 like "$rc $out" '^0 CREATE TABLE IF NOT EXISTS "vfm_train"' "tables of other commands"
 
 # ---- an earlier table
-"${measure[@]}" -r 3 --context 64,128 -o json >old.json
-now=("${measure[@]}" -r 3 "--context=64,256" -o json --compare)
+"${measure[@]}" -r 3 --context 64,128 --format json >old.json
+now=("${measure[@]}" -r 3 "--context=64,256" --format json --compare)
 run "${now[@]}" old.json
 rc_is 0 "--compare"
 is "$(jq -c --slurpfile old old.json '[.rows[0].old_tflops_gpu == $old[0].rows[0].tflops_gpu, .rows[0].beyond_spread != null,
@@ -230,9 +230,9 @@ like "$rc $out" "^0 .*old.jsonl names no machine" "JSON Lines"
 run "${now[@]}" <(cat old.json)
 is "$rc $(jq '.rows[0].change_pct != null' <<<"$out")" "0 true" "a pipe"
 jq '.rows += [.rows[0]]' old.json >twice.json
-run "${measure[@]}" -r 3 --context 64,64 -o json --compare twice.json
+run "${measure[@]}" -r 3 --context 64,64 --format json --compare twice.json
 is "$(jq -c '[.rows[].change_pct != null]' <<<"$out")" '[true,true]' "two rows of one key"
-vfm-bench matrix -q --predict h200 --text-len 4 --model dit-s --dtype fp32 --set model.layers=1 --context 64 -o json >predicted.json
+vfm-bench matrix -q --predict h200 --text-len 4 --model dit-s --dtype fp32 --set model.layers=1 --context 64 --format json >predicted.json
 run "${now[@]}" predicted.json
 is "$(jq -c '.rows[0] | [.change_pct < 0, .beyond_spread]' <<<"$out")" '[true,null]' "with a prediction"
 like "$out" "1 rows compare a prediction with a measurement" "which is said"

@@ -24,7 +24,7 @@ run vfm-curate verify -q mds
 rc_is 0 "verify"
 is "$out" "" "finds no fault"
 vfm-curate index -q --write tar
-for d in mds tar; do vfm-pack -q -c 2500 -b 2 --steps 12 --seed 3 "$d" >"$d.jsonl" 2>/dev/null; done
+for d in mds tar; do vfm-pack -q --context 2500 -b 2 --steps 12 --seed 3 "$d" >"$d.jsonl" 2>/dev/null; done
 is "$(sed 1d mds.jsonl | sha256sum)" "$(sed 1d tar.jsonl | sha256sum)" "the plan is that of the tars"
 if [ -x "$B/bin/vfm-train" ]; then
 	export OMP_NUM_THREADS=1
@@ -33,16 +33,16 @@ if [ -x "$B/bin/vfm-train" ]; then
 	is "$(curve run-mds | wc -l)" 12 "a run on MDS shards"
 	is "$(curve run-mds)" "$(curve run-tar)" "has the bits of one on tars"
 fi
-vfm-pack -q -c 2500 --held-out 0.4 --held-out-plan held.jsonl mds >train.jsonl
-vfm-pack -q -c 2500 --held-out 0.4 --held-out-plan tar-held.jsonl tar >/dev/null
+vfm-pack -q --context 2500 --held-out 0.4 --held-out-plan held.jsonl mds >train.jsonl
+vfm-pack -q --context 2500 --held-out 0.4 --held-out-plan tar-held.jsonl tar >/dev/null
 is "$(sed 1d held.jsonl)" "$(sed 1d tar-held.jsonl)" "the same samples are held out"
 
 # ---- columns --------------------------------------------------------------------------
 index latent=npy,text=t5,key=name
 rc_is 0 "a column of bytes with .npy"
-vfm-pack -q -c 2500 -b 2 --steps 12 --seed 3 mds 2>/dev/null >bytes.jsonl
+vfm-pack -q --context 2500 -b 2 --steps 12 --seed 3 mds 2>/dev/null >bytes.jsonl
 is "$(sed 1d bytes.jsonl | sha256sum)" "$(sed 1d tar.jsonl | sha256sum)" "has the same samples"
-run vfm-bench loader -q -r 1 -o json bytes.jsonl
+run vfm-bench loader -q -r 1 --format json bytes.jsonl
 rc_is 0 "and is read"
 index latent=latents,text=t5,key=n
 rc_is 0 "whole numbers as keys, no JSON"
@@ -52,8 +52,8 @@ index latent=latents
 rc_is 0 "no keys: file and number"
 index latent=bits:bf16
 rc_is 0 "bfloat16 as uint16, of fixed type and shape"
-vfm-pack -q -c 64 -b 2 --steps 4 mds 2>/dev/null >bits.jsonl
-run vfm-bench loader -q -r 1 -o json bits.jsonl
+vfm-pack -q --context 64 -b 2 --steps 4 mds 2>/dev/null >bits.jsonl
+run vfm-bench loader -q -r 1 --format json bits.jsonl
 rc_is 0 "is read"
 index latent=bits
 rc_is 2 "uint16"
@@ -95,7 +95,7 @@ done
 
 # ---- plain elements -------------------------------------------------------------------
 index latent=bits:bf16,text=t5,key=name
-vfm-pack -q -c 64 -b 2 --steps 12 --seed 3 mds 2>/dev/null >want.jsonl
+vfm-pack -q --context 64 -b 2 --steps 12 --seed 3 mds 2>/dev/null >want.jsonl
 if [ -x "$B/bin/vfm-train" ]; then
 	vfm-train -q -c c.json --data want.jsonl -o run-want >/dev/null
 	is "$(curve run-want | wc -l)" 12 "a run on arrays with type and shape"
@@ -103,7 +103,7 @@ fi
 for shape in 4x1x4x4 4x4x4 '4x?x4x4' 4x4x?; do
 	index "latent=raw:bfloat16:$shape,text=raw:t5:float32:?x8,key=name"
 	rc_is 0 "bytes of shape $shape"
-	vfm-pack -q -c 64 -b 2 --steps 12 --seed 3 mds 2>/dev/null >raw.jsonl
+	vfm-pack -q --context 64 -b 2 --steps 12 --seed 3 mds 2>/dev/null >raw.jsonl
 	ok "have the plan" cmp <(sed 1d raw.jsonl) <(sed 1d want.jsonl)
 	rm -rf run-raw
 	[ -x "$B/bin/vfm-train" ] && vfm-train -q -c c.json --data raw.jsonl -o run-raw >/dev/null
@@ -183,9 +183,9 @@ sed 's/shard.0000[01]/0\/&/g; s/shard.0000[23]/b\/&/g' mds/index.json >merged/in
 run vfm-curate index --write --columns "$columns" merged
 rc_is 0 "an index.json that merges folders"
 index "$columns"
-for d in mds merged; do vfm-pack -q -c 2500 -b 2 --steps 12 --seed 3 $d >"$d.jsonl" 2>/dev/null; done
+for d in mds merged; do vfm-pack -q --context 2500 -b 2 --steps 12 --seed 3 $d >"$d.jsonl" 2>/dev/null; done
 ok "has the same plan" cmp <(sed 1d mds.jsonl) <(sed 1d merged.jsonl)
-run vfm-bench loader -q -r 1 -o json merged.jsonl
+run vfm-bench loader -q -r 1 --format json merged.jsonl
 rc_is 0 "and is read"
 run vfm-curate verify -q merged
 rc_is 0 "and verified"

@@ -2,12 +2,12 @@
 # vfm-pack on metadatasets of Megatron-Energon: blends, repetitions, nesting, splits; what is refused.
 . "${0%/*}/lib.sh"
 
-vfm-curate synth -q -n 12 -d syn | records >syn.jsonl
+vfm-curate synth -q --count 12 -d syn | records >syn.jsonl
 head -8 syn.jsonl | vfm-curate encode -q -d e1 | vfm-curate shard -q --max-samples 3 -d sets/a >/dev/null
 tail -4 syn.jsonl | vfm-curate encode -q -d e2 | vfm-curate shard -q -d sets/b >/dev/null
 cd sets || exit 1
 head_of() { head -1 "$1" | jq -c "$2"; }
-pack() { vfm-pack -c 512 "$@"; }
+pack() { vfm-pack --context 512 "$@"; }
 
 cat >v2.yaml <<'END'
 __module__: megatron.energon
@@ -50,7 +50,7 @@ ok "version 1 gives the same plan" cmp <(sed 's/"dir":"[^"]*"/D/g' v1.plan) <(se
 pack -q --split val v2.yaml >val.plan
 is "$(head_of val.plan '[.sets[] | [.name, .records]]')" '[["b",4]]' "--split"
 mkdir below
-(cd below && vfm-pack -q -c 512 --steps 8 ../v2.yaml >abs.plan && vfm-bench loader -q -r 1 abs.plan >/dev/null)
+(cd below && vfm-pack -q --context 512 --steps 8 ../v2.yaml >abs.plan && vfm-bench loader -q -r 1 abs.plan >/dev/null)
 is "$?" 0 "folders are relative to the file"
 ok "and the plan is read" vfm-bench loader -q -r 1 v2.plan
 
@@ -142,7 +142,7 @@ part() {
 }
 is "$(part $'path: a\nsubset: {range: [2, 5]}')" "2 3 4" "a subset by numbers"
 is "$(head_of part.plan '[.sets[] | .records, .selected]')" '[8,3]' "the header tells its size"
-is "$(vfm-pack stats -o json part.plan | jq .sets[0].epochs)" 1 "of which it is one pass"
+is "$(vfm-pack stats --format json part.plan | jq .sets[0].epochs)" 1 "of which it is one pass"
 is "$(part $'path: a\nsubset: {range: [6, end]}')" "6 7" "to the end"
 is "$(part $'path: a\nsubset: {range: [25%, 70%]}')" "2 3 4" "by percentages, rounded down"
 is "$(part $'blend_epochized: [{path: a, subset: {range: [4, end]}}]\nsubset: {range: [50%, 100%]}')" "6 7" "a percentage of a subset"

@@ -2,11 +2,11 @@
 # vfm-pack: weights over steps, sets with a number of passes, subsets; what the header and stats say; what is refused.
 . "${0%/*}/lib.sh"
 
-{ vfm-curate synth -n 24 --seed 1 -d v >s.jsonl && vfm-curate encode --text bytes:16 -d lat <s.jsonl >e.jsonl &&
+{ vfm-curate synth --count 24 --seed 1 -d v >s.jsonl && vfm-curate encode --text bytes:16 -d lat <s.jsonl >e.jsonl &&
 	records e.jsonl | head -16 | vfm-curate shard --max-samples 5 -d a && records e.jsonl | tail -8 | vfm-curate shard -d b; } >log 2>&1 ||
 	skip_all "the dataset cannot be made: $(tail -1 log)"
 tokens=$(records e.jsonl | head -1 | jq '.latent.shape | .[1] * .[2] * .[3] / 4')
-pack() { vfm-pack -c $((4 * tokens)) --seed 3 "$@"; }
+pack() { vfm-pack --context $((4 * tokens)) --seed 3 "$@"; }
 # share PLAN SET FROM END: the share of a set of the tokens of the steps FROM..END-1
 share() {
 	tail -n +2 "$1" | jq -s --argjson s "$2" --argjson from "$3" --argjson to "$4" \
@@ -30,9 +30,9 @@ pack -q -b 4 --steps 400 --blend a=0.8@0,0.2@200:a --blend b=0.2@0,0.8@200:b --f
 is "$(vfm-pack --check ramp.bin 2>&1 | grep -o 'sha256 .*')" "$(vfm-pack --check ramp 2>&1 | grep -o 'sha256 .*')" "the same in binary"
 run vfm-pack stats ramp
 like "$out" "from step +to +set +share +asked" "stats has a table by steps"
-is "$(vfm-pack stats -o json ramp.bin | jq -c '[.ranges | length, .[0].from, .[0].to, .[9].to]')" "[10,0,39,399]" "ten ranges"
-ok "whose shares are near those asked for" jq -e '[.ranges[].sets[] | (.share - .weight) | fabs < 0.03] | all' <(vfm-pack stats -o json ramp)
-ok "a constant mix has none" jq -e 'has("ranges") | not' <(pack -q --steps 4 --blend a=1:a --blend b=1:b >flat && vfm-pack stats -o json flat)
+is "$(vfm-pack stats --format json ramp.bin | jq -c '[.ranges | length, .[0].from, .[0].to, .[9].to]')" "[10,0,39,399]" "ten ranges"
+ok "whose shares are near those asked for" jq -e '[.ranges[].sets[] | (.share - .weight) | fabs < 0.03] | all' <(vfm-pack stats --format json ramp)
+ok "a constant mix has none" jq -e 'has("ranges") | not' <(pack -q --steps 4 --blend a=1:a --blend b=1:b >flat && vfm-pack stats --format json flat)
 
 pack -q -b 4 --steps 1K --blend a=1:a >/dev/null 2>&1 # --steps has no suffix
 is "$?" 2 "--steps is a plain number"
@@ -78,7 +78,7 @@ is "$(cat <(numbers part) <(numbers held) | tr ' ' '\n' | sort -n | paste -sd' '
 ok "the loader reads it" vfm-bench loader -q -r 1 part
 
 # ---- without packing: a pack has one sample, and its tokens vary --------------------------
-run vfm-pack -c $((4 * tokens)) --algo none -b 2 --steps 40 --blend a=3x:a --blend b=1:b
+run vfm-pack --context $((4 * tokens)) --algo none -b 2 --steps 40 --blend a=3x:a --blend b=1:b
 rc_is 0 "passes besides a weight, without packing"
 like "$err" "set a: 48 samples, 3.00 passes" "have their passes"
 near "$(printf '%s\n' "$out" | head -1 | jq '.sets[0].weight')" "$(printf '%s\n' "$out" | sed 1d |

@@ -4,7 +4,7 @@
 
 [ -x "$B/bin/vfm-sample" ] || skip_all "vfm-sample is not built"
 export OMP_NUM_THREADS=1
-vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 >syn.jsonl || exit 1
+vfm-curate synth -q --count 8 -d clips --size 32x32 --frames 8 >syn.jsonl || exit 1
 vfm-curate encode -q -d latents --text bytes:32 syn.jsonl | records >enc.jsonl || exit 1
 # spoil_latents VALUE DIR: shards in which the latent of the fourth sample is finite, but its square is not.
 spoil_latents() {
@@ -27,8 +27,8 @@ PY
 }
 spoil_latents 1e25 data || exit 1
 spoil_latents 3e38 vast || exit 1
-vfm-pack -q -c 16 -b 2 --steps 12 data >plan.jsonl || exit 1
-vfm-pack -q -c 16 -b 2 --steps 12 vast >vast.jsonl || exit 1
+vfm-pack -q --context 16 -b 2 --steps 12 data >plan.jsonl || exit 1
+vfm-pack -q --context 16 -b 2 --steps 12 vast >vast.jsonl || exit 1
 cat >tiny.json <<'JSON'
 {"model": {"layers": 2, "hidden": 32, "heads": 2, "text_dim": 32}, "diffusion": {"kind": "flow"},
  "train": {"lr": 0.01, "warmup_steps": 2, "ema_decay": 0.9, "skip_nonfinite": 20}, "ckpt": {"every": 1, "keep": 0}}
@@ -39,7 +39,7 @@ bad=$(jq -r 'select(.samples) | select(any(.samples[]; .[2] == 3)) | .step + 1' 
 bad5=$(for s in $bad; do [ "$s" -gt 5 ] || printf '%s ' "$s"; done)
 ok "the plan has good and bad steps among the first five" test "$(wc -w <<<"$bad5")" -ge 2 -a "$(wc -w <<<"$bad5")" -le 4
 skipped() { jq -r 'select(.skipped) | .step' "$1/metrics.jsonl" | tr '\n' ' '; }
-hash_at() { vfm-ckpt hash -o jsonl "$1/ckpt/step-0000000$2" | jq -r .hash; }
+hash_at() { vfm-ckpt hash --format jsonl "$1/ckpt/step-0000000$2" | jq -r .hash; }
 
 # ---- the update is suppressed, in every layout
 i=0
@@ -82,7 +82,7 @@ for stop in 3 5; do
 	run "${train[@]}" -o "part$stop" --steps $stop
 	run "${train[@]}" -o "part$stop"
 	is "$rc $(skipped "part$stop")" "0 $bad" "resumed after step $stop"
-	is "$(vfm-ckpt hash -o jsonl "part$stop" | jq -r .hash)" "$(vfm-ckpt hash -o jsonl whole | jq -r .hash)" "with the same bits"
+	is "$(vfm-ckpt hash --format jsonl "part$stop" | jq -r .hash)" "$(vfm-ckpt hash --format jsonl whole | jq -r .hash)" "with the same bits"
 	is "$(curve "part$stop")" "$(curve whole)" "and the same records"
 done
 
@@ -102,7 +102,7 @@ is "$rc $(tail -n 1 <<<"$out" | jq -c '[.step, .skipped]')" "3 [$(cut -d' ' -f2 
 like "$err" "\(train.skip_nonfinite is 1\)$" "and is named"
 
 # ---- checkpoints
-is "$(vfm-ckpt info -o jsonl whole | jq .nonfinite)" 0 "a checkpoint records that it is finite"
+is "$(vfm-ckpt info --format jsonl whole | jq .nonfinite)" 0 "a checkpoint records that it is finite"
 # spoil CKPT FILE: its last element becomes a NaN, and the hashes fit.
 spoil() {
 	local was now
@@ -120,14 +120,14 @@ is "$rc $(wc -l <<<"$out")" "1 1" "check finds a NaN"
 like "$out" "step-00000008: tensor 'model/[a-z0-9_.]*': 1 of [0-9]* elements are NaN or infinite$" "and names the tensor"
 like "$err" "nan: intact, but with values that are NaN or infinite" "apart from damage"
 name=$(sed "s/.*tensor '\([^']*\)'.*/\1/" <<<"$out")
-is "$(vfm-ckpt stat -o jsonl nan "$name" | jq -c '[.nan, .inf]')" "[1,0]" "stat counts it"
-run vfm-ckpt prune -k 1 nan
+is "$(vfm-ckpt stat --format jsonl nan "$name" | jq -c '[.nan, .inf]')" "[1,0]" "stat counts it"
+run vfm-ckpt prune --keep-last 1 nan
 is "$rc $out" "0 nan/ckpt/step-00000002"$'\n'"nan/ckpt/step-00000004" "prune keeps the newest finite checkpoint"
 like "$err" "warning: nan/ckpt/step-00000008 has 1 faults.*'nan/ckpt/step-00000006' is kept in its place" "and says so"
 run vfm-train -c tiny.json --data plan.jsonl -o nan --set ckpt.keep=1
 rc_is 0 "a run does not resume from it"
 like "$err" "warning: .*step-00000008: tensor '[^']*' has values that are NaN or infinite; the run resumes from 'nan/ckpt/step-00000006' instead" "but from the one before"
-is "$(vfm-ckpt hash -o jsonl nan | jq -r .hash)" "$(vfm-ckpt hash -o jsonl whole | jq -r .hash)" "to the same end"
+is "$(vfm-ckpt hash --format jsonl nan | jq -r .hash)" "$(vfm-ckpt hash --format jsonl whole | jq -r .hash)" "to the same end"
 fp8=(--set train.dtype=bf16 --set train.fp8=delayed)
 run "${train[@]}" "${fp8[@]}" -o fp8 --steps 4
 spoil fp8/ckpt/step-00000004 fp8-00000.safetensors
@@ -135,7 +135,7 @@ run vfm-train -c tiny.json --data plan.jsonl "${fp8[@]}" -o fp8 --steps 5
 rc_is 0 "nor from a history of fp8 with a NaN"
 like "$err" "warning: .*step-00000004: tensor 'fp8/[^']*' has values that are NaN or infinite; the run resumes from 'fp8/ckpt/step-00000003' instead" "but from the one before"
 
-vfm-ckpt export -q -p model run good.safetensors
+vfm-ckpt export -q --part model run good.safetensors
 cp good.safetensors nan.safetensors
 printf '\0\0\200\377' | dd of=nan.safetensors bs=1 seek=$(($(stat -c %s nan.safetensors) - 4)) conv=notrunc 2>/dev/null
 run vfm-ckpt check nan.safetensors
@@ -148,9 +148,9 @@ like "$err" "nan.safetensors: tensor '[^']*' has values that are NaN or infinite
 run "${train[@]}" -o init --init nan.safetensors -n 2 --set parallel.fsdp=true
 is "$rc $(grep -c "tensor '[^']*' has values that are NaN" <<<"$err")" "2 1" "--init: on two ranks"
 vfm-ckpt import -q -c run/config.json nan.safetensors from
-is "$(vfm-ckpt info -o jsonl from | jq .nonfinite)" 1 "import records it"
+is "$(vfm-ckpt info --format jsonl from | jq .nonfinite)" 1 "import records it"
 is "$(jq -c '[.nonfinite, (.tensors | map(select(.nonfinite)) | length)]' from/step-00000000/manifest.json)" "[1,1]" "with the tensor"
-is "$(vfm-ckpt reshard -n 3 from again; vfm-ckpt info -o jsonl again | jq .nonfinite)" 1 "and so does reshard"
+is "$(vfm-ckpt reshard --files 3 from again; vfm-ckpt info --format jsonl again | jq .nonfinite)" 1 "and so does reshard"
 
 # ---- samples
 small=(vfm-sample -q --size 32x32 --frames 4 --steps 2 -p "a red square")

@@ -2,13 +2,13 @@
 # vfm-pack and vfm-bench loader on a small dataset.
 . "${0%/*}/lib.sh"
 
-{ vfm-curate synth -n 12 --seed 1 -d v >s.jsonl && vfm-curate encode --text bytes:64 -d lat <s.jsonl >e.jsonl &&
+{ vfm-curate synth --count 12 --seed 1 -d v >s.jsonl && vfm-curate encode --text bytes:64 -d lat <s.jsonl >e.jsonl &&
 	vfm-curate shard -d data <e.jsonl >h.jsonl &&
 	vfm-curate encode --text bytes:32 -d lat32 <s.jsonl | vfm-curate shard -d data32 >/dev/null; } 2>log ||
 	skip_all "the dataset cannot be made: $(tail -1 log)"
 tokens=$(records e.jsonl | head -1 | jq '.latent.shape | .[1] * .[2] * .[3] / 4')
 
-run bash -c "vfm-pack -c $((3 * tokens)) -b 2 --seed 5 data >plan.jsonl"
+run bash -c "vfm-pack --context $((3 * tokens)) -b 2 --seed 5 data >plan.jsonl"
 rc_is 0 "packs"
 is "$(head -1 plan.jsonl | jq -c '[.context, .batch, .steps, .text_dim, .sets[0].records]')" \
 	"[$((3 * tokens)),2,2,64,12]" "the header says what was asked"
@@ -19,14 +19,14 @@ is "$(tail -n +2 plan.jsonl | jq -c '[.step, .pack, .tokens]' | tr '\n' ' ')" \
 like "$err" 'fill 100.00%' "the fill is reported"
 is "$(head -1 plan.jsonl | jq -r .sets[0].index_sha256)" "$({ head -c 128 data/index.vfmi && tail -c 4096 data/index.vfmi; } | sha256sum | cut -d' ' -f1)" "sha256 of the index"
 
-vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 data >again.jsonl
+vfm-pack -q --context $((3 * tokens)) -b 2 --seed 5 data >again.jsonl
 ok "the same seed, the same plan" cmp plan.jsonl again.jsonl
-vfm-pack -q -c $((3 * tokens)) -b 2 --seed 6 data >other.jsonl
+vfm-pack -q --context $((3 * tokens)) -b 2 --seed 6 data >other.jsonl
 not_ok "another seed, another plan" cmp -s plan.jsonl other.jsonl
-vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 --format bin data >plan.bin
+vfm-pack -q --context $((3 * tokens)) -b 2 --seed 5 --format bin data >plan.bin
 is "$(head -c 8 plan.bin)" VFMMANI1 "binary"
 mkdir bare && cp data/*.tar bare
-for cmd in "vfm-pack -c 64 -b 2 bare" "vfm-curate verify bare" "vfm-curate index --join -d joined data bare"; do
+for cmd in "vfm-pack --context 64 -b 2 bare" "vfm-curate verify bare" "vfm-curate index --join -d joined data bare"; do
 	run $cmd
 	is "$rc ${err##*: \'}" "2 bare' has no index.vfmi (vfm-curate index --write 'bare' makes one)" "shards without an index: ${cmd%% -*}"
 done
@@ -35,16 +35,16 @@ for cmd in "vfm-train --steps 1 -o none --data bare" "vfm-bench loader bare" "vf
 	like "$rc $err" "^2 .*'bare' is a folder, not a plan \\(vfm-pack 'bare' makes one of a dataset\\)" "a folder instead of a plan: ${cmd%% -*}"
 done
 ok "vfm-curate index --write does" vfm-curate index -q --write bare
-ok "... make what vfm-pack reads" vfm-pack -q -c $((3 * tokens)) -b 2 bare
+ok "... make what vfm-pack reads" vfm-pack -q --context $((3 * tokens)) -b 2 bare
 ok "reads through jsonl" vfm-pack --check plan.jsonl
 ok "reads through binary" vfm-pack --check plan.bin
 is "$(vfm-pack --check plan.bin 2>&1 | grep -o 'sha256 [0-9a-f]*')" "$(vfm-pack --check plan.jsonl 2>&1 |
 	grep -o 'sha256 [0-9a-f]*')" "the same plan in both encodings"
 
-run vfm-bench loader -r 1 -o jsonl plan.jsonl
+run vfm-bench loader -r 1 --format jsonl plan.jsonl
 rc_is 0 "the loader reads it"
 is "$(jq -c '[.packs, .kind]' <<<"$out")" '[4,"measured"]' "all of it"
-run vfm-bench loader -r 1 -o csv plan.bin
+run vfm-bench loader -r 1 --format csv plan.bin
 rc_is 0 "and the binary one"
 mkdir plans
 vfm-pack -q data >plans/p.jsonl
@@ -58,22 +58,22 @@ is "$(tail -n +2 blend.jsonl | jq .step | uniq -c | tr -s ' \n' ' ')" \
 	" 2 0 2 1 2 2 2 3 2 4 2 5 2 6 2 7 2 8 " "--steps is obeyed"
 
 # show and stats: both encodings, and what they say agrees with the plan.
-run vfm-pack show -s 1 plan.jsonl
+run vfm-pack show --step 1 plan.jsonl
 rc_is 0 "show"
 like "$out" "^step +pack +samples" "a table of packs"
 like "$out" "3x$tokens" "with the lengths of their samples"
-is "$(vfm-pack show -l -s 1 -o csv plan.bin | tail -n +2 | cut -d, -f5 | sort -n | tr '\n' ' ')" \
+is "$(vfm-pack show --samples --step 1 --format csv plan.bin | tail -n +2 | cut -d, -f5 | sort -n | tr '\n' ' ')" \
 	"$(tail -n +2 plan.jsonl | jq 'select(.step == 1) | .samples[][2]' | sort -n | tr '\n' ' ')" "the samples of a step"
-is "$(vfm-pack show -s 0 -o csv plan.jsonl | cut -d, -f1-5,8)" "$(vfm-pack show -s 0 -o csv plan.bin | cut -d, -f1-5,8)" \
+is "$(vfm-pack show --step 0 --format csv plan.jsonl | cut -d, -f1-5,8)" "$(vfm-pack show --step 0 --format csv plan.bin | cut -d, -f1-5,8)" \
 	"equal for both encodings"
 run vfm-pack stats plan.jsonl
 rc_is 0 "stats"
 like "$out" "samples of a pack +packs" "with a histogram"
-vfm-pack stats -o json plan.bin >stats.json
+vfm-pack stats --format json plan.bin >stats.json
 ok "its figures" jq -e '[.steps, .packs, .samples, .fill, .sets[0].epochs, .tokens_imbalance.mean] == [2, 4, 12, 1, 1, 1]' \
 	stats.json
 is "$(vfm-pack stats plan.jsonl)" "$(vfm-pack stats plan.bin)" "equal for both encodings"
-vfm-pack stats -o json blend.jsonl | jq -c '.sets[] | [.share, .weight]' >shares
+vfm-pack stats --format json blend.jsonl | jq -c '.sets[] | [.share, .weight]' >shares
 ok "shares are near the weights" jq -es 'map((.[0] - .[1]) | fabs < 0.1) | all' shares
 for verb in show stats; do
 	run vfm-pack $verb -h
@@ -87,17 +87,17 @@ for verb in show stats; do
 	run bash -c "vfm-pack $verb plan.jsonl >/dev/full"
 	rc_is 3 "$verb: a full disk is noticed"
 done
-run vfm-pack show -s 2 plan.jsonl
+run vfm-pack show --step 2 plan.jsonl
 rc_is 2 "a step beyond the end"
 like "$err" "there are 2 steps" "is named"
 
 # Where a plan goes: what cannot be rewritten is made in a temporary file first.
-vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 data | cat >piped.jsonl
+vfm-pack -q --context $((3 * tokens)) -b 2 --seed 5 data | cat >piped.jsonl
 ok "through a pipe: the same plan" cmp plan.jsonl piped.jsonl
-vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 --format bin data | cat >piped.bin
+vfm-pack -q --context $((3 * tokens)) -b 2 --seed 5 --format bin data | cat >piped.bin
 ok "and a binary one" cmp plan.bin piped.bin
 echo before >appended
-vfm-pack -q -c $((3 * tokens)) -b 2 --seed 5 --format bin data >>appended
+vfm-pack -q --context $((3 * tokens)) -b 2 --seed 5 --format bin data >>appended
 ok "appended to a file" cmp plan.bin <(tail -n +2 appended)
 run bash -c "TMPDIR=/nowhere vfm-pack data | cat; exit \${PIPESTATUS[0]}"
 rc_is 3 "no folder for temporary files"
@@ -133,8 +133,8 @@ bad() {
 }
 bad "a folder is missing"
 bad nowhere "nowhere"
-bad -c $((tokens - 1)) data "12 of 12 samples are longer than the context"
-bad -c $((tokens - 1)) --long drop data "no usable samples"
+bad --context $((tokens - 1)) data "12 of 12 samples are longer than the context"
+bad --context $((tokens - 1)) --long drop data "no usable samples"
 bad --patch 1x5x5 data "12 of 12 samples are not divisible by the patch"
 bad data data32 "texts of width"
 bad --blend a=0:data "weight must be > 0"

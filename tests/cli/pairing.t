@@ -35,7 +35,7 @@ else:
 open(d + "/index.vfmi", "wb").write(with_tree(head + b"".join(recs) + shard + rest))
 END
 
-vfm-curate synth -q -n 6 -d syn | records >syn.jsonl
+vfm-curate synth -q --count 6 -d syn | records >syn.jsonl
 vfm-curate encode -q -d enc syn.jsonl | records >enc.jsonl
 id=$(head -1 enc.jsonl | jq -r .id)
 
@@ -196,7 +196,7 @@ is "$rc $(jq -r .error <<<"$out")" "1 latent.npy: element [0,0,0,5] is NaN" "ver
 cat >tiny.json <<'END'
 {"model": {"layers": 1, "hidden": 32, "heads": 2, "channels": 16, "text_dim": 1024}, "train": {"lr": 0.001}}
 END
-vfm-pack -q -c 1024 crafted >crafted.jsonl
+vfm-pack -q --context 1024 crafted >crafted.jsonl
 run vfm-train -q -c tiny.json --data crafted.jsonl -o run --set data.max_damaged=0
 is "$rc $(wc -l <"$SCRATCH/io/err")" "1 1" "vfm-train: NaN ends the run with status 1"
 like "$err" "set 'crafted', shard 0, index 0: .*latent of sample 0 of shard 0: element \[0,0,0,5\] is NaN" "and names the sample"
@@ -216,10 +216,10 @@ run_stage vfm-curate shard -d mixed --resume <<<"$(sed -n 2p enc8.jsonl)"
 is "$rc $(jq -r .error <<<"$out")" "1 the sample has tokenizer 'wavelet:8 1', the dataset 'mixed' has 'wavelet:16 1'" "shard --resume: likewise"
 vfm-curate shard -q -d data8 enc8.jsonl >data8.jsonl
 rm -rf two && mkdir two && cp data/000000.tar two
-vfm-curate synth -q -n 2 --seed 1 -d syn1 | vfm-curate encode -q -d enc1 --tokenizer wavelet:8 | vfm-curate shard -q -d data1 >/dev/null
+vfm-curate synth -q --count 2 --seed 1 -d syn1 | vfm-curate encode -q -d enc1 --tokenizer wavelet:8 | vfm-curate shard -q -d data1 >/dev/null
 cp data1/000000.tar two/000001.tar
 run_stage vfm-curate shard -q -d two --resume /dev/null
 is "$rc $(grep -c "the sample has tokenizer 'wavelet:8 1', the dataset 'two' has 'wavelet:16 1'" <<<"$err")" "2 1" "shard --resume: shards of two tokenizers"
-run vfm-pack -c 1024 data data8
+run vfm-pack --context 1024 data data8
 is "$rc $(grep -c "set 'data8' has 8 latent channels, set 'data' has 16" <<<"$err")" "2 1" "vfm-pack: sets of two tokenizers"
 done_testing

@@ -3,7 +3,7 @@
 . "${0%/*}/lib.sh"
 
 [ -x "$B/bin/vfm-train" ] || skip_all "vfm-train is not built"
-{ vfm-curate synth -n 16 --seed 3 --size 64x64 --frames 8 -d v >s.jsonl &&
+{ vfm-curate synth --count 16 --seed 3 --size 64x64 --frames 8 -d v >s.jsonl &&
 	vfm-curate encode --text bytes:16 --size 32x32 --frames 1 -d l1 <s.jsonl | vfm-curate shard -d images &&
 	vfm-curate encode --text bytes:16 --size 32x32 -d l2 <s.jsonl | vfm-curate shard -d small &&
 	vfm-curate encode --text bytes:16 --size 64x64 -d l3 <s.jsonl | vfm-curate shard -d large; } >log 2>&1 ||
@@ -11,9 +11,9 @@
 export OMP_NUM_THREADS=1
 
 # ---- vfm-pack --phase -----------------------------------------------------------
-phases=(-b 2 --seed 4 --held-out 0.2 --phase images -c 64 --steps 40 images
-	--phase joint --steps=30 -c 64 --blend "i=1:images" --blend "v=3:small"
-	--phase large -c 256 --steps 20 -b 4 --format bin --blend "i=1:images" --blend "v=3:large")
+phases=(-b 2 --seed 4 --held-out 0.2 --phase images --context 64 --steps 40 images
+	--phase joint --steps=30 --context 64 --blend "i=1:images" --blend "v=3:small"
+	--phase large --context 256 --steps 20 -b 4 --format bin --blend "i=1:images" --blend "v=3:large")
 run vfm-pack -o plans "${phases[@]}"
 rc_is 0 "plans of three phases"
 is "$out" "" "nothing on stdout"
@@ -24,11 +24,11 @@ is "$(jq -c '[.v, .type, [.stages[] | .name, .plan, .held_out]]' plans/stages.js
 	"the list of phases"
 is "$(for p in images.jsonl joint.jsonl; do head -1 plans/$p | jq -c '[.context, .batch, .steps, .seed]'; done | tr '\n' ' ')" \
 	"[64,2,40,4] [64,2,30,4] " "common options go for all, own ones for one"
-vfm-pack -q -b 2 --seed 4 --held-out 0.2 -c 64 --steps 40 images >one.jsonl
+vfm-pack -q -b 2 --seed 4 --held-out 0.2 --context 64 --steps 40 images >one.jsonl
 is "$(tail -n +2 plans/images.jsonl | sha256sum)" "$(tail -n +2 one.jsonl | sha256sum)" "the packs are those of a command for this plan alone"
 is "$(jq -r '.stages[0].sha256' plans/stages.json)" "$(vfm-pack --check one.jsonl 2>&1 | grep -o '[0-9a-f]\{64\}')" "the sha256 of the plan"
 mkdir elsewhere
-ok "another folder's plans find their data" bash -c 'cd elsewhere && vfm-pack -q -o ../plans2 --phase a -c 64 ../images && vfm-pack --check ../plans2/a.jsonl'
+ok "another folder's plans find their data" bash -c 'cd elsewhere && vfm-pack -q -o ../plans2 --phase a --context 64 ../images && vfm-pack --check ../plans2/a.jsonl'
 
 # bad ARGUMENTS... MESSAGE
 bad() {
@@ -160,7 +160,7 @@ rc_is 0 "if none after it has begun, a phase whose last checkpoint is damaged"
 like "$err" "step-00000040/ema-00000.safetensors.*the run resumes from 'ref2/images/ckpt/step-00000038' instead$" "goes on from the one before"
 is "$(hash_of ref2/large)" "$(hash_of ref/large)" "and all end with the same weights"
 cp -r plans other
-vfm-pack -q -b 2 --seed 5 --held-out 0.2 -c 64 --steps 40 images >other/images.jsonl
+vfm-pack -q -b 2 --seed 5 --held-out 0.2 --context 64 --steps 40 images >other/images.jsonl
 refused "another sha256 than the list of phases" "a plan that was packed again" -c c.json --phases other/stages.json -o new
 refused "excludes --data" "--phases and --data" "${base[@]}" --data plans/images.jsonl -o new
 refused "auto or no" "--resume CKPT" "${base[@]}" --resume h1 -o new

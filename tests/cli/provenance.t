@@ -5,13 +5,13 @@ command -v jq >/dev/null || skip_all "no jq"
 
 # chain FILE ...: "STAGE[:OPTIONS]" of the history of each operand, on one line; "STAGE?" without a version.
 chain() {
-	vfm-curate provenance -o jsonl "$@" | jq -r '(.tool | sub("vfm-curate "; "")) + (if .version then "" else "?" end) +
+	vfm-curate provenance --format jsonl "$@" | jq -r '(.tool | sub("vfm-curate "; "")) + (if .version then "" else "?" end) +
 		(if .options then ":" + .options else "" end)' | sed 's/:\(seed\|detector\|codec\|patch\|max-bytes\) .*/:+/' | tr '\n' ' '
 }
 version=$(vfm-curate --version | sed 's/^vfm-curate //; s/).*/)/')
 
 # ---- a pipe of all stages
-vfm-curate synth -q -n 4 --frames 24 --fps 12 -d raw >synth.jsonl
+vfm-curate synth -q --count 4 --frames 24 --fps 12 -d raw >synth.jsonl
 vfm-curate probe -q raw | vfm-curate split -q --max-s 1 --min-s 0.3 --detector stride | tee split.jsonl |
 	vfm-curate clip -q -j 2 -d clips | vfm-curate score -q -j 3 | vfm-curate filter -q --max black_ratio=0.5 |
 	vfm-curate encode -q -d lat --text bytes:16 | tee enc.jsonl | vfm-curate shard -q -d data >shard.jsonl
@@ -22,8 +22,8 @@ is "$(cat data/provenance.json)" "$(head -n 1 shard.jsonl)" "provenance.json is 
 is "$(chain data/provenance.json)" "${all}shard:+ " "which can be read as a file of records"
 is "$(chain - <enc.jsonl)" "$all" "-: standard input"
 is "$(grep -c provenance shard.jsonl) $(count shard.jsonl)" "1 8" "one header, and all records"
-run vfm-curate provenance -o json data
-rc_is 0 "-o json"
+run vfm-curate provenance --format json data
+rc_is 0 "--format json"
 is "$(jq -r '.rows[5] | .data, .tool, .version, .maker, .options' <<<"$out")" "data
 vfm-curate encode
 $version
@@ -38,16 +38,16 @@ is "$rc $(awk '{ print $1 }' <<<"$out" | uniq -c | xargs)" "0 8 data 7 shard.jso
 jq -nc '{v: 1, provenance: [{tool: "caption.py", version: "2", options: "say\nit", maker: {name: "qwen", version: "2.5", sha256: ("ab" * 32)}}]}' >foreign.jsonl
 run vfm-curate provenance foreign.jsonl
 like "$out" 'caption.py +2 +qwen 2.5 abababababab +say it$' "text: an entry of another program on one line"
-is "$(vfm-curate provenance -o json foreign.jsonl | jq -c '.rows[0].options')" '"say\nit"' "json: as it stands"
+is "$(vfm-curate provenance --format json foreign.jsonl | jq -c '.rows[0].options')" '"say\nit"' "json: as it stands"
 ok "verify" vfm-curate verify -q data
 
 # ---- what all stages do with headers
-for s in "probe raw" "split split0" "clip -d x split0" "score split0" "filter split0" "encode -d x split0" "synth -n 1 -d x"; do
+for s in "probe raw" "split split0" "clip -d x split0" "score split0" "filter split0" "encode -d x split0" "synth --count 1 -d x"; do
 	: >split0
 	# shellcheck disable=SC2086 # words
 	is "$(vfm-curate ${s%% *} -q ${s#* } | head -n 1 | jq -r '.provenance[-1].tool')" "vfm-curate ${s%% *}" "${s%% *}: the first line"
 done
-is "$(vfm-curate stats -q -o json shard.jsonl | jq .records)" 8 "stats: a header is no record"
+is "$(vfm-curate stats -q --format json shard.jsonl | jq .records)" 8 "stats: a header is no record"
 run vfm-curate sheet -q -o s.html split.jsonl
 is "$rc$out" 0 "sheet: draws past a header"
 run vfm-curate filter --max width=100 split.jsonl
@@ -69,7 +69,7 @@ is "$(sort -r split.jsonl | vfm-curate filter -q -j 2 $filter | chain -)" "probe
 is "$(sort -r split.jsonl | vfm-curate filter -q -j 2 $filter | count)" 8 "and the records are there"
 is "$(jq -c 'select(.frames > 0)' split.jsonl | vfm-curate filter -q $filter | chain -)" "probe? split? filter:max n 3 " "a header that is lost: marks name the stages"
 run bash -c "jq -c 'select(.frames > 0)' split.jsonl | vfm-curate provenance -"
-like "$out" "2 stages without a version are known from marks" "and a note says so"
+like "$out" "2 stages without a version are known from fingerprints" "and a note says so"
 split -n l/3 split.jsonl piece.
 is "$(for p in piece.*; do vfm-curate filter -q $filter "$p"; done | chain -)" "probe split:+ filter:max n 3 " "pieces of a file, put together again"
 
@@ -103,7 +103,7 @@ is "$(chain grown; echo; jq -r '.provenance[] | select(.tool == "vfm-curate shar
 max-bytes 268435456 max-samples 0 with-media 0
 max-bytes 268435456 max-samples 3 with-media 0" "--resume with other options: both stand there"
 records enc.jsonl | vfm-curate shard -q -d lost >/dev/null
-is "$(chain lost)" "probe? split? clip? score? filter? encode? shard:+ " "a dataset of records without header: their marks"
+is "$(chain lost)" "probe? split? clip? score? filter? encode? shard:+ " "a dataset of records without header: their fingerprints"
 rm lost/provenance.json
 run vfm-curate verify lost
 is "$rc $(grep -c '1 datasets have no provenance.json' <<<"$err")" "0 1" "verify: a dataset without is no fault"
@@ -159,9 +159,9 @@ like "$rc $err" "2 .*'data/provenance.json' would hold more than 1000 stages" "a
 run vfm-curate provenance nowhere
 rc_is 2 "a file that is missing"
 run vfm-curate provenance /dev/null
-like "$rc $err" "^1 .*'/dev/null' has no header, and no record has marks" "no header and no mark"
+like "$rc $err" "^1 .*'/dev/null' has no header, and no record has fingerprints" "no header and no fingerprint"
 run vfm-curate provenance
 rc_is 2 "no operand"
-run vfm-curate provenance -o xml data
+run vfm-curate provenance --format xml data
 rc_is 2 "another format"
 done_testing

@@ -70,7 +70,7 @@ for to in parent rank; do
 	is "$?" 75 "SIGTERM to a $to: status 75"
 	last=$(jq -s '.[-1].step' start.out)
 	is "$(cat start.err)" "vfm-train: stopped after step $last of 40; the same command resumes there" "SIGTERM to a $to: said once"
-	is "$(vfm-ckpt info -o jsonl "stop-$to" | jq .step)" "$last" "SIGTERM to a $to: with a checkpoint after the last step"
+	is "$(vfm-ckpt info --format jsonl "stop-$to" | jq .step)" "$last" "SIGTERM to a $to: with a checkpoint after the last step"
 	run "${train[@]}" "${slow[@]}" -n 2 -o "stop-$to"
 	rc_is 0 "SIGTERM to a $to: two ranks go on"
 	close "stop-$to/metrics.jsonl" slow/metrics.jsonl "SIGTERM to a $to: with the losses of an undisturbed run"

@@ -150,7 +150,7 @@ is "$rc $err" "2 vfm-train: --cache, --cache-gib, --fetch: --remote URL is missi
 # ---- two runs with one cache ------------------------------------------------------
 # The first shard that the plan reads is 000002.  While the run fetches a shard of $meet_at, another run reads $other.
 cp whole.tar store/data/000001.tar
-vfm-pack -q -c 48 -b 6 --steps 40 --seed 3 data >plan3.jsonl
+vfm-pack -q --context 48 -b 6 --steps 40 --seed 3 data >plan3.jsonl
 sed 's/"dir":"data"/"dir":"far"/' plan3.jsonl >far3.jsonl
 is "$(jq -s '.[1].samples[0][1]' plan3.jsonl)" 2 "the plan"
 meet=(vfm-train -q -c tiny.json --data far3.jsonl "${s3[@]:0:6}" --fetch 'sh meet.sh' --set data.threads=1)
@@ -176,8 +176,8 @@ for kind in short damaged; do
 done
 
 # The other run has an index by which the shards of the server have a wrong length.
-vfm-curate synth -q -n 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q --text bytes:32 -d latents | vfm-curate shard -q -d changed/data --max-samples 4 >/dev/null
-vfm-pack -q -c 64 -b 1 --steps 4 changed/data >changed.jsonl
+vfm-curate synth -q --count 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q --text bytes:32 -d latents | vfm-curate shard -q -d changed/data --max-samples 4 >/dev/null
+vfm-pack -q --context 64 -b 1 --steps 4 changed/data >changed.jsonl
 rm changed/data/*.tar
 meet_at=000002.tar other=changed.jsonl
 rm -rf near fetched.log bad
@@ -190,13 +190,13 @@ mkdir web && cp data/*.tar web/
 python3 "$TOP/tests/tools/http_faults.py" web web.port web.log 2>/dev/null &
 kill_at_end $!
 wait_for 30 test -e web.port
-run vfm-bench loader -r 1 -o jsonl --remote "http://127.0.0.1:$(cat web.port)/ok" --cache near2 --cache-gib 1 far.jsonl
+run vfm-bench loader -r 1 --format jsonl --remote "http://127.0.0.1:$(cat web.port)/ok" --cache near2 --cache-gib 1 far.jsonl
 rc_is 0 "over HTTP"
-run vfm-bench loader -r 1 -o jsonl plan.jsonl
+run vfm-bench loader -r 1 --format jsonl plan.jsonl
 rc_is 0 "the local shards"
 is "$(cat near2/[0-9a-f]* | wc -c) $(sha256sum near2/[0-9a-f]* | cut -c 1-64 | sort)" "$(cat data/*.tar | wc -c) $(sha256sum data/*.tar | cut -c 1-64 | sort)" "the shards are those of the server"
 for way in chunked nolength; do
-	run vfm-bench loader -r 1 -o jsonl --remote "http://127.0.0.1:$(cat web.port)/$way" --cache near5 --cache-gib 1 far.jsonl
+	run vfm-bench loader -r 1 --format jsonl --remote "http://127.0.0.1:$(cat web.port)/$way" --cache near5 --cache-gib 1 far.jsonl
 	rc_is 0 "$way: a server that names no length"
 done
 is "$(sha256sum near5/[0-9a-f]* | cut -c 1-64 | sort | uniq -c | sed 's/^ *//')" "$(sha256sum data/*.tar | cut -c 1-64 | sort | sed 's/^/2 /')" "no length: the shards are those of the server"

@@ -3,7 +3,7 @@
 . "${0%/*}/lib.sh"
 command -v jq >/dev/null || skip_all "no jq"
 
-vfm-curate synth -q -n 30 -d raw --size 96x64 | vfm-curate score -q >scored.jsonl || skip_all "cannot make videos"
+vfm-curate synth -q --count 30 -d raw --size 96x64 | vfm-curate score -q >scored.jsonl || skip_all "cannot make videos"
 original=$(records scored.jsonl | jq -r .id | sed -n 1p)
 copy=$(records scored.jsonl | jq -r .id | sed -n 2p)
 jq -c --arg of "$original" --arg copy "$copy" 'if .id == $copy then ((.drop = "dedup: duplicate of \($of)") | .dedup = {of: $of}) else . end' scored.jsonl >r.jsonl

@@ -41,7 +41,7 @@ for model in dit moe; do
 		ok "$model: on to step ${l%% *} with ${l#* } ranks ($(tail -n 1 $model-many/metrics.jsonl | jq -r '"\(.step) \(.loss)"'))" [ "$(wc -l <leg.err)" = 0 ]
 	done
 	is "$(near $model-many $model-one)" "near: 30 steps" "$model: tp 2 x pp 2, cp 4, fsdp 8, all together, one: the losses of one rank"
-	run vfm-ckpt diff --atol 2e-4 --rtol 1e-3 -p model $model-many $model-one
+	run vfm-ckpt diff --atol 2e-4 --rtol 1e-3 --part model $model-many $model-one
 	rc_is 0 "$model: and its weights"
 done
 

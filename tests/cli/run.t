@@ -3,7 +3,7 @@
 . "${0%/*}/lib.sh"
 command -v jq >/dev/null || skip_all "no jq"
 
-vfm-curate synth -q -n 24 --size 48x48 -d raw >/dev/null || skip_all "cannot make videos"
+vfm-curate synth -q --count 24 --size 48x48 -d raw >/dev/null || skip_all "cannot make videos"
 echo 'no video' >raw/words.mp4
 cat >p.json <<'EOF'
 {"inputs": ["../raw"],
@@ -134,7 +134,7 @@ not_ok "the records of before are removed" compgen -G "two/run/*.before.jsonl"
 jq 'del(.stages[5, 6])' p.json >short.json
 mkdir four && cp -r raw four/raw && sed -i 's|\.\./raw|raw|' short.json p.json
 run env -C four vfm-curate run -q -c ../short.json -d run
-vfm-curate synth -q -n 2 --seed 7 --size 48x48 -d four/raw/more >/dev/null
+vfm-curate synth -q --count 2 --seed 7 --size 48x48 -d four/raw/more >/dev/null
 run env -C four vfm-curate run -q -c ../short.json -d run --update
 rc_is 1 "--update takes more inputs"
 is "$(count four/run/04-filter.jsonl)" 53 "and their records"

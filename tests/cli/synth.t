@@ -2,7 +2,7 @@
 # vfm-curate synth: the same seed gives the same files; records are those of probe; captions say what is to be seen.
 . "${0%/*}/lib.sh"
 
-run_stage vfm-curate synth -n 24 -d a --seed 7
+run_stage vfm-curate synth --count 24 -d a --seed 7
 rc_is 0 "makes videos"
 printf '%s\n' "$out" >a.jsonl
 is "$(wc -l <a.jsonl)" 24 "a record each"
@@ -10,11 +10,11 @@ like "$err" "24 in = 24 out \+ 0 dropped \+ 0 failed" "the counts add up"
 
 # In other memory, too: what is read without having been written differs then.
 export MALLOC_PERTURB_=85
-run_stage vfm-curate synth -n 24 -d b --seed 7 -j 2
+run_stage vfm-curate synth --count 24 -d b --seed 7 -j 2
 unset MALLOC_PERTURB_
 is "$(sed 's/"a\//"b\//' a.jsonl | jq -c 'del(.by)')" "$(jq -c 'del(.by)' <<<"$out")" "the same seed gives the same records, also with -j 2"
 is "$(cd a && sha256sum ./*)" "$(cd b && sha256sum ./*)" "and the same files"
-run_stage vfm-curate synth -n 2 -d c --seed 8
+run_stage vfm-curate synth --count 2 -d c --seed 8
 not_ok "another seed gives other files" cmp -s a/000000.mp4 c/000000.mp4
 
 run_stage vfm-curate probe a
@@ -55,25 +55,25 @@ else
 	skip 1 "no ffmpeg(1) to look with"
 fi
 
-run_stage vfm-curate synth -n 3 -d d --size 64x48 --frames 5 --fps 10
+run_stage vfm-curate synth --count 3 -d d --size 64x48 --frames 5 --fps 10
 is "$(jq -r '[.width, .height, .frames, .fps] | @csv' <<<"$out" | sort -u)" '64,48,5,"10/1"' "--size, --frames, --fps"
-run_stage vfm-curate synth -n 8 -d e --part 0/2
+run_stage vfm-curate synth --count 8 -d e --part 0/2
 p0=$(jq -r .src <<<"$out")
-run_stage vfm-curate synth -n 8 -d e --part 1/2
+run_stage vfm-curate synth --count 8 -d e --part 1/2
 is "$( (echo "$p0" && jq -r .src <<<"$out") | sort | wc -l)" 8 "shares make up the whole"
 
-run vfm-curate synth -n 40 -d f --seed 7 --colors yellow,magenta --directions up --shapes circle,square
+run vfm-curate synth --count 40 -d f --seed 7 --colors yellow,magenta --directions up --shapes circle,square
 is "$(records <<<"$out" | jq -r '.synth | [.color, .shape, .direction] | join(" ")' | sort | uniq -c | awk '$1 > 3 { print $2, $3, $4 }')" \
 	"$(printf '%s\n' "magenta circle up" "magenta square up" "yellow circle up" "yellow square up")" \
 	"--colors, --shapes and --directions draw from their lists, each word often"
 like "$out" "shapes circle,square colors yellow,magenta directions up" "the header names them"
-run_stage vfm-curate synth -n 24 -d g --seed 7 --colors yellow,red,blue,green --shapes triangle,circle,square
+run_stage vfm-curate synth --count 24 -d g --seed 7 --colors yellow,red,blue,green --shapes triangle,circle,square
 is "$(cd a && sha256sum ./*)" "$(cd g && sha256sum ./*)" "lists of all words in any order are the default"
-run_stage vfm-curate synth -n 6 -d h --size 32x32 --frames 2 --colors cyan,magenta
+run_stage vfm-curate synth --count 6 -d h --size 32x32 --frames 2 --colors cyan,magenta
 is "$(jq -r .caption <<<"$out" | grep -c 'cyan\|magenta')" 6 "cyan and magenta are drawn if they are asked for"
-run_stage vfm-curate synth -n 2 -d x --colors red,pink
+run_stage vfm-curate synth --count 2 -d x --colors red,pink
 like "$rc $err" "^2 .*--colors: 'pink' in 'red,pink': expected red, green, blue, yellow, cyan, magenta" "another word is refused"
-run_stage vfm-curate synth -n 2 -d x --directions left,
+run_stage vfm-curate synth --count 2 -d x --directions left,
 like "$rc $err" "^2 .*--directions: '' in 'left,': expected left, right, up, down" "an empty one, too"
 
 for bad in "-n 0 -d x" "-n 4" "-n 2 -d x --size 97x96" "-n 2 -d x --size 96" "-n 2 -d x --frames 1" "-n 2 -d x operand"; do
@@ -81,6 +81,6 @@ for bad in "-n 0 -d x" "-n 4" "-n 2 -d x --size 97x96" "-n 2 -d x --size 96" "-n
 	run_stage vfm-curate synth $bad
 	rc_is 2 "usage: $bad"
 done
-run_stage vfm-curate synth -n 2 -d /proc/nowhere
+run_stage vfm-curate synth --count 2 -d /proc/nowhere
 rc_is 3 "a folder that cannot be made"
 done_testing

@@ -103,7 +103,7 @@ for sig in TERM USR1 INT; do
 	is "$?" 75 "SIG$sig: status 75"
 	last=$(jq -s '.[-1].step' start.out)
 	like "$(cat start.err)" "^vfm-train: stopped after step $last of 120; the same command resumes there$" "SIG$sig: it says so"
-	is "$(vfm-ckpt info -o jsonl "sig$sig" | jq .step)" "$last" "SIG$sig: with a checkpoint after the last step"
+	is "$(vfm-ckpt info --format jsonl "sig$sig" | jq .step)" "$last" "SIG$sig: with a checkpoint after the last step"
 	run "${train[@]}" -o "sig$sig" --set ckpt.every=0
 	rc_is 0 "SIG$sig: the same command goes on"
 	is "$(jq -s '.[0].step' <<<"$out")" $((last + 1)) "SIG$sig: with the next step"
@@ -320,12 +320,12 @@ not_ok "none of them made RUN" test -e nowhere
 # ---- a step for others to check (torch.t does) ----
 run vfm-train -c tiny.json --set model.adaln_lora=4 --dump-parity dump
 rc_is 0 "--dump-parity"
-is "$(vfm-ckpt ls -o jsonl dump/step.safetensors '*.pred' | jq -r .name | tr '\n' ' ')" "pack.0.pred pack.1.pred " "--dump-parity: the predictions"
+is "$(vfm-ckpt ls --format jsonl dump/step.safetensors '*.pred' | jq -r .name | tr '\n' ' ')" "pack.0.pred pack.1.pred " "--dump-parity: the predictions"
 is "$(ls dump | tr '\n' ' ')" "dump.json grads.safetensors init.safetensors step.safetensors " "--dump-parity: its files"
 is "$(jq -c '[.config.hidden, .config.adaln_lora_rank, .step, .loss > 0]' dump/dump.json)" "[32,4,3,true]" "--dump-parity: what it was"
-run vfm-ckpt stat -o jsonl dump/init.safetensors
+run vfm-ckpt stat --format jsonl dump/init.safetensors
 empty "--dump-parity: no weight is zero" jq -r 'select(.min == 0 and .max == 0) | .name' <<<"$out"
-run vfm-ckpt stat -o jsonl dump/grads.safetensors
+run vfm-ckpt stat --format jsonl dump/grads.safetensors
 empty "--dump-parity: every weight has a gradient" jq -r 'select(.min == 0 and .max == 0) | .name' <<<"$out"
 run vfm-train -c tiny.json --dump-parity file
 complaint 3 ".*file" "--dump-parity into a file"

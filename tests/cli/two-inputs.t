@@ -70,7 +70,7 @@ is "$(for order in "good" "bad good" "good bad"; do grep -hc '"tool":"u"' "stage
 
 # ---- media, and the stages: one thread works on both
 mkdir -p media/in
-vfm-curate synth -q -n 2 --size 64x48 --frames 17 -d s >/dev/null || skip_all "no encoder"
+vfm-curate synth -q --count 2 --size 64x48 --frames 17 -d s >/dev/null || skip_all "no encoder"
 mv s/000000.mp4 media/in/good
 head -c 1000 s/000001.mp4 >media/in/bad
 behind "probe" 1 media vfm-curate probe -q -j 1

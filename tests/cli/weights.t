@@ -59,7 +59,7 @@ sys.exit(rc)' "$@"
 run timeout 60 vfm-ckpt ls shared.pth
 like "$rc $err" "^2 .*no dictionary of tensors" "a dictionary in many places is read once"
 for f in "dicts 2" "tuples 2" "stack 2" "keys 2" "memo 2" "same 2" "many 0"; do
-	run peak timeout 60 vfm-ckpt ls -r "${f% *}.pth"
+	run peak timeout 60 vfm-ckpt ls --raw "${f% *}.pth"
 	rc_is "${f#* }" "${f% *}.pth"
 	less "${out% *}" 480 "${f% *}.pth of at most 8 MB: MB of memory"
 done
@@ -67,7 +67,7 @@ run vfm-ckpt ls memo.pth
 like "$err" "data.pkl, byte [0-9]+: bad index of the memo" "a far index of the memo is refused"
 run vfm-ckpt ls same.pth
 like "$err" "a key of the dictionary occurs twice" "a key that occurs twice is refused"
-is "$(vfm-ckpt ls -r -o jsonl many.pth | wc -l)" 100000 "100,000 tensors are read"
+is "$(vfm-ckpt ls --raw --format jsonl many.pth | wc -l)" 100000 "100,000 tensors are read"
 for args in "ls columns.pth" "check columns.pth" "import -c tiny.json columns.pth no"; do
 	# shellcheck disable=SC2086 # words
 	run vfm-ckpt $args
@@ -75,7 +75,7 @@ for args in "ls columns.pth" "check columns.pth" "import -c tiny.json columns.pt
 done
 run vfm-ckpt ls deep.pth
 like "$rc $err" "^2 .*of too many dimensions: 'c.weight'" "and one of too many dimensions"
-is "$(vfm-ckpt ls -r -o jsonl beside.pth | jq -r .name)" x "the only dictionary with tensors is taken"
+is "$(vfm-ckpt ls --raw --format jsonl beside.pth | jq -r .name)" x "the only dictionary with tensors is taken"
 
 # ---- no tensors
 printf '\x02\0\0\0\0\0\0\0{}' >empty.safetensors
@@ -114,7 +114,7 @@ open("hollow/SHA256SUMS", "w").write(hashlib.sha256(text.encode()).hexdigest() +
 PY
 run vfm-ckpt check hollow
 like "$rc $out$err" "^1 .*hollow: no tensors" "check does not approve a checkpoint without tensors"
-run vfm-ckpt reshard -n 1 hollow no
+run vfm-ckpt reshard --files 1 hollow no
 like "$rc $err" "^2 .*hollow: no tensors" "reshard does not copy it"
 run vfm-ckpt export hollow no.safetensors
 rc_is 2 "nor does export"
@@ -203,7 +203,7 @@ for f in df.safetensors or.safetensors own.safetensors peft.safetensors; do
 	like "$rc $err" "$why" "$f: import"
 	run vfm-ckpt import -c tiny.json $f no
 	like "$rc $err" "$why" "$f: import -c"
-	run vfm-ckpt export -t bf16 $f no.safetensors
+	run vfm-ckpt export --dtype bf16 $f no.safetensors
 	like "$rc $err" "$why" "$f: export"
 	run vfm-ckpt merge $f adapted no.safetensors
 	like "$rc $err" "$why" "$f: merge, as the base"

@@ -80,13 +80,13 @@ def ltx(weights):
 def make_models(run, models):
     """Runs (name, seed, model) with weights that are nowhere zero."""
     call(["rm", "-rf", "data"] + [name for name, _, _ in models])
-    clips = call(run("vfm-curate") + ["synth", "-q", "-n", "8", "-d", "clips", "--size", "32x32", "--frames", "8"])
+    clips = call(run("vfm-curate") + ["synth", "-q", "--count", "8", "-d", "clips", "--size", "32x32", "--frames", "8"])
     records = call(run("vfm-curate") + ["encode", "-q", "-d", "latents", "--text", "bytes:%d" % TEXT_DIM], input=clips)
     call(run("vfm-curate") + ["shard", "-q", "-d", "data"], input=records)
     for name, seed, model in models:
         patch = "x".join(str(n) for n in model.get("patch", (1, 2, 2)))
         with open("plan.jsonl", "wb") as f:
-            f.write(call(run("vfm-pack") + ["-q", "-c", "64", "--patch", patch, "--steps", "20", "data"]))
+            f.write(call(run("vfm-pack") + ["-q", "--context", "64", "--patch", patch, "--steps", "20", "data"]))
         with open("model.json", "w") as f:
             json.dump({"model": model, "diffusion": {"kind": "flow"},
                        "train": {"lr": 0.02, "warmup_steps": 1, "ema_decay": 0}, "ckpt": {"every": 0}}, f)

@@ -5,7 +5,7 @@
 export OMP_NUM_THREADS=1 # eight ranks share what processors there are
 
 "$B/tests/unit/test_train" make data || exit 1
-vfm-pack -q -c 48 -b 8 --steps "${PLAN_STEPS:-20}" data >plan.jsonl || exit 1
+vfm-pack -q --context 48 -b 8 --steps "${PLAN_STEPS:-20}" data >plan.jsonl || exit 1
 cat >tiny.json <<'END'
 {"model": {"layers": 4, "hidden": 32, "heads": 4, "channels": 4, "text_dim": 8},
  "train": {"lr": 0.0003, "warmup_steps": 5, "ema_decay": 0.9},

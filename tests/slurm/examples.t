@@ -4,11 +4,11 @@
 [ -x "$B/bin/vfm-curate" ] || skip_all "vfm-curate is not built"
 export OMP_NUM_THREADS=1 SIZE=64x64
 
-vfm-curate synth -q -n 12 -d raw --size 64x64 --frames 24 >/dev/null || exit 1
+vfm-curate synth -q --count 12 -d raw --size 64x64 --frames 24 >/dev/null || exit 1
 cat >config.json <<'END'
 {"model": {"layers": 2, "hidden": 64, "heads": 2, "text_dim": 512}, "train": {"lr": 0.001}}
 END
-run env SBATCH_CURATE="--array=0-3 -c1" SBATCH_PACK=-c1 SBATCH_TRAIN="-N2 --ntasks-per-node=2 -c1" PACK="-c 512 -b 4 --steps 8 --long drop" \
+run env SBATCH_CURATE="--array=0-3 -c1" SBATCH_PACK=-c1 SBATCH_TRAIN="-N2 --ntasks-per-node=2 -c1" PACK="--context 512 -b 4 --steps 8 --long drop" \
 	"$TOP/examples/slurm-chain.sh" raw out config.json
 rc_is 0 "three jobs are submitted"
 read -r curate pack train <<<"$(grep -oE '[0-9]+' <<<"$out" | tr '\n' ' ')"
@@ -62,7 +62,7 @@ ok "a job with a bad record" encode 2
 is "$(job_state "$job") $(records enc/encode.jsonl | jq -c 'select(.error)' | wc -l)" "COMPLETED 1" "ends well: the record carries its error"
 ok "a job with a bad option" encode 2 --size 7x7
 is "$(job_state "$job")" FAILED "fails"
-run timeout 60 srun -n2 vfm-curate stats -q -o json --part task whole.jsonl
+run timeout 60 srun -n2 vfm-curate stats -q --format json --part task whole.jsonl
 is "$(jq -s 'map(.records) | add' <<<"$out")" 12 "srun: two tasks have a part each"
 
 for script in train curate pipeline pack encode; do

@@ -5,7 +5,7 @@ PLAN_STEPS=100000
 . "${0%/*}/lib.sh"
 . "$TOP/tests/slurm/data.sh"
 
-vfm-pack -q -c 48 -b 8 --steps 120 data >short.jsonl || exit 1
+vfm-pack -q --context 48 -b 8 --steps 120 data >short.jsonl || exit 1
 run "${train[@]}" --steps 150 -o one
 rc_is 0 "a single process"
 
@@ -58,7 +58,7 @@ ok "another one" more preempted 30
 high=$(sbatch --parsable -p high -w n3 -N1 -n1 -c4 --wrap "sleep 3")
 ok "preemption: the other job gets its node" wait_for 20 job_is "$high" RUNNING
 stopped=$(lines preempted/metrics.jsonl)
-is "$(vfm-ckpt info -o jsonl preempted | jq .step)" "$stopped" "preemption: saved after the last step"
+is "$(vfm-ckpt info --format jsonl preempted | jq .step)" "$stopped" "preemption: saved after the last step"
 went_on byhand "$byhand" "scontrol requeue"
 ok "preemption: the other job is done" wait_for 20 job_is "$high" COMPLETED
 went_on preempted "$preempted" "preemption"

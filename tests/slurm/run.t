@@ -46,7 +46,7 @@ cat >rows.jsonl <<'END'
 {"model":"dit-s","context":64,"set":{"model.layers":1,"parallel.tp":2}}
 {"model":"dit-s","context":64,"set":{"model.layers":2,"parallel.pp":2,"parallel.cp":2}}
 END
-matrix=(vfm-bench --matrix -q --packs 4 -r 1 --seconds 0 --warmup 0 --text-len 4 -o jsonl)
+matrix=(vfm-bench --matrix -q --packs 4 -r 1 --seconds 0 --warmup 0 --text-len 4 --format jsonl)
 run timeout 60 "${step[@]}" "${matrix[@]}" rows.jsonl
 rc_is 0 "the rows of a matrix on the ranks of a step"
 is "$(jq -r '"\(.gpus) \(.layout) \(.how)"' <<<"$out")" $'8 dp=4 tp=2 measured\n8 dp=2 cp=2 pp=2 ring measured' "with all of them"
@@ -86,7 +86,7 @@ like "$rc $(grep -v '^srun: ' <<<"$err")" "^2 vfm-train: unknown option '--sett'
 not_ok "none of them made RUN" test -e nowhere
 
 # ---- signals, ranks that die or hang ---------------------------------------------------------
-vfm-pack -q -c 48 -b 8 --steps 100000 data >long.jsonl || exit 1
+vfm-pack -q --context 48 -b 8 --steps 100000 data >long.jsonl || exit 1
 # start RUN [ARG ...]: eight ranks without an end; returns when they are at work.  The step is $step_id.
 start() {
 	local dir=$1
@@ -112,7 +112,7 @@ ended usr1
 is "$status" 75 "scancel --signal=USR1: status 75"
 last=$(tail -n 1 usr1/metrics.jsonl | jq .step)
 is "$err" "vfm-train: stopped after step $last of 100000; the same command resumes there" "scancel --signal=USR1: said once"
-is "$(vfm-ckpt info -o jsonl usr1 | jq .step)" "$last" "scancel --signal=USR1: saved"
+is "$(vfm-ckpt info --format jsonl usr1 | jq .step)" "$last" "scancel --signal=USR1: saved"
 
 start killed --set parallel.pp=4
 victim=$(node_pids 3 vfm-train | head -n 1)

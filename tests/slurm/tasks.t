@@ -4,7 +4,7 @@
 [ -x "$B/bin/vfm-curate" ] || skip_all "vfm-curate is not built"
 export OMP_NUM_THREADS=1
 
-vfm-curate synth -q -n 24 -d raw --size 64x64 --frames 4 >r.jsonl || exit 1
+vfm-curate synth -q --count 24 -d raw --size 64x64 --frames 4 >r.jsonl || exit 1
 records r.jsonl | jq -r .src | sort >all
 cat >filter.sh <<'END'
 #!/bin/bash

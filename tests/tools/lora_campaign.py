@@ -246,7 +246,7 @@ def main(checkpoint, file, tries, seed):
         t.build()
         fault = t.spoil() if rng.random() < .5 else None
         path, scale = t.write(), rng.choice([1, 1, .5, -2])
-        run = subprocess.run(["vfm-ckpt", "merge", "-q", "-l", "original", "-s", str(scale), checkpoint, path, "campaign.safetensors"],
+        run = subprocess.run(["vfm-ckpt", "merge", "-q", "-l", "original", "--scale", str(scale), checkpoint, path, "campaign.safetensors"],
                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if fault is None:
             why = run.stderr if run.returncode else differs(t.want, "campaign.safetensors", scale, base)

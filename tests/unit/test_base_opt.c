@@ -119,6 +119,44 @@ static void bad(void **state)
 	}
 }
 
+/* The message about an option whose name the command no longer has. */
+static void renamed(void **state)
+{
+	static int64_t context;
+	static const char *out, *format;
+	static const struct vfm_opt report[] = {{VFM_OPT_WORD, 0, "format", "text|json", "how to print", &format}, {0}};
+	static const struct vfm_opt both[] = {{VFM_OPT_WORD, 0, "format", "jsonl|bin", "of the plan", &format},
+		{VFM_OPT_STR, 'o', "output", "DIR", "where to", &out},
+		{VFM_OPT_SIZE, 0, "context", "TOKENS", "length", &context}, {0}};
+	static const struct {
+		const char *name, *word, *msg;
+		const struct vfm_opt *opts;
+	} cases[] = {
+		{"vfm-bench step", "-o", "-o is now --format", report},
+		{"vfm-bench step", "-qojson", "-o is now --format", report},
+		{"vfm-bench step", "--output=json", "--output is now --format", report},
+		{"vfm-bench step", "-t", "unknown option '-t' (vfm-bench step -h lists them)", report},
+		{"vfm-pack", "-c", "-c is now --context", both},
+		{"vfm-pack", "--out=x", "--out is now --output", both},
+		{"vfm-train", "--table", "--table is now --format", both},
+		{"vfm-train", "-c", "unknown option '-c' (vfm-train -h lists them)", both},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const struct vfm_cmd c = {.name = cases[i].name, .opts = cases[i].opts};
+		char *argv[] = {"x", (char *)(uintptr_t)cases[i].word, "json", NULL};
+
+		assert_int_equal(vfm_opt_parse(&c, 3, argv, &n_operands, &err), VFM_EUSAGE);
+		assert_string_equal(err.msg, cases[i].msg);
+	}
+	vfm_log_set_quiet(false);
+	assert_int_equal(vfm_opt_parse(&(struct vfm_cmd){.name = "vfm-pack", .opts = both}, 3,
+				 (char *[]){"x", "-o", "dir", NULL}, &n_operands, &err),
+		0);
+	assert_string_equal(out, "dir");
+}
+
 /* Runs fn in a child with stdout at `path`; NULL: a pipe without a reader, "": closed. */
 static int status_of(int (*fn)(void), const char *path)
 {
@@ -238,7 +276,9 @@ static void help(void **state)
 		"\n"
 		"  -q, --quiet          no progress and no notes on stderr\n"
 		"  -h, --help           print this and exit\n"
-		"  -V, --version        print the version and exit\n");
+		"  -V, --version        print the version and exit\n"
+		"\n"
+		"Manual page: man vfm-x\n");
 	free(text);
 }
 
@@ -275,6 +315,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(good),
 		cmocka_unit_test(bad),
+		cmocka_unit_test(renamed),
 		cmocka_unit_test(exit_status),
 		cmocka_unit_test(help),
 		cmocka_unit_test(verbs),

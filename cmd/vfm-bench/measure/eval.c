@@ -37,7 +37,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "resamples", "N", "resamples for intervals; 0: none", &o.resamples, 0, 10000000},
 	{VFM_OPT_NUM, 0, "confidence", "X", "level of the intervals (0.95)", &o.confidence},
 	{VFM_OPT_INT, 0, "seed", "N", "seed of the resamples (0)", &o.seed, 0, HUGE_VAL},
-	{VFM_OPT_INT, 't', "threads", "N", "compute threads", &o.threads, 1, 1024},
+	{VFM_OPT_INT, 0, "threads", "N", "compute threads", &o.threads, 1, 1024},
 	VFM_TABLE_OPTS(&o.table),
 	{0},
 };

@@ -15,7 +15,7 @@ static struct {
 } o = {.threads = 2, .repeat = 5};
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_INT, 't', "threads", "N", "reading threads (2)", &o.threads, 1, 1024},
+	{VFM_OPT_INT, 0, "threads", "N", "reading threads (2)", &o.threads, 1, 1024},
 	{VFM_OPT_INT, 0, "steps", "N", "only the first N steps", &o.steps},
 	{VFM_OPT_INT, 'r', "repeat", "N", "runs; the median counts (5)", &o.repeat, 1, 256},
 	VFM_SHARD_CACHE_OPTS(&o.cache),

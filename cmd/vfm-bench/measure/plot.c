@@ -18,8 +18,8 @@ static int64_t window;
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'o', "output", "FILE", "the SVG to write (loss.svg)", &out},
-	{VFM_OPT_STR, 'k', "key", "KEY", "the key of metrics.jsonl to draw: loss, grad_norm, lr, tok_s … (loss)", &key},
-	{VFM_OPT_INT, 'w', "window", "N", "steps of the moving average; default: a fortieth of the run", &window},
+	{VFM_OPT_STR, 0, "key", "KEY", "the key of metrics.jsonl to draw: loss, grad_norm, lr, tok_s … (loss)", &key},
+	{VFM_OPT_INT, 0, "window", "N", "steps of the moving average; default: a fortieth of the run", &window},
 	{VFM_OPT_FLAG, 0, "log", NULL, "logarithmic scale", &log_y},
 	{VFM_OPT_STR, 0, "title", "TEXT", "heading of the picture", &title},
 	{0},
@@ -27,7 +27,7 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench plot",
-	.synopsis = "[-o FILE] [-k KEY] [-w N] [--log] [--title TEXT] RUN ...",
+	.synopsis = "[-o FILE] [--key KEY] [--window N] [--log] [--title TEXT] RUN ...",
 	.summary = "draw the curves of one or more runs",
 	.opts = opts,
 };

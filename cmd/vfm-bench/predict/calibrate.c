@@ -35,10 +35,10 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "device", "cpu|cuda", "the device to measure (cpu)", &rank_opts.device},
 	{VFM_OPT_STR, 0, "like", "NAME|FILE", "with cuda: the machine whose other figures stay (h200)", &o.like},
 	{VFM_OPT_INT, 'n', "ranks", "N", "ranks that compute at the same time (1)", &rank_opts.ranks},
-	{VFM_OPT_INT, 't', "threads", "N", "computing threads of a rank (its share of the CPUs)", &rank_opts.threads},
+	{VFM_OPT_INT, 0, "threads", "N", "computing threads of a rank (its share of the CPUs)", &rank_opts.threads},
 	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each size; their median counts (3)", &o.repeat, 1, BENCH_REPEAT_MAX},
 	{VFM_OPT_FLAG, 0, "tiny", NULL, "only small sizes, which predict badly: for tests", &o.tiny},
-	{VFM_OPT_STR, 'w', "write", "FILE", "write to FILE instead of stdout", &o.path},
+	{VFM_OPT_STR, 0, "write", "FILE", "write to FILE instead of stdout", &o.path},
 	{0},
 };
 

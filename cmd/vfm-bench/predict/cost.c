@@ -31,7 +31,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 'r', "repeat", "N", "minimum measured steps of each length (5)", &repeat},
 	{VFM_OPT_NUM, 0, "seconds", "S", "minimum seconds of each length (2)", &seconds},
 	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before, at least (2)", &warmup},
-	{VFM_OPT_STR, 'w', "write", "FILE", "write the table that vfm-pack --cost reads", &out_path},
+	{VFM_OPT_STR, 0, "write", "FILE", "write the table that vfm-pack --cost reads", &out_path},
 	VFM_CONTEXT_OPTS(&rank_opts),
 	VFM_TABLE_OPTS(&table_opts),
 	{0},

@@ -53,7 +53,7 @@ static const struct vfm_opt opts[] = {
 	VFM_UNEVEN_OPTS("--predict", &uneven),
 	{VFM_OPT_STR, 0, "against", "FILE", "with --predict: the rows of published figures, and the difference",
 		&against},
-	{VFM_OPT_STR, 0, "compare", "OLD", "an earlier -o json FILE: the change of each row", &compare},
+	{VFM_OPT_STR, 0, "compare", "OLD", "an earlier --format json FILE: the change of each row", &compare},
 	{VFM_OPT_STR, 0, "html", "FILE", "also write a page about the rows", &html},
 	VFM_CONTEXT_OPTS(&rank_opts),
 	VFM_TABLE_OPTS(&table_opts),

@@ -1,3 +1,4 @@
+/* matrix_compare.c - reads an earlier matrix document, matches its rows by name and marks changes beyond the spread. */
 #include "predict/matrix_compare.h"
 
 #include <math.h>
@@ -30,7 +31,7 @@ struct figures {
 
 struct matrix_old {
 	char *path;
-	json_t *notes;     /* an array; NULL: -o jsonl, which has none */
+	json_t *notes;     /* an array; NULL: --format jsonl, which has none */
 	struct figures *v; /* [n] */
 	size_t n;
 	size_t compared, spreads_known, other_work, other_threads, other_kind;
@@ -321,7 +322,7 @@ static void note_machines(const struct matrix_old *o, struct vfm_table *t, size_
 
 	if (!o->notes)
 		vfm_table_note(
-			t, "%s names no machine (the format json does): CPU and device may have been others", o->path);
+			t, "%s names no machine (--format json does): CPU and device may have been others", o->path);
 	json_array_foreach(o->notes, i, note)
 	{
 		const char *old = json_string_value(note);

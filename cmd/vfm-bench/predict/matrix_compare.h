@@ -7,7 +7,8 @@
 
 struct matrix_old;
 
-/* Reads the rows and notes of the format json, or the rows of jsonl.  VFM_EUSAGE: the message names file and key. */
+/* Reads the rows and notes of --format json, or the rows of --format jsonl.  VFM_EUSAGE: the message names file and
+ * key. */
 int matrix_old_load(struct matrix_old **out, const char *path, struct vfm_err *err);
 void matrix_old_free(struct matrix_old *o); /* NULL: no-op */
 

@@ -1,5 +1,5 @@
-/* bucket.h - buckets: the shapes of training samples, and which of them a clip or image gets.  vfm-curate(1),
- * "bucket", defines the choice, which depends on the source alone.
+/* bucket.h - buckets: the shapes of training samples, and which of them a clip or image gets.
+ * vfm-curate-bucket(1) defines the choice, which depends on the source alone.
  *
  * A bucket is a width, a height and a number of frames that a tokenizer takes in whole patches
  * (spec/model/geometry.h).  Batches of one bucket have equal shapes (as in Open-Sora, arXiv:2412.20404).  For a
@@ -54,8 +54,8 @@ struct vfm_buckets {                   /* `= {0}` before vfm_buckets_make; priva
 	bool takes_images; /* the tokenizer takes one frame */
 };
 
-/* Checks the options and makes the sizes and numbers of frames (vfm-curate(1), --area, --aspects).  A range "A..B/N"
- * has N >= 2 ratios.  A size does not exceed its area, unless a side has a single multiple of stride x patch.
+/* Checks the options and makes the sizes and numbers of frames (vfm-curate-bucket(1), --area, --aspects).  A range
+ * "A..B/N" has N >= 2 ratios.  A size does not exceed its area, unless a side has a single multiple of stride x patch.
  * VFM_EUSAGE: an option is wrong; a size or number that the tokenizer does not take is named with the nearest that it
  * takes.  The caller releases in any case. */
 int vfm_buckets_make(struct vfm_buckets *b, const struct vfm_bucket_opts *o, struct vfm_err *err);

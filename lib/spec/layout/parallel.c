@@ -1,3 +1,4 @@
+/* parallel.c - checks degrees against model and world, and computes coordinates and groups. */
 #include "spec/layout/parallel.h"
 
 static const char *const cp_mode_names[] = {"ring", "a2a", "hybrid", NULL};

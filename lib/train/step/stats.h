@@ -1,7 +1,7 @@
 /* stats.h - times and memory of a training step on one rank, and their reduction over the ranks.
  *
  * One table gives each statistic's name, reduction and unit to the collective, the records of vfm-train(1),
- * TensorBoard's events and vfm-bench(1).  A new statistic needs a field, a row of the table, and an entry in
+ * TensorBoard's events and vfm-bench-step(1).  A new statistic needs a field, a row of the table, and an entry in
  * vfm-train(1).
  */
 #ifndef VFM_TRAIN_STEP_STATS_H
