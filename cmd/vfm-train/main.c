@@ -95,6 +95,7 @@ static const struct vfm_cmd cmd = {
 	.synopsis = "[OPTION ...] --data PLAN | --phases FILE -o RUN\n[OPTION ...] --print-config\n[OPTION ...] "
 		    "--print-mesh\n[OPTION ...] --dry-run [--data PLAN | --context N --packs N]\n[OPTION ...] "
 		    "--dump-parity DIR\n--report [-o FILE] RUN ...\n--help-config",
+	.example = "vfm-train --model dit-s --data plan.jsonl -o run",
 	.summary = "train a video diffusion transformer",
 	.opts = opts,
 };
