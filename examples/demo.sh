@@ -94,6 +94,18 @@ for p in "${prompts[@]}"; do args+=(-p "$p"); done
 vfm-sample --ckpt "$OUT/run" "${args[@]}" -d "$OUT/samples" --size $size --frames 16 --steps 16 >"$OUT/samples.jsonl"
 vfm-curate sheet -o "$OUT/samples.html" --max 24 --columns 4 --title "samples" "$OUT/samples.jsonl" >/dev/null
 
+# All samples as one moving picture, four in a row, where the ffmpeg command is installed.
+if command -v ffmpeg >/dev/null; then
+	inputs=() n=0 layout=
+	for file in "$OUT"/samples/*.mp4; do
+		inputs+=(-i "$file")
+		layout="$layout${layout:+|}$((n % 4 * (${size%x*} + 4)))_$((n / 4 * (${size#*x} + 4)))"
+		n=$((n + 1))
+	done
+	ffmpeg -v error -y "${inputs[@]}" -filter_complex \
+		"xstack=inputs=$n:layout=$layout:fill=white,split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse=dither=none" "$OUT/samples.gif"
+fi
+
 say "6. the checkpoint"
 vfm-ckpt info "$OUT/run"
 if [ -x "$B/tests/tools/recognise" ] && [ -z "${VIDEOS:-}" ]; then
@@ -104,6 +116,6 @@ say "done in $(($(date +%s) - start)) s${START:+, packages and build included}"
 cat <<END
 training clips   $OUT/clips.html
 loss curve       $OUT/loss.svg
-samples          $OUT/samples.html, $OUT/samples/*.mp4
+samples          $OUT/samples.html, $OUT/samples/*.mp4$([ ! -e "$OUT/samples.gif" ] || echo ", $OUT/samples.gif")
 checkpoint       $OUT/run/ckpt/$(cd "$OUT/run/ckpt" && printf "%s\n" step-* | tail -n 1)
 END

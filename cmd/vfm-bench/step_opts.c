@@ -1,3 +1,4 @@
+/* step_opts.c - parses the options of a synthetic step into a configuration and a sample grid. */
 #include "step_opts.h"
 
 #include <string.h>

@@ -4,14 +4,14 @@
 #include "base/log.h"
 #include "ckpt/inspect.h"
 #include "ckpt_cmd.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 
 struct diff {
 	struct view v[2];
 	double atol, rtol;
 	bool all, ignore_dtype, listed;
 	struct vfm_table *t;
-	int64_t differ; /* tensors and makers */
+	int64_t differ; /* tensors and encoder identities */
 };
 
 static void add_diff_row(struct diff *d, const char *name, const char *state, const struct vfm_ckpt_tensor *a,
@@ -82,18 +82,18 @@ static int walk(struct diff *d, struct vfm_err *err)
 	return 0;
 }
 
-/* Names the makers of the training data that differ; an unknown one matches. */
-static int compare_makers(struct diff *d, struct vfm_err *err)
+/* Names the encoders of the training data that differ; an unknown one matches. */
+static int compare_encoder_ids(struct diff *d, struct vfm_err *err)
 {
-	struct vfm_makers m[2];
+	struct vfm_encoder_ids m[2];
 	struct vfm_err why;
 
 	for (int k = 0; k < 2; k++)
-		if (vfm_makers_from_json(&m[k], json_object_get(d->v[k].c->state, "encoders"), "state.encoders", err) <
-			0)
+		if (vfm_encoder_ids_from_json(
+			    &m[k], json_object_get(d->v[k].c->state, "encoders"), "state.encoders", err) < 0)
 			return vfm_err_context(err, "%s", d->v[k].c->path);
-	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
-		if (vfm_maker_check(e, &m[0].of[e], "A", &m[1].of[e], "B", &why) < 0) {
+	for (enum vfm_encoder_kind e = 0; e < VFM_ENCODER_KINDS; e++)
+		if (vfm_encoder_id_check(e, &m[0].of[e], "A", &m[1].of[e], "B", &why) < 0) {
 			vfm_warn("%s", why.msg);
 			d->differ++;
 		}
@@ -143,7 +143,7 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 	d.t = vfm_table_new(columns);
 	rc = open_ckpts(&d, argv, part, err);
 	if (!rc)
-		rc = compare_makers(&d, err);
+		rc = compare_encoder_ids(&d, err);
 	if (!rc)
 		rc = walk(&d, err);
 	view_close(&d.v[0]);

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "io/json.h"
 #include "ckpt_cmd.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 
 /* Appends "dit 12 layers, hidden 384, 6 heads"; omits keys that the config lacks. */
 static void model_text(const struct vfm_ckpt *c, struct vfm_buf *b)
@@ -26,22 +26,22 @@ static void model_text(const struct vfm_ckpt *c, struct vfm_buf *b)
 	}
 }
 
-/* The makers of the training data, and "vfm-pack: tokenizer of data/b; …" for the differences that were accepted. */
-static int makers_text(const struct vfm_ckpt *c, struct vfm_table *t, struct vfm_err *err)
+/* The encoders of the training data, and "vfm-pack: tokenizer of data/b; …" for the accepted differences. */
+static int encoder_ids_text(const struct vfm_ckpt *c, struct vfm_table *t, struct vfm_err *err)
 {
 	const json_t *forced = json_object_get(c->state, "forced"), *entry;
-	char label[VFM_MAKER_LABEL];
+	char label[VFM_ENCODER_ID_LABEL];
 	struct vfm_buf b = {0};
-	struct vfm_makers m;
+	struct vfm_encoder_ids m;
 	size_t i;
 
-	if (vfm_makers_from_json(&m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0)
+	if (vfm_encoder_ids_from_json(&m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0)
 		return vfm_err_context(err, "%s", c->path);
-	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++) {
-		const struct vfm_maker *maker = &m.of[e];
+	for (enum vfm_encoder_kind e = 0; e < VFM_ENCODER_KINDS; e++) {
+		const struct vfm_encoder_id *encoder_id = &m.of[e];
 
-		vfm_maker_label(maker, label);
-		vfm_table_str(t, vfm_maker_kinds[e].key, maker->name[0] ? label : NULL);
+		vfm_encoder_id_label(encoder_id, label);
+		vfm_table_str(t, vfm_encoder_kinds[e].key, encoder_id->name[0] ? label : NULL);
 	}
 	json_array_foreach(forced, i, entry)
 	{
@@ -91,7 +91,7 @@ static int info_row(struct vfm_table *t, const struct vfm_ckpt *c, struct vfm_er
 		vfm_table_i64(t, "nonfinite", c->nonfinite);
 	vfm_buf_release(&model);
 	vfm_buf_release(&parts);
-	return makers_text(c, t, err);
+	return encoder_ids_text(c, t, err);
 }
 
 int verb_info(int argc, char **argv, struct vfm_err *err)

@@ -16,7 +16,7 @@ struct decode_work {
 	int64_t crf;
 	struct vfm_encoder_opts opts;
 	struct vfm_encoder_set encoders;
-	atomic_llong unnamed; /* latents whose maker is unknown */
+	atomic_llong unnamed; /* latents whose encoder is unknown */
 };
 
 static int decode_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
@@ -56,23 +56,23 @@ static int open_latent_decoder(struct decode_work *d, struct vfm_stage *stage, s
 static int run_decode(struct decode_work *d, struct vfm_stage *stage, struct vfm_err *err)
 {
 	char *options = NULL;
-	struct vfm_makers makers;
-	json_t *maker = NULL;
+	struct vfm_encoder_ids ids;
+	json_t *models = NULL;
 	int rc;
 
 	TRY_OUT(open_latent_decoder(d, stage, err));
 	stage->options = options =
 		vfm_strfmt("codec %s crf %d%s", d->spec.video_codec, d->spec.crf, d->spec.force ? " force" : "");
-	makers = vfm_encoder_makers(&d->encoders);
-	stage->maker = maker = vfm_makers_json(&makers);
+	ids = vfm_encoder_set_ids(&d->encoders);
+	stage->models = models = vfm_encoder_ids_json(&ids);
 	rc = vfm_stage_run(stage, NULL, err);
 	if (atomic_load(&d->unnamed))
 		vfm_warn("%lld records do not name the tokenizer of their latents; '%s' decoded them",
-			(long long)atomic_load(&d->unnamed), d->encoders.video.maker.name);
+			(long long)atomic_load(&d->unnamed), d->encoders.video.id.name);
 out:
 	vfm_encoder_close(&d->encoders);
 	free(options);
-	json_decref(maker);
+	json_decref(models);
 	return rc;
 }
 

@@ -43,7 +43,7 @@ static int check_vector(struct embed *e, const struct vfm_npy *npy, struct vfm_e
 static int write_vector(struct embed *e, const char *id, const char *part, const struct vfm_npy *npy, const void *data,
 	json_t **entry, struct vfm_err *err)
 {
-	struct vfm_maker maker = vfm_outside_maker(vfm_exec_hello(e->model.exec));
+	struct vfm_encoder_id model = vfm_outside_id(vfm_exec_hello(e->model.exec));
 	char sha256[VFM_SHA256_HEX], *path;
 	int rc;
 
@@ -53,7 +53,7 @@ static int write_vector(struct embed *e, const char *id, const char *part, const
 	if (rc >= 0)
 		*entry = json_pack("{s:s,s:s,s:[I],s:s,s:o}", "path", path, "sha256", sha256, "shape",
 			(json_int_t)npy->shape[0], "dtype", vfm_npy_type_name(npy->type), "maker",
-			vfm_maker_json(&maker));
+			vfm_encoder_id_json(&model));
 	free(path);
 	return rc;
 }

@@ -76,7 +76,7 @@ static int choose_encode_size(struct encode *e, struct vfm_err *err)
 {
 	int32_t unit[2];
 
-	vfm_geometry_multiple(&e->encoders.video.maker.geometry, e->spec.patch, unit);
+	vfm_geometry_multiple(&e->encoders.video.id.geometry, e->spec.patch, unit);
 	return e->size && !e->spec.bucket_size
 		? curate_parse_size(e->size, unit[1], unit[0], &e->spec.width, &e->spec.height, err)
 		: 0;
@@ -112,7 +112,7 @@ static int open_encoders(struct encode *e, struct vfm_stage *stage, struct vfm_e
 	return vfm_encoder_make_workers(&e->encoders, stage->threads, err);
 }
 
-/* The options that change latents and texts besides the makers (data/record/stage.h). */
+/* The options that change latents and texts besides the encoders (data/record/stage.h). */
 static char *encode_options(const struct vfm_encode *e)
 {
 	char fps[VFM_REAL_TEXT];
@@ -125,15 +125,15 @@ static char *encode_options(const struct vfm_encode *e)
 
 static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err *err)
 {
-	struct vfm_makers makers;
+	struct vfm_encoder_ids ids;
 	char *options = NULL;
-	json_t *maker = NULL;
+	json_t *models = NULL;
 	int rc = open_encoders(e, stage, err);
 
 	if (rc >= 0) {
-		makers = vfm_encoder_makers(&e->encoders);
+		ids = vfm_encoder_set_ids(&e->encoders);
 		stage->options = options = encode_options(&e->spec);
-		stage->maker = maker = vfm_makers_json(&makers);
+		stage->models = models = vfm_encoder_ids_json(&ids);
 		rc = vfm_stage_run(stage, NULL, err);
 	}
 	if (atomic_load(&e->uncaptioned))
@@ -141,7 +141,7 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err 
 			(long long)atomic_load(&e->uncaptioned));
 	vfm_encoder_close(&e->encoders);
 	free(options);
-	json_decref(maker);
+	json_decref(models);
 	return rc;
 }
 

@@ -65,7 +65,7 @@ int exec_stage_run(
 	struct exec_stage *s, struct vfm_stage *stage, const char *capability, const char *more, struct vfm_err *err)
 {
 	const int cpus = vfm_par_threads();
-	struct vfm_maker maker;
+	struct vfm_encoder_id model;
 	char *options = NULL, *view = NULL;
 	json_t *used = NULL;
 	int rc;
@@ -84,8 +84,8 @@ int exec_stage_run(
 	vfm_exec_make_slots(s->exec, stage->threads);
 	s->view.timeout_s = s->timeout_s;
 	s->view.threads = 1;
-	maker = vfm_outside_maker(vfm_exec_hello(s->exec));
-	stage->maker = used = vfm_maker_json(&maker);
+	model = vfm_outside_id(vfm_exec_hello(s->exec));
+	stage->models = used = vfm_encoder_id_json(&model);
 	view = describe_view(s);
 	stage->options = options = vfm_strfmt("%s%s%s", view, more ? " " : "", more ? more : "");
 	rc = vfm_stage_run(stage, NULL, err);

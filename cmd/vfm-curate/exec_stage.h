@@ -32,8 +32,8 @@ extern const struct vfm_stage_traits exec_stage_traits;
 int exec_stage_vector(const struct exec_stage *s, struct vfm_exec_slot *slot, const json_t *rec, struct vfm_npy *npy,
 	const void **data, struct vfm_err *err);
 
-/* Starts the children, prepares the stage for them and runs it; ends the children.  more: further options for the mark,
- * NULL: none. */
+/* Starts the children, prepares the stage for them and runs it; ends the children.  more: further options, for the
+ * stage fingerprint; NULL: none. */
 int exec_stage_run(
 	struct exec_stage *s, struct vfm_stage *stage, const char *capability, const char *more, struct vfm_err *err);
 

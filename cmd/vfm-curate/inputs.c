@@ -1,3 +1,4 @@
+/* inputs.c - yields input files one at a time: operands, folders in depth, or lines of stdin. */
 #include "inputs.h"
 
 #include <errno.h>

@@ -56,7 +56,7 @@ static int check_resumed(const struct vfm_join *j, const char *table, struct vfm
 
 	if (!link)
 		return 0;
-	vfm_board_read(&link->board->stage[link->index], &at);
+	vfm_progress_stage_read(&link->progress->stage[link->index], &at);
 	if (!at.inputs)
 		return 0;
 	TRY(vfm_jsonl_open(&lines, link->out_path, err));

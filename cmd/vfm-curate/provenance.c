@@ -25,7 +25,7 @@ static int read_chain(json_t *chain, const char *path, struct vfm_err *err)
 		rc = vfm_provenance_of_records(chain, path, err);
 	}
 	if (rc >= 0 && json_array_size(chain) == 0)
-		return vfm_fail(err, VFM_EINPUT, "'%s' has no header, and no record has marks of stages", path);
+		return vfm_fail(err, VFM_EINPUT, "'%s' has no header, and no record has fingerprints of stages", path);
 	return rc < 0 ? rc : 0;
 }
 
@@ -51,20 +51,20 @@ static int add_chain_rows(struct vfm_table *t, const char *path, enum vfm_table_
 	if (rc == 0)
 		json_array_foreach(chain, i, entry)
 		{
-			char *maker = vfm_provenance_maker_text(json_object_get(entry, "maker"));
+			char *models = vfm_provenance_models_text(json_object_get(entry, "maker"));
 
 			vfm_table_row(t);
 			set_cell(t, "data", path, format);
 			set_cell(t, "tool", vfm_rec_str(entry, "tool", NULL), format);
 			set_cell(t, "version", vfm_rec_str(entry, "version", NULL), format);
-			set_cell(t, "maker", maker, format);
+			set_cell(t, "maker", models, format);
 			set_cell(t, "options", vfm_rec_str(entry, "options", NULL), format);
 			unknown += !json_object_get(entry, "version");
-			free(maker);
+			free(models);
 		}
 	if (unknown)
-		vfm_table_note(t, "%s: %lld stages without a version are known from marks of records alone", path,
-			(long long)unknown);
+		vfm_table_note(t, "%s: %lld stages without a version are known from fingerprints of records alone",
+			path, (long long)unknown);
 	json_decref(chain);
 	return rc;
 }

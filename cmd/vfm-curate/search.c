@@ -37,7 +37,7 @@ static int ask_model(json_t *rec, struct vfm_stage_out *out, void *ctx, int work
 {
 	struct query *q = ctx;
 	struct vfm_exec_slot *slot = vfm_exec_slot(q->model.exec, worker);
-	struct vfm_maker maker = vfm_outside_maker(vfm_exec_hello(q->model.exec));
+	struct vfm_encoder_id model = vfm_outside_id(vfm_exec_hello(q->model.exec));
 	struct vfm_npy npy;
 	const void *data;
 	int rc;
@@ -47,7 +47,7 @@ static int ask_model(json_t *rec, struct vfm_stage_out *out, void *ctx, int work
 			       &npy, &data, err)
 		     : exec_stage_vector(&q->model, slot, rec, &npy, &data, err);
 	if (rc >= 0)
-		rc = vfm_search_of_array(q->search, &npy, data, &maker, q->x, err);
+		rc = vfm_search_of_array(q->search, &npy, data, &model, q->x, err);
 	q->answered = rc >= 0;
 	return rc == VFM_EINPUT ? VFM_EUSAGE : rc; /* without a query the command cannot go on */
 }

@@ -335,18 +335,18 @@ static const char *set_text(const struct vfm_blend_set *s, char *text, size_t si
 	return text;
 }
 
-/* Compares an encoder of set i with that of set `first`, whose maker is in the header.  With --force it records a
+/* Compares an encoder of set i with that of set `first`, whose identity is in the header.  With --force it records a
  * difference instead. */
-static int match_encoder(const struct pack_opts *o, struct vfm_plan_header *h, json_t **forced, enum vfm_maker_kind e,
-	const struct vfm_blend_set *sets, int first, int i, const struct vfm_maker *mine, struct vfm_err *err)
+static int match_encoder(const struct pack_opts *o, struct vfm_plan_header *h, json_t **forced, enum vfm_encoder_kind e,
+	const struct vfm_blend_set *sets, int first, int i, const struct vfm_encoder_id *mine, struct vfm_err *err)
 {
-	const struct vfm_maker *expected = &h->makers.of[e];
+	const struct vfm_encoder_id *expected = &h->encoder_ids.of[e];
 	char a[256], b[256];
 	struct vfm_err why;
 	json_t *entry;
 
-	if (vfm_maker_check(e, mine, set_text(&sets[i], a, sizeof(a)), expected, set_text(&sets[first], b, sizeof(b)),
-		    &why) == 0)
+	if (vfm_encoder_id_check(e, mine, set_text(&sets[i], a, sizeof(a)), expected,
+		    set_text(&sets[first], b, sizeof(b)), &why) == 0)
 		return 0;
 	if (!o->force)
 		return vfm_fail(err, VFM_EUSAGE, "%s (--force mixes them)", why.msg);
@@ -363,29 +363,29 @@ static int match_encoder(const struct pack_opts *o, struct vfm_plan_header *h, j
 static int match_encoders(const struct pack_opts *o, const struct vfm_blend_set *sets, int n, struct vfm_plan_header *h,
 	json_t **forced, struct vfm_err *err)
 {
-	int first[VFM_MAKER_KINDS] = {0}; /* the set that the header's maker is from */
+	int first[VFM_ENCODER_KINDS] = {0}; /* the set that the header's identity is from */
 
 	for (int i = 0; i < n; i++) {
-		struct vfm_makers m = vfm_index_info(sets[i].ix)->makers;
+		struct vfm_encoder_ids m = vfm_index_info(sets[i].ix)->encoder_ids;
 
 		if (!sets[i].text_dim)
-			m.text = (struct vfm_maker){0};
+			m.text = (struct vfm_encoder_id){0};
 		if (!sets[i].image_dim)
-			m.image = (struct vfm_maker){0};
+			m.image = (struct vfm_encoder_id){0};
 		if (!m.tokenizer.name[0] || (sets[i].text_dim && !m.text.name[0]))
 			vfm_warn("set '%s' does not name its %s: vfm-pack cannot check that the encoders match",
 				sets[i].name,
 				m.tokenizer.name[0]      ? "text encoder"
 					: m.text.name[0] ? "tokenizer"
 							 : "encoders");
-		for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++) {
-			const struct vfm_maker *mine = &m.of[e];
+		for (enum vfm_encoder_kind e = 0; e < VFM_ENCODER_KINDS; e++) {
+			const struct vfm_encoder_id *mine = &m.of[e];
 
-			if (!h->makers.of[e].name[0] && mine->name[0])
+			if (!h->encoder_ids.of[e].name[0] && mine->name[0])
 				first[e] = i;
 			TRY(match_encoder(o, h, forced, e, sets, first[e], i, mine, err));
 		}
-		vfm_makers_fill(&h->makers, &m);
+		vfm_encoder_ids_fill(&h->encoder_ids, &m);
 	}
 	return 0;
 }

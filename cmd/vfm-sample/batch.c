@@ -24,7 +24,7 @@ static void queue_record(struct sample_job *j, struct item *it)
 		json_object_set_new(it->rec, "picture", json_string(j->o->image));
 	if (j->o->last_image)
 		json_object_set_new(it->rec, "last_picture", json_string(j->o->last_image));
-	json_object_set_new(it->rec, "encoders", vfm_makers_json(&j->makers));
+	json_object_set_new(it->rec, "encoders", vfm_encoder_ids_json(&j->encoder_ids));
 	if (j->forced)
 		json_object_set(it->rec, "forced", j->forced);
 	vfm_json_text(&j->records, it->rec, 0);
@@ -70,7 +70,7 @@ static int write_latent(
 	TRY(vfm_npy_save(path, &n, latent, sha256, err));
 	json_object_set_new(it->rec, "latent",
 		vfm_latent_json(&(struct vfm_latent_file){path, sha256, &n, j->frames, j->width, j->height,
-			j->frames > 1 ? (double)j->o->fps_num / j->o->fps_den : 0, false, &j->makers.tokenizer}));
+			j->frames > 1 ? (double)j->o->fps_num / j->o->fps_den : 0, false, &j->encoder_ids.tokenizer}));
 	return 0;
 }
 

@@ -10,25 +10,25 @@
 enum { DEFAULT_FRAMES = 16, DEFAULT_SIDE = 128 };
 
 /* Compares an encoder with the encoder of the training data. */
-static int check_encoder(struct sample_job *j, const struct vfm_ckpt *c, enum vfm_maker_kind e,
-	struct vfm_makers *trained, const struct vfm_maker *used, struct vfm_err *err)
+static int check_encoder(struct sample_job *j, const struct vfm_ckpt *c, enum vfm_encoder_kind e,
+	struct vfm_encoder_ids *trained, const struct vfm_encoder_id *used, struct vfm_err *err)
 {
-	const struct vfm_maker *expected = &trained->of[e];
-	enum vfm_maker_relation rel = vfm_maker_compare(expected, used);
-	char was[VFM_MAKER_LABEL], is[VFM_MAKER_LABEL];
+	const struct vfm_encoder_id *expected = &trained->of[e];
+	enum vfm_encoder_id_relation rel = vfm_encoder_id_compare(expected, used);
+	char was[VFM_ENCODER_ID_LABEL], is[VFM_ENCODER_ID_LABEL];
 	json_t *entries;
 
-	vfm_maker_label_pair(expected, used, was, is);
-	if (rel == VFM_MAKER_UNKNOWN && j->x->job.world->rank == 0)
-		vfm_warn("%s does not name the %s of its data; '%s' is used", c->path, vfm_maker_kinds[e].name, is);
-	if (rel != VFM_MAKER_DIFFERENT)
+	vfm_encoder_id_label_pair(expected, used, was, is);
+	if (rel == VFM_ENCODER_ID_UNKNOWN && j->x->job.world->rank == 0)
+		vfm_warn("%s does not name the %s of its data; '%s' is used", c->path, vfm_encoder_kinds[e].name, is);
+	if (rel != VFM_ENCODER_ID_DIFFERENT)
 		return 0;
 	if (!j->o->net.force)
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s was trained on data of the %s '%s', but '%s' would be used (--force does so)", c->path,
-			vfm_maker_kinds[e].name, was, is);
+			vfm_encoder_kinds[e].name, was, is);
 	if (j->x->job.world->rank == 0)
-		vfm_warn("%s was trained on data of the %s '%s'; '%s' is used", c->path, vfm_maker_kinds[e].name, was,
+		vfm_warn("%s was trained on data of the %s '%s'; '%s' is used", c->path, vfm_encoder_kinds[e].name, was,
 			is);
 	entries = json_array();
 	json_array_append_new(entries, vfm_forced_entry("vfm-sample", e, c->path, expected, used));
@@ -54,22 +54,22 @@ static void find_needs(const struct sample_job *j, bool *decodes, bool *encodes)
 /* Compares the rows of the image encoder with those that the model reads. */
 static int check_image_rows(const struct sample_job *j, struct vfm_err *err)
 {
-	const struct vfm_maker *maker = &j->encoders.image.maker;
+	const struct vfm_encoder_id *image = &j->encoders.image.id;
 	const struct vfm_model_spec *m = &j->net.c.model;
 
-	if (maker->rows == m->image_len && maker->dim == m->image_dim)
+	if (image->rows == m->image_len && image->dim == m->image_dim)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE,
 		"--image-exec: '%s' makes image rows [%d, %d] of %s, but model.image_len and model.image_dim are %lld "
 		"and %lld",
-		maker->name, maker->rows, maker->dim, j->o->last_image ? "--image and --last-image" : "--image",
+		image->name, image->rows, image->dim, j->o->last_image ? "--image and --last-image" : "--image",
 		(long long)m->image_len, (long long)m->image_dim);
 }
 
 /* Compares what the encoders make with what the model reads. */
 static int check_widths(const struct sample_job *j, struct vfm_err *err)
 {
-	const struct vfm_maker *video = &j->encoders.video.maker, *text = &j->encoders.text.maker;
+	const struct vfm_encoder_id *video = &j->encoders.video.id, *text = &j->encoders.text.id;
 	const struct vfm_model_spec *m = &j->net.c.model;
 
 	if (vfm_geometry_is_known(&video->geometry) && video->geometry.channels != m->channels)
@@ -115,11 +115,11 @@ int open_sample_encoders(struct sample_job *j, struct vfm_err *err)
 	return check_widths(j, err);
 }
 
-/* Sets the makers of the encoders on all ranks; the leaders must agree with rank 0.  Collective. */
-static int share_makers(struct sample_job *j, struct vfm_makers *used, struct vfm_err *err)
+/* Sets the identities of the encoders on all ranks; the leaders must agree with rank 0.  Collective. */
+static int share_encoder_ids(struct sample_job *j, struct vfm_encoder_ids *used, struct vfm_err *err)
 {
-	const struct vfm_makers own = vfm_encoder_makers(&j->encoders);
-	json_t *o = vfm_makers_json(&own);
+	const struct vfm_encoder_ids own = vfm_encoder_set_ids(&j->encoders);
+	json_t *o = vfm_encoder_ids_json(&own);
 	char *text = json_dumps(o, JSON_COMPACT);
 	int rc = vfm_job_broadcast(&j->x->job, &text, err);
 
@@ -130,68 +130,68 @@ static int share_makers(struct sample_job *j, struct vfm_makers *used, struct vf
 	}
 	o = json_loads(text, 0, NULL);
 	free(text);
-	rc = vfm_makers_from_json(used, o, "the encoders of rank 0", err);
+	rc = vfm_encoder_ids_from_json(used, o, "the encoders of rank 0", err);
 	json_decref(o);
 	if (rc >= 0 && j->net.leader)
-		rc = vfm_makers_check(&own, "this rank", used, "rank 0", err);
+		rc = vfm_encoder_ids_check(&own, "this rank", used, "rank 0", err);
 	return vfm_job_agree(&j->x->job, rc, err);
 }
 
 /* Sets the geometry of latents that are not decoded: that of the training data, or that of the built-in tokenizer. */
-static int choose_geometry(struct sample_job *j, const struct vfm_ckpt *c, const struct vfm_maker *trained,
-	const struct vfm_maker *used, struct vfm_err *err)
+static int choose_geometry(struct sample_job *j, const struct vfm_ckpt *c, const struct vfm_encoder_id *trained,
+	const struct vfm_encoder_id *used, struct vfm_err *err)
 {
 	struct vfm_wavelet builtin;
-	struct vfm_maker own;
-	char label[VFM_MAKER_LABEL], spec[32];
+	struct vfm_encoder_id own;
+	char label[VFM_ENCODER_ID_LABEL], spec[32];
 
 	j->geometry = trained->geometry;
 	if (vfm_geometry_is_known(&j->geometry)) {
 		if (j->geometry.channels == j->net.c.model.channels)
 			return 0;
-		vfm_maker_label(trained, label);
+		vfm_encoder_id_label(trained, label);
 		return vfm_fail(err, VFM_EUSAGE, "%s: the tokenizer '%s' of its data has %d channels, the model %lld",
 			c->path, label, j->geometry.channels, (long long)j->net.c.model.channels);
 	}
 	own = *used;
 	if (!*own.name) {
 		TRY(vfm_wavelet_parse(&builtin, default_tokenizer(j, spec), err));
-		own = vfm_wavelet_maker(&builtin);
+		own = vfm_wavelet_id(&builtin);
 	}
 	j->geometry = own.geometry;
-	vfm_maker_label(&own, label);
-	if (j->x->job.world->rank == 0 && vfm_maker_compare(trained, &own) != VFM_MAKER_SAME)
+	vfm_encoder_id_label(&own, label);
+	if (j->x->job.world->rank == 0 && vfm_encoder_id_compare(trained, &own) != VFM_ENCODER_ID_SAME)
 		vfm_warn("%s does not record the sizes of its latents; those of '%s' are used", c->path, label);
 	return 0;
 }
 
 /* Compares the encoders that this request uses with those of the training data.  Local. */
 static int choose_encoders(
-	struct sample_job *j, const struct vfm_ckpt *c, const struct vfm_makers *used, struct vfm_err *err)
+	struct sample_job *j, const struct vfm_ckpt *c, const struct vfm_encoder_ids *used, struct vfm_err *err)
 {
 	bool decodes, encodes;
-	struct vfm_makers m;
+	struct vfm_encoder_ids m;
 
-	TRY(vfm_makers_from_json(&m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
+	TRY(vfm_encoder_ids_from_json(&m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
 			? vfm_err_context(err, "%s", c->path)
 			: 0);
 	vfm_forced_add(&j->forced, json_object_get(c->state, "forced"));
 	find_needs(j, &decodes, &encodes);
-	j->makers.tokenizer = decodes ? used->tokenizer : m.tokenizer;
-	j->makers.image = m.image;
+	j->encoder_ids.tokenizer = decodes ? used->tokenizer : m.tokenizer;
+	j->encoder_ids.image = m.image;
 	j->geometry = used->tokenizer.geometry;
 	if (decodes)
-		TRY(check_encoder(j, c, VFM_MAKER_TOKENIZER, &m, &used->tokenizer, err));
+		TRY(check_encoder(j, c, VFM_ENCODER_TOKENIZER, &m, &used->tokenizer, err));
 	else
 		TRY(choose_geometry(j, c, &m.tokenizer, &used->tokenizer, err));
 	if (j->o->encoder.image_exec) {
-		j->makers.image = used->image;
-		TRY(check_encoder(j, c, VFM_MAKER_IMAGE, &m, &used->image, err));
+		j->encoder_ids.image = used->image;
+		TRY(check_encoder(j, c, VFM_ENCODER_IMAGE, &m, &used->image, err));
 	}
 	if (!encodes)
 		return 0;
-	j->makers.text = used->text;
-	return check_encoder(j, c, VFM_MAKER_TEXT, &m, &used->text, err);
+	j->encoder_ids.text = used->text;
+	return check_encoder(j, c, VFM_ENCODER_TEXT, &m, &used->text, err);
 }
 
 /* The default number of frames: the largest up to 16 that tokenizer and patch take. */
@@ -229,10 +229,10 @@ static int choose_video(struct sample_job *j, struct vfm_err *err)
 
 int choose_sample_encoders(struct sample_job *j, struct vfm_err *err)
 {
-	struct vfm_makers used;
+	struct vfm_encoder_ids used;
 	int rc;
 
-	TRY(share_makers(j, &used, err));
+	TRY(share_encoder_ids(j, &used, err));
 	rc = choose_encoders(j, j->net.of[0].ckpt, &used, err);
 	return vfm_job_agree(&j->x->job, rc < 0 ? rc : choose_video(j, err), err);
 }

@@ -49,7 +49,7 @@ static int choose_given(const struct sample_job *j, int64_t *frames, int32_t dim
 	if (m->cond_channels && m->cond_channels != makes)
 		return vfm_fail(err, VFM_EUSAGE,
 			"the model reads conditions of %lld channels; mask and latents of '%s' have %lld",
-			(long long)m->cond_channels, j->makers.tokenizer.name, (long long)makes);
+			(long long)m->cond_channels, j->encoder_ids.tokenizer.name, (long long)makes);
 	if (j->o->last_image && *frames < 2)
 		return vfm_fail(err, VFM_EUSAGE, "a video of one picture has no other for --last-image");
 	if (vfm_geometry_latent(&j->geometry, *frames, j->height, j->width, dims, err) < 0)
@@ -225,16 +225,16 @@ out:
 	return rc;
 }
 
-/* Compares the maker of a section with that of the model's data. */
-static int check_section_maker(
-	const struct sample_job *j, enum vfm_maker_kind e, const json_t *part, const char *what, struct vfm_err *err)
+/* Compares the encoder of a section with that of the model's data. */
+static int check_section_encoder(
+	const struct sample_job *j, enum vfm_encoder_kind e, const json_t *part, const char *what, struct vfm_err *err)
 {
 	const json_t *o = json_object_get(part, "maker");
-	struct vfm_maker m = {0};
+	struct vfm_encoder_id m = {0};
 
 	if (o && !json_is_null(o))
-		TRY(vfm_maker_from_json(&m, o, what, err));
-	return vfm_maker_check(e, &m, what, &j->makers.of[e], "the model", err);
+		TRY(vfm_encoder_id_from_json(&m, o, what, err));
+	return vfm_encoder_id_check(e, &m, what, &j->encoder_ids.of[e], "the model", err);
 }
 
 static int read_cond(const struct sample_job *j, const json_t *line, float *tokens, struct vfm_err *err)
@@ -250,7 +250,7 @@ static int read_cond(const struct sample_job *j, const json_t *line, float *toke
 		vfm_patchify(j->picture.x, VFM_NPY_F32, (int32_t)m->cond_channels, j->dims, patch, tokens, VFM_F32);
 		return 0;
 	}
-	TRY(check_section_maker(j, VFM_MAKER_TOKENIZER, part, "cond", err));
+	TRY(check_section_encoder(j, VFM_ENCODER_TOKENIZER, part, "cond", err));
 	rc = read_array(&a, part, "cond", 4, (int64_t[]){m->cond_channels, j->dims[0], j->dims[1], j->dims[2]}, err);
 	if (rc >= 0)
 		vfm_patchify(a.x, VFM_NPY_F32, (int32_t)m->cond_channels, j->dims, patch, tokens, VFM_F32);
@@ -269,7 +269,7 @@ static int read_image(const struct sample_job *j, const json_t *line, float *row
 		memcpy(rows, j->picture.rows, j->picture.rows_bytes);
 		return 0;
 	}
-	TRY(check_section_maker(j, VFM_MAKER_IMAGE, part, "image", err));
+	TRY(check_section_encoder(j, VFM_ENCODER_IMAGE, part, "image", err));
 	rc = read_array(&a, part, "image", 2, (int64_t[]){m->image_len, m->image_dim}, err);
 	if (rc >= 0)
 		memcpy(rows, a.x, a.bytes);
@@ -304,7 +304,7 @@ static int read_first(const struct sample_job *j, const json_t *line, float *tok
 
 	if (j->picture.x)
 		return patch_first(j, j->picture.x, j->picture.dims[0], tokens, err);
-	TRY(check_section_maker(j, VFM_MAKER_TOKENIZER, part, "latent", err));
+	TRY(check_section_encoder(j, VFM_ENCODER_TOKENIZER, part, "latent", err));
 	rc = read_array(&a, part, "latent", 4, (int64_t[]){j->net.c.model.channels, 0, j->dims[1], j->dims[2]}, err);
 	if (rc >= 0)
 		rc = patch_first(j, a.x, a.shape[1], tokens, err);

@@ -51,7 +51,7 @@ struct sample_job {
 	struct items items;
 	int width, height;
 	int64_t frames;
-	struct vfm_makers makers;      /* of the latents, the prompts and the image rows; or unknown */
+	struct vfm_encoder_ids encoder_ids; /* of the latents, the prompts and the image rows; or unknown */
 	struct vfm_geometry geometry;  /* of the tokenizer that decodes, or of that of the training data for .npy */
 	int32_t dims[3];               /* of a latent: t, h, w */
 	struct sample_picture picture; /* of a leader */
@@ -60,7 +60,7 @@ struct sample_job {
 	struct vfm_encoder_set encoders; /* native ones and children: of a leader, who writes files */
 	struct vfm_buf records;          /* lines of this rank that are not printed yet */
 	bool logged_cut;                 /* whether a note about a prompt longer than model.text_len was printed */
-	json_t *forced; /* differences of encoders that were accepted (data/record/maker.h); NULL: none */
+	json_t *forced; /* differences of encoders that were accepted (data/record/encoder_id.h); NULL: none */
 	struct vfm_progress progress;
 	int64_t evals;   /* of the network for a batch */
 	int64_t *passes; /* [evals + 1]: passes of the network before each evaluation, and in all */
@@ -102,7 +102,8 @@ struct given_pictures {
  * the key and the option. */
 int check_given(const struct sample_job *j, struct vfm_err *err);
 /* Reads what the model needs for n prompts and sets it in r; rank 0 of those that sample together reads.  Collective
- * over the ranks that sample together.  VFM_EUSAGE: a prompt lacks it; VFM_EINPUT: a file is bad or has another size. */
+ * over the ranks that sample together.  VFM_EUSAGE: a prompt lacks it; VFM_EINPUT: a file is bad or has another size.
+ */
 int given_load(struct given_pictures *g, struct vfm_sample_request *r, const struct sample_job *j,
 	const struct item *items, int n, struct vfm_err *err);
 void given_release(struct given_pictures *g); /* accepts `{0}` */

@@ -1,3 +1,4 @@
+/* dry_run.c - the tables and the page of a dry run, and the checks that set its exit status. */
 #include "dry_run.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* clock.c - wraps clock_gettime: seconds as doubles, and limits of time. */
 #include "base/clock.h"
 
 static double read_clock(clockid_t id)

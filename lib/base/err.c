@@ -1,3 +1,4 @@
+/* err.c - formats error messages and prepends context to them; cuts long ones. */
 #include "base/err.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* finite.c - finds NaN and infinities by their exponent bits, eight bytes at a time. */
 #include "base/finite.h"
 
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* installed.c - finds share/vfm/FOLDER/NAME.json relative to /proc/self/exe. */
 #include "base/installed.h"
 
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* list.c - parses items, ranges and bracketed items of a list. */
 #include "base/list.h"
 
 #include <inttypes.h>

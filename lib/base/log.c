@@ -1,3 +1,4 @@
+/* log.c - composes each line and writes it to stderr at once; draws the progress line. */
 #include "base/log.h"
 
 #include <errno.h>

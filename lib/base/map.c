@@ -1,3 +1,4 @@
+/* map.c - maps files read-only; a SIGBUS handler names the truncated file and ends the process. */
 #include "base/map.h"
 
 #include <errno.h>

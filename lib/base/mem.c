@@ -1,3 +1,4 @@
+/* mem.c - allocation that aborts on failure, large allocations that do not, arenas and text buffers. */
 #include "base/mem.h"
 
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* near.c - suggests the known word with the least edit distance. */
 #include "base/near.h"
 
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* num.c - parses decimal integers, sizes and floating-point numbers; refuses everything else. */
 #include "base/num.h"
 
 #include <errno.h>

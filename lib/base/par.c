@@ -1,3 +1,4 @@
+/* par.c - a team of worker threads woken by a futex, loops with ordered output, and pools with a queue. */
 #include "base/par.h"
 
 #include <linux/futex.h>

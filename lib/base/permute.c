@@ -1,3 +1,4 @@
+/* permute.c - draws the round keys of a permutation from a random stream. */
 #include "base/permute.h"
 
 void vfm_permutation_init(struct vfm_permutation *p, uint64_t n, const struct vfm_rng *stream)

@@ -1,3 +1,4 @@
+/* philox.c - streams of uniform and normal numbers from Philox counters. */
 #include "base/philox.h"
 
 static uint64_t splitmix64(uint64_t x)

@@ -1,3 +1,4 @@
+/* shared.c - memory shared over a memfd, and futex waits on its words. */
 #include "base/shared.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* stats.c - sorting, quantiles, the normal distribution, and bootstrap intervals (BCa). */
 #include "base/stats.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* suballoc.c - places the next array in the block, or counts its bytes. */
 #include "base/suballoc.h"
 
 void *vfm_suballoc(struct vfm_suballoc *a, int64_t n, size_t size)

@@ -1,3 +1,4 @@
+/* check.c - compares hashes of chunks and files, and names the tensors in damaged ranges. */
 #include "ckpt/check.h"
 
 #include <errno.h>

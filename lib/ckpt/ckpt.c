@@ -1,3 +1,4 @@
+/* ckpt.c - opens manifests, finds tensors, and reads slices of them through chunks with verified hashes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

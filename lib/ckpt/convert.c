@@ -1,3 +1,4 @@
+/* convert.c - divides tensors among another number of writers, and imports plain safetensors and .pth files. */
 #include "ckpt/convert.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* find.c - lists step folders, finds the newest complete one, and resolves what the user named. */
 #include "ckpt/find.h"
 
 #include <ctype.h>

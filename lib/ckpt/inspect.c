@@ -1,3 +1,4 @@
+/* inspect.c - streams tensors in blocks for statistics, differences and hashes. */
 #include "ckpt/inspect.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* out.c - writes a file in chunks on a thread of its own, and hashes each chunk. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>

@@ -1,3 +1,4 @@
+/* pth.c - interprets the pickle program of torch.save with a stack machine; runs no foreign code. */
 #include "ckpt/pth.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* safetensors.c - parses and checks headers; lays out and writes files in canonical order. */
 #include "ckpt/safetensors.h"
 
 #include <stdlib.h>

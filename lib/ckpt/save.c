@@ -1,3 +1,4 @@
+/* save.c - collects the pieces of a rank, writes its files, and renames the folder after the manifest. */
 #include "ckpt/save.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* weights.c - opens foreign weights, finds tensors by name and shape, and reports all that are missing or unused. */
 #include "ckpt/weights.h"
 
 #include <errno.h>

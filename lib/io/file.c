@@ -1,3 +1,4 @@
+/* file.c - temporary files that are renamed at commit, locks, whole reads and writes, and removal of trees. */
 #include "io/file.h"
 
 #include <dirent.h>

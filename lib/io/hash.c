@@ -1,3 +1,4 @@
+/* hash.c - SHA-256 and HMAC by OpenSSL, CRC-32C by instruction or table, FNV-1a. */
 #include "io/hash.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* input.c - opens regular files and members of tars, and spools pipes that are read twice. */
 #include "io/input.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* key.c - checks values of configuration keys against their ranges, and matches patterns. */
 #include "io/key.h"
 
 #include <fnmatch.h>

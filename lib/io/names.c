@@ -1,3 +1,4 @@
+/* names.c - a hash table with open addressing over the FNV-1a hash of the names. */
 #include "io/names.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* npy.c - parses and writes the header of .npy files, and checks arrays for NaN. */
 #include "io/npy.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* opt.c - parses options by their table, prints -h, runs verbs, and closes stdout at the end. */
 #include "io/opt.h"
 
 #include <errno.h>

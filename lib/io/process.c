@@ -1,3 +1,4 @@
+/* process.c - spawns children with pipes, and forks the guardian that kills their groups. */
 #include "io/process.h"
 
 #include <errno.h>

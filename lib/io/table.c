@@ -1,3 +1,4 @@
+/* table.c - collects cells by column, and prints a table in each of its formats. */
 #include "io/table.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* tar.c - reads ustar, pax and GNU headers; writes ustar with pax for long names and large files. */
 #include "io/tar.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* task.c - reads Slurm's variables of the step, and refuses those of other launchers. */
 #include "io/task.h"
 
 #include <stdlib.h>

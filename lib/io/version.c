@@ -1,3 +1,4 @@
+/* version.c - the version, commit and features that the build passes in. */
 #include "io/version.h"
 
 #ifndef VFM_FEATURES

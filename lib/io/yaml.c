@@ -1,3 +1,4 @@
+/* yaml.c - turns the events of libyaml into JSON values, without anchors, tags and duplicate keys. */
 #include "io/yaml.h"
 
 #include <errno.h>

@@ -7,7 +7,7 @@
 A picture becomes the hidden states of its tokens before the last layer, as WanImageToVideoPipeline.encode_image() takes
 them; with two pictures in a request, those of the first and then of the second.  The image processor beside the model
 (image_processor/, or the folder of the model) scales and crops the pictures.
-The options that change results are part of the maker, --dtype too: data of one is not mixed with data of another."""
+The options that change results are part of the identity, --dtype too: data of one is not mixed with data of another."""
 
 import vfm_exec  # first: it keeps stdout for the protocol
 

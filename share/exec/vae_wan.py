@@ -4,7 +4,7 @@
     vfm-curate encode --exec 'vae_wan.py Wan2.1-T2V-1.3B-Diffusers' ...
 
 Latents are (mode of the posterior - mean) / std per channel, with the mean and std of the model's config.json.
-The options that change results are part of the maker, --dtype too: data of one is not mixed with data of another."""
+The options that change results are part of the identity, --dtype too: data of one is not mixed with data of another."""
 
 import vfm_exec  # first: it keeps stdout for the protocol
 
@@ -34,7 +34,7 @@ def geometry(vae):
 def main():
     p = vfm_exec.options(__doc__, name="wan-vae", dtype="float32", batch=1)
     p.add_argument("--out", default="bfloat16", choices=("bfloat16", "float16", "float32"), help="dtype of latents")
-    p.add_argument("--max-frames", type=int, help="longest clip; part of the maker, as it limits what it takes")
+    p.add_argument("--max-frames", type=int, help="longest clip; part of the identity, as it limits what it takes")
     p.add_argument("--tiling", action="store_true", help="work in tiles of 256 x 256: less memory, other results")
     a = p.parse_args()
 

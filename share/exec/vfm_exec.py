@@ -169,7 +169,7 @@ def weights_sha256(*paths, extra=None):
 
 
 def identity(options, *paths, settings=(), neutral=()):
-    """The sha256 of a maker: of all that changes the results of a child with these options of argparse.
+    """The sha256 of an identity: of all that changes the results of a child with these options of argparse.
 
     paths: the weights, as for weights_sha256().  settings: further folders, for example of the tokenizer.
     The sha256 is weights_sha256(*paths, extra={"files": ..., "options": ...}):
@@ -259,8 +259,8 @@ def options(description, *, name, version="1", dtype="bfloat16", batch=8):
     p.add_argument("--device", default="auto", help="auto: the GPU if there is one")
     p.add_argument("--dtype", default=dtype, choices=("bfloat16", "float16", "float32"), help="of the computation")
     p.add_argument("--batch", type=int, default=batch, help=f"largest number of requests at once (default {batch})")
-    p.add_argument("--name", default=name, help="of the maker, in the data's identity")
-    p.add_argument("--version", default=version, help="of the maker, in the data's identity")
+    p.add_argument("--name", default=name, help="of the model, in the data's identity")
+    p.add_argument("--version", default=version, help="of the model, in the data's identity")
     return p
 
 

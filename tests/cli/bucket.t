@@ -106,7 +106,7 @@ jq -c 'select(.bucket.name == "80x48x12" or .provenance)' latents.jsonl | vfm-cu
 vfm-pack -q --context 45 one >one.jsonl
 is "$(tail -n +2 one.jsonl | jq -c '[.tokens, (.samples | length)]' | sort | uniq -c | tr -s ' ')" " 3 [45,1]" "vfm-pack --context 45: a sample of the bucket fills a pack"
 
-# The mark covers the bucket and the options.
+# The fingerprint covers the bucket and the options.
 run_stage vfm-curate encode -d latents --size bucket --frames bucket --done latents.jsonl fit.jsonl
 like "$err" "6 were done already" "encode --done"
 run_stage vfm-curate encode -d latents --size bucket --done latents.jsonl fit.jsonl

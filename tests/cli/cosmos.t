@@ -14,14 +14,14 @@ cp "$SCRATCH/io/out" a.jsonl
 is "$(records a.jsonl | jq -c '.latent | [.shape, .frames, .dtype]' | sort -u)" '[[16,3,8,12],17,"float16"]' \
 	"17 of 20 frames become 3 latent frames"
 is "$(records a.jsonl | jq -c '.latent.maker | [.name, .version, .geometry.stride, .geometry.frames, .geometry.max_frames]' | sort -u)" \
-	'["cosmos-vae","cv8x8x8:f32",[8,8,8],[1,8],25]' "the maker"
+	'["cosmos-vae","cv8x8x8:f32",[8,8,8],[1,8],25]' "the encoder"
 run vfm-curate encode -q -d b --vae cosmos/vae --text bytes:32 -j 1 syn.jsonl
 ok "the folder of the weights, one record at a time: the same bits" diff -r a b
 run vfm-curate encode -q -d image --vae cosmos --frames 1 syn.jsonl
 is "$(records "$SCRATCH/io/out" | jq -c .latent.shape | sort -u)" "[16,1,8,12]" "an image is one frame"
 run vfm-curate encode -q -d bf --vae cosmos --vae-dtype bf16 syn.jsonl
 rc_is 0 "other numbers"
-is "$(records a.jsonl "$SCRATCH/io/out" | jq -c .latent.maker.sha256 | sort -u | wc -l)" 2 "are another maker"
+is "$(records a.jsonl "$SCRATCH/io/out" | jq -c .latent.maker.sha256 | sort -u | wc -l)" 2 "are another encoder"
 run vfm-curate encode -q -d given --vae cosmos --text bytes:32 --condition --last-frame syn.jsonl
 rc_is 0 "--condition --last-frame"
 ok "the latents do not change" bash -c 'for f in a/*.latent.npy; do cmp "$f" "given/${f#a/}" || exit 1; done'

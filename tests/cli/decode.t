@@ -125,9 +125,9 @@ fails() {
 {
 	fails "no latents" "latent.path: missing" "del(.latent)" $exact
 	fails "no file" "cannot open 'none.npy'" '.latent.path = "none.npy"' $exact
-	fails "another maker" "the latents were made by 'wan-vae 1', but 'wavelet:768 1' would decode them \(--force does so\)" \
+	fails "another encoder" "the latents were made by 'wan-vae 1', but 'wavelet:768 1' would decode them \(--force does so\)" \
 		'.latent.maker = {name: "wan-vae", version: "1"}' $exact
-	fails "a maker that is none" "latent.maker.name: " '.latent.maker = {name: 3, version: "1"}' $exact
+	fails "an encoder that is none" "latent.maker.name: " '.latent.maker = {name: 3, version: "1"}' $exact
 	fails "other sizes" "latent.width: " '.latent.width = 64' $exact
 	fails "another number of frames" "latent.frames: 6 latent frames of the decoder 'wavelet:768' are not 9 pictures" '.latent.frames = 9' $exact
 	fails "an id that is no name" "the id '../x' cannot be a sample's key" '.id = "../x"' $exact
@@ -150,7 +150,7 @@ fails() {
 	is "$rc $(records "$SCRATCH/io/out" | jq -c '.reconstruction.forced[0] | [.tool, .encoder, .expected.name, .used.name]' | sort -u)" \
 		'0 ["vfm-curate decode","tokenizer","mine","wavelet:768"]' "--force: the record says so"
 	run vfm-curate decode -q -d unnamed $exact <(records enc.jsonl | jq -c 'del(.latent.maker)')
-	like "$rc $err" "^0 .*warning: 3 records do not name the tokenizer of their latents; 'wavelet:768' decoded them" "no maker"
+	like "$rc $err" "^0 .*warning: 3 records do not name the tokenizer of their latents; 'wavelet:768' decoded them" "no encoder"
 	mkdir own
 	cp "$(records syn.jsonl | jq -r .src | head -1)" "own/$id.mp4"
 	before=$(sha256sum <"own/$id.mp4")

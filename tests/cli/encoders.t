@@ -13,10 +13,10 @@ cp "$SCRATCH/io/out" a.jsonl
 is "$(records a.jsonl | jq -c '[.latent.shape, .latent.frames, .latent.dtype, .text.shape[1], .text.dtype]' | sort -u)" \
 	'[[16,5,8,12],17,"float16",32,"bfloat16"]' "17 of 20 frames become 5 latent frames; texts have the width of the encoder"
 is "$(records a.jsonl | jq -c '[.latent.maker | .name, .geometry.stride] + [.text.maker.max_rows]' | sort -u)" \
-	'["wan-vae",[4,8,8],512]' "the makers"
+	'["wan-vae",[4,8,8],512]' "the encoders"
 run vfm-curate encode -q -d b --vae wan/Wan2.1_VAE.pth --text-encoder wan/models_t5_umt5-xxl-enc-bf16.pth -j 1 syn.jsonl
 ok "the files themselves, one record at a time: the same bits" diff -r a b
-is "$(records "$SCRATCH/io/out" | jq -c .latent.maker)" "$(records a.jsonl | jq -c .latent.maker)" "and the same maker"
+is "$(records "$SCRATCH/io/out" | jq -c .latent.maker)" "$(records a.jsonl | jq -c .latent.maker)" "and the same encoder"
 for i in 0 1 2; do
 	vfm-curate encode -q -d parts --vae wan --text-encoder wan --part $i/3 syn.jsonl >part.$i.jsonl
 done
@@ -26,19 +26,19 @@ like "$rc $err" "^0 .*5 were done already" "--done copies them"
 run vfm-curate encode -q -d image --vae wan --frames 1 syn.jsonl
 is "$(records "$SCRATCH/io/out" | jq -c .latent.shape | sort -u)" "[16,1,8,12]" "an image is one frame"
 
-# Options that change results are part of the maker.
+# Options that change results are part of the identity.
 run vfm-curate encode -q -d bf --vae wan --vae-dtype bf16 --text-encoder wan --text-dtype fp32 syn.jsonl
 rc_is 0 "other numbers"
-is "$(records a.jsonl "$SCRATCH/io/out" | jq -c '[.latent.maker, .text.maker]' | sort -u | wc -l)" 2 "are other makers"
+is "$(records a.jsonl "$SCRATCH/io/out" | jq -c '[.latent.maker, .text.maker]' | sort -u | wc -l)" 2 "are other encoders"
 run vfm-curate encode -q -d streamed --vae wan --vae-dtype bf16 --text-encoder wan --text-dtype fp32 --text-stream syn.jsonl
 rc_is 0 "--text-stream"
 ok "changes no bit" diff -r bf streamed
 run vfm-curate encode -q -d raw --vae wan --text-encoder wan --text-raw <(records syn.jsonl | jq -c '.caption = "a &amp; b"')
 rc_is 0 "texts without clean-up"
-is "$(records "$SCRATCH/io/out" a.jsonl | jq -c '.text.maker' | sort -u | wc -l)" 2 "have another maker, too"
+is "$(records "$SCRATCH/io/out" a.jsonl | jq -c '.text.maker' | sort -u | wc -l)" 2 "have another encoder, too"
 run vfm-curate encode -q -d tiles --vae wan --vae-tile 64x64 syn.jsonl
 rc_is 0 "tiles"
-is "$(records "$SCRATCH/io/out" a.jsonl | jq -c '.latent.maker' | sort -u | wc -l)" 2 "another maker"
+is "$(records "$SCRATCH/io/out" a.jsonl | jq -c '.latent.maker' | sort -u | wc -l)" 2 "another encoder"
 run vfm-curate encode -q -d cut --text-encoder wan --text-rows 4 syn.jsonl
 is "$(records "$SCRATCH/io/out" | jq -c '.text.shape[0]' | sort -u)" 4 "--text-rows cuts texts"
 

@@ -177,7 +177,7 @@ is "$(jq -c '[.vfm_exec, .name, .version, .capabilities, .input]' <<<"$hello")" 
 	'[1,"record-keys","1",["caption"],{"kind":"clip"}]' "and its hello"
 run "$EXEC/caption.sh" title </dev/null
 isnt=$(jq -r .sha256 <<<"$out")
-ok "other keys are another maker" test "${#isnt}" = 64 -a "$isnt" != "$(jq -r .sha256 <<<"$hello")"
+ok "other keys are another encoder" test "${#isnt}" = 64 -a "$isnt" != "$(jq -r .sha256 <<<"$hello")"
 run "$EXEC/caption.sh"
 rc_is 2 "it wants a key"
 
@@ -330,7 +330,7 @@ run env "${models[@]}" EXEC_DIR="$EXEC" PYTHON=no-python ./copy.sh videos copied
 like "$rc $err" "^2 outside.sh: no program 'no-python'" "and a program"
 not_ok "before it does anything" test -e copied
 
-# Other weights of the same model are another maker.
+# Other weights of the same model are another encoder.
 run timeout 300 "$PY" "$TOP/tests/tools/tiny_models.py" --seed 7 other wan
 rc_is 0 "models with other weights"
 t5="'$PY' '$EXEC/text_t5.py' --pad none --rows 512"

@@ -5,7 +5,7 @@
 toy=$B/tests/tools/toy_model
 vfm-curate synth -q --count 6 -d syn >syn.jsonl
 sha=$(printf 'a%.0s' {1..64})
-maker='{"name":"toy","version":"1.0","sha256":"'$sha'"}'
+toy_id='{"name":"toy","version":"1.0","sha256":"'$sha'"}'
 
 # rows FILE: its records without header lines, in order
 rows() { jq -c 'select(.provenance | not)' "$@"; }
@@ -14,7 +14,7 @@ rows() { jq -c 'select(.provenance | not)' "$@"; }
 run vfm-curate caption --exec "$toy" --prompt "Say:" --overwrite syn.jsonl
 rc_is 0 "caption: runs"
 is "$(rows <<<"$out" | jq -r .caption | sed 's/first.*//' | sort -u)" "Say: 4x16x16 " "caption: the child saw what its hello wants"
-is "$(rows <<<"$out" | jq -c .caption_maker | sort -u)" "$maker" "caption: the maker"
+is "$(rows <<<"$out" | jq -c .caption_maker | sort -u)" "$toy_id" "caption: the captioner"
 like "$err" 'toy 1.0: 6 requests, 0 failed, 0 restarts' "caption: totals"
 is "$(rows <<<"$out" | jq -r .id)" "$(rows syn.jsonl | jq -r .id)" "caption: order"
 run vfm-curate caption --exec "$toy" -q syn.jsonl
@@ -42,11 +42,11 @@ run vfm-curate caption --exec "$toy -i '{\"kind\":\"clip\"}'" --frames 3 syn.jso
 is "$rc $err" "2 vfm-curate caption: --frames, --fps: 'toy' reads the files itself" "caption: --frames for a child that takes paths"
 
 named=$(rows named.jsonl | head -1)
-is "$(jq -c '.caption_maker | [keys, .short, .long]' <<<"$named")" '[["long","short"],'"$maker,$maker]" "caption: a maker for each name, none for the original"
+is "$(jq -c '.caption_maker | [keys, .short, .long]' <<<"$named")" '[["long","short"],'"$toy_id,$toy_id]" "caption: a captioner for each name, none for the original"
 run vfm-curate caption -q --exec "$toy -w b" --prompts prompts2.json named.jsonl
-is "$(rows <<<"$out" | jq -c '.caption_maker | map_values(.sha256[:1])' | sort -u)" '{"short":"a","long":"a","title":"b"}' "caption: a second model is the maker of what it wrote alone"
-run vfm-curate caption -q --exec "$toy" --prompts prompts.json <<<"$(jq -c --argjson m "$maker" '.caption = "mine" | .caption_maker = ($m | .name = "other")' <<<"$named")"
-is "$(rows <<<"$out" | jq -c '.caption_maker | map_values(.name)')" '{"original":"other","short":"toy","long":"toy"}' "caption: the original keeps its maker"
+is "$(rows <<<"$out" | jq -c '.caption_maker | map_values(.sha256[:1])' | sort -u)" '{"short":"a","long":"a","title":"b"}' "caption: a second model is the captioner of what it wrote alone"
+run vfm-curate caption -q --exec "$toy" --prompts prompts.json <<<"$(jq -c --argjson m "$toy_id" '.caption = "mine" | .caption_maker = ($m | .name = "other")' <<<"$named")"
+is "$(rows <<<"$out" | jq -c '.caption_maker | map_values(.name)')" '{"original":"other","short":"toy","long":"toy"}' "caption: the original keeps its captioner"
 clip="$toy -i '{\"kind\":\"clip\"}'"
 echo '{"short":"S"}' >short.json
 echo '{"short":"S","long":"L"}' >both.json
@@ -72,7 +72,7 @@ rows syn.jsonl | jq -c '.caption = ["a red square", "a blue and red square", "a 
 run vfm-curate embed -q -d both --of clips,captions --exec "$toy -t float16" captioned.jsonl
 cp "$SCRATCH/io/out" both.jsonl
 is "$rc $(rows both.jsonl | jq -c '[.embedding.shape, (.text_embedding | [.shape, .dtype, .maker])]' | sort -u)" \
-	'0 [[3],[[3],"float16",'"$maker"']]' "embed --of clips,captions: shape, dtype, maker"
+	'0 [[3],[[3],"float16",'"$toy_id"']]' "embed --of clips,captions: shape, dtype, maker"
 ok "its digests of the files" digests_match '.embedding, .text_embedding' <both.jsonl
 is "$(rows both.jsonl | jq -r '"\(.text_embedding.caption_sha256)  \(.caption)"' | head -1)" \
 	"$(printf %s "$(rows both.jsonl | jq -r .caption | head -1)" | sha256sum | cut -c1-64)  $(rows both.jsonl | jq -r .caption | head -1)" \
@@ -107,7 +107,7 @@ like "$rc $err" "^2 .*--of: expected clips, captions or clips,captions, got 'fra
 run vfm-curate embed -q -d no --of captions --frames 4 --exec "$toy" captioned.jsonl
 like "$rc $err" "^2 .*--frames, --fps: --of captions shows no frames" "embed --of captions --frames"
 run vfm-curate embed -q -d emb --exec "$toy -t float16" syn.jsonl
-is "$(rows <<<"$out" | jq -c '.embedding | [.shape, .dtype, .maker]' | sort -u)" '[[3],"float16",'"$maker"']' "embed: shape, dtype, maker"
+is "$(rows <<<"$out" | jq -c '.embedding | [.shape, .dtype, .maker]' | sort -u)" '[[3],"float16",'"$toy_id"']' "embed: shape, dtype, maker"
 ok "embed: digests of the files" digests_match .embedding <<<"$out"
 printf '%s\n' "$out" >emb.jsonl
 run vfm-curate embed -d emb --exec "$toy -t float16" --done emb.jsonl syn.jsonl

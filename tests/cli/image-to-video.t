@@ -120,7 +120,7 @@ one=$(vfm-curate synth -q --count 1 -d clips --size 32x32 --frames 16)
 run_stage vfm-curate encode -d rows --condition --image-exec "$toy -t float32" --text bytes:32 --frames 8 <<<"$one"
 rc_is 0 "--image-exec beside the built-in tokenizer"
 file=$(jq -r .image.path <<<"$out")
-is "$(jq -c '.image | [.shape, .dtype, .maker.name, .maker.dim, .maker.rows, .maker.sha256[:4]]' <<<"$out")" '[[5,6],"float32","toy",6,5,"aaaa"]' "image rows with their maker"
+is "$(jq -c '.image | [.shape, .dtype, .maker.name, .maker.dim, .maker.rows, .maker.sha256[:4]]' <<<"$out")" '[[5,6],"float32","toy",6,5,"aaaa"]' "image rows with their encoder"
 ok "and their digest" digests_match .image <<<"$out"
 # The child has the mean colour of each fifth of the first picture: the red of its rows 0 to 5, and its complement.
 first=$(ffmpeg -v error -i "$(jq -r .src <<<"$out")" -frames:v 1 -f rawvideo -pix_fmt rgb24 - | head -c $((6 * 32 * 3)) | od -An -v -tu1 -w3 |

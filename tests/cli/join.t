@@ -1,6 +1,6 @@
 #!/bin/bash
 # vfm-curate join: rows of tables join records by all kinds of keys; records without rows, repeated keys, values that are there;
-# the digest of the table in marks; parts, --done, runs; a million rows in little memory.
+# the digest of the table in fingerprints; parts, --done, runs; a million rows in little memory.
 . "${0%/*}/lib.sh"
 command -v jq >/dev/null || skip_all "no jq"
 
@@ -20,7 +20,7 @@ END
 join() {
 	run_stage vfm-curate join "$@"
 }
-# values: the records of $out without marks.
+# values: the records of $out without fingerprints.
 values() {
 	jq -c 'del(.v, .by)' <<<"$out"
 }
@@ -126,7 +126,7 @@ like "$err" 'ragged.csv:2: the row has 1 cells' "... is named"
 run env TMPDIR="$PWD/none" vfm-curate join --with t.csv --on id=video r.jsonl
 rc_is 3 "no folder for the temporary file"
 
-# ---- the table is a part of the mark
+# ---- the table is a part of the fingerprint
 run vfm-curate join --done joined.jsonl --with t.csv --on src:name=video --take 'caption,aesthetic score=score.aesthetic' --numbers 'aesthetic score' r.jsonl
 like "$err" '4 were done already' "--done"
 like "$err" 'rows = 0 joined \+ 3 not joined to the records of this run' "... the counts say of which records they speak"

@@ -13,7 +13,7 @@ rc_is 0 "encode with children"
 printf '%s\n' "$out" | vfm-curate shard -q -d data >shard.jsonl
 ok "a dataset of them" vfm-curate verify -q data
 ok "a plan" eval "vfm-pack -q --context 256 --steps 6 data >plan.jsonl"
-is "$(head -1 plan.jsonl | jq -c '[.encoders.tokenizer.name, .encoders.tokenizer.geometry.stride, .encoders.text.dim]')" '["toy",[2,4,4],8]' "the plan names the makers"
+is "$(head -1 plan.jsonl | jq -c '[.encoders.tokenizer.name, .encoders.tokenizer.geometry.stride, .encoders.text.dim]')" '["toy",[2,4,4],8]' "the plan names the encoders"
 cat >tiny.json <<'END'
 {"model": {"layers": 2, "hidden": 32, "heads": 2, "channels": 3, "text_dim": 8}, "train": {"lr": 0.01}, "ckpt": {"every": 6}}
 END
@@ -47,7 +47,7 @@ complaint 'frames' "8 frames are none of 1 + 2n"
 run "${s[@]}" -p "" -o x.mp4 --exec-timeout 600
 complaint "^vfm-sample: --exec-timeout: only with --exec CMD, --text-exec CMD or --image-exec CMD$" "an option of children without a child"
 
-### another maker is refused
+### another encoder is refused
 run "${s[@]}" -p "a red square" -o x.mp4 --exec "$toy -w b" --text-exec "$toy"
 complaint "was trained on data of the tokenizer 'toy 1.0 \(sha256 aaaaaaaaaaaa\)', but 'toy 1.0 \(sha256 bbbbbbbbbbbb\)' would be used" "another decoder"
 run "${s[@]}" -p "a red square" -o x.mp4 --exec "$toy" --text-exec "$toy -v 2.0"
@@ -64,7 +64,7 @@ run "${s[@]}" --force -p "a red square" -o x.mp4 --exec "$toy -w b" --text-exec 
 is "$rc $(jq -c '[.forced[] | [.encoder, .used.sha256[:4]]]' <<<"$out")" '0 [["tokenizer","bbbb"]]' "--force does it, and the record says so"
 vfm-curate encode -q -d latents2 --exec "$toy -w b" --text-exec "$toy" syn.jsonl | vfm-curate shard -q -d data2 >shard2.jsonl
 run vfm-pack -q --context 256 --steps 6 data data2
-complaint "set 'data2'.* has tokenizer 'toy 1.0 \(sha256 bbbbbbbbbbbb\)', set 'data'.* has 'toy 1.0 \(sha256 aaaaaaaaaaaa\)'" "sets of two makers"
+complaint "set 'data2'.* has tokenizer 'toy 1.0 \(sha256 bbbbbbbbbbbb\)', set 'data'.* has 'toy 1.0 \(sha256 aaaaaaaaaaaa\)'" "sets of two encoders"
 ok "a plan of the other set" eval "vfm-pack -q --context 256 --steps 12 data2 >plan2.jsonl"
 run vfm-train -q -c tiny.json --data plan2.jsonl -o run --allow-change plan,schedule
 complaint "tokenizer 'toy 1.0 \(sha256 aaaaaaaaaaaa\)'.*'toy 1.0 \(sha256 bbbbbbbbbbbb\)'" "resuming with the data of another"
@@ -73,7 +73,7 @@ complaint "tokenizer 'toy 1.0" "--init with the data of another"
 vfm-curate encode -q -d latents3 --exec "$toy -w b" --text-exec "$toy" syn.jsonl | jq -c 'select(.id)' | tail -4 >other.jsonl
 jq -c 'select(.id)' shard.jsonl | head -4 >first.jsonl
 run vfm-curate shard -q -d data3 first.jsonl other.jsonl
-is "$rc $(jq -r 'select(.error) | .error' <<<"$out" | grep -c "'toy 1.0 (sha256 bbbbbbbbbbbb)'.*'toy 1.0 (sha256 aaaaaaaaaaaa)'")" "1 4" "records of two makers in one dataset fail"
+is "$rc $(jq -r 'select(.error) | .error' <<<"$out" | grep -c "'toy 1.0 (sha256 bbbbbbbbbbbb)'.*'toy 1.0 (sha256 aaaaaaaaaaaa)'")" "1 4" "records of two encoders in one dataset fail"
 
 ### many prompts, over dp ranks
 printf '{"caption":"a %s"}\n' red green blue square circle >prompts.jsonl

@@ -69,7 +69,7 @@ is "$(sort -r split.jsonl | vfm-curate filter -q -j 2 $filter | chain -)" "probe
 is "$(sort -r split.jsonl | vfm-curate filter -q -j 2 $filter | count)" 8 "and the records are there"
 is "$(jq -c 'select(.frames > 0)' split.jsonl | vfm-curate filter -q $filter | chain -)" "probe? split? filter:max n 3 " "a header that is lost: marks name the stages"
 run bash -c "jq -c 'select(.frames > 0)' split.jsonl | vfm-curate provenance -"
-like "$out" "2 stages without a version are known from marks" "and a note says so"
+like "$out" "2 stages without a version are known from fingerprints" "and a note says so"
 split -n l/3 split.jsonl piece.
 is "$(for p in piece.*; do vfm-curate filter -q $filter "$p"; done | chain -)" "probe split:+ filter:max n 3 " "pieces of a file, put together again"
 
@@ -103,7 +103,7 @@ is "$(chain grown; echo; jq -r '.provenance[] | select(.tool == "vfm-curate shar
 max-bytes 268435456 max-samples 0 with-media 0
 max-bytes 268435456 max-samples 3 with-media 0" "--resume with other options: both stand there"
 records enc.jsonl | vfm-curate shard -q -d lost >/dev/null
-is "$(chain lost)" "probe? split? clip? score? filter? encode? shard:+ " "a dataset of records without header: their marks"
+is "$(chain lost)" "probe? split? clip? score? filter? encode? shard:+ " "a dataset of records without header: their fingerprints"
 rm lost/provenance.json
 run vfm-curate verify lost
 is "$rc $(grep -c '1 datasets have no provenance.json' <<<"$err")" "0 1" "verify: a dataset without is no fault"
@@ -159,7 +159,7 @@ like "$rc $err" "2 .*'data/provenance.json' would hold more than 1000 stages" "a
 run vfm-curate provenance nowhere
 rc_is 2 "a file that is missing"
 run vfm-curate provenance /dev/null
-like "$rc $err" "^1 .*'/dev/null' has no header, and no record has marks" "no header and no mark"
+like "$rc $err" "^1 .*'/dev/null' has no header, and no record has fingerprints" "no header and no fingerprint"
 run vfm-curate provenance
 rc_is 2 "no operand"
 run vfm-curate provenance --format xml data

@@ -43,7 +43,7 @@ is "$err" "" "-q is quiet"
 is "$(jq -c . <<<"$out")" \
 	'{"v":1,"id":"sample-000000","caption":"a red square moves left","src":"one.mp4","kind":"video","width":32,"height":32,"frames":8,"fps":"8/1","seed":0,"encoders":{"tokenizer":'"$(jq -c .encoders.tokenizer <<<"$out")"',"text":{"name":"bytes:32","version":"1","dim":32}}}' \
 	"its record"
-is "$(jq -c .encoders.tokenizer <<<"$out")" "$(head -1 plan.jsonl | jq -c .encoders.tokenizer)" "with the makers"
+is "$(jq -c .encoders.tokenizer <<<"$out")" "$(head -1 plan.jsonl | jq -c .encoders.tokenizer)" "with the encoders"
 is "$(shape one.mp4)" "32,32,8/1,8" "its shape"
 run vfm-sample --ckpt edm "${small[@]}" -p "a red square moves left" -o noisy.mp4
 like "$err" "ema of edm/ckpt/step-00000012, step 12, [0-9]+ parameters" "without -q it says what it samples"

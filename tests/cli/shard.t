@@ -99,14 +99,14 @@ ok "the good ones are a dataset" vfm-curate verify bad
 run_stage vfm-curate shard -d mixed mixed.jsonl
 is "$rc $(jq -r 'select(.error) | .error' <<<"$out")" "1 the sample has tokenizer 'vae:16 2', the dataset 'mixed' has 'wavelet:16 1'
 text.maker.name: expected 1 to 63 characters of A-Z a-z 0-9 . _ : / + -" "samples of another tokenizer, or with a bad name, are refused"
-is "$(meta mixed | jq -c .makers.tokenizer.name)" '"wavelet:16"' "the index has the maker of the others"
+is "$(meta mixed | jq -c .makers.tokenizer.name)" '"wavelet:16"' "the index has the encoder of the others"
 (sed -n 3p enc.jsonl | jq -c '.latent.maker |= {name: "vae:16", version: "1"}') >other.jsonl
 cp -r mixed mixed2
 run_stage vfm-curate shard -d mixed2 --resume other.jsonl
 is "$rc $(jq -r .error <<<"$out")" "1 the sample has tokenizer 'vae:16 1', the dataset 'mixed2' has 'wavelet:16 1'" "also when more shards are added"
 jq -c 'del(.latent.maker)' mixed.jsonl | head -2 >unlabelled.jsonl
 run_stage vfm-curate shard -d unlabelled unlabelled.jsonl
-is "$rc $(meta unlabelled | jq -c "[.makers.tokenizer, .makers.text.name]")" '0 [null,"bytes:1024"]' "samples without a maker: the index has none"
+is "$rc $(meta unlabelled | jq -c "[.makers.tokenizer, .makers.text.name]")" '0 [null,"bytes:1024"]' "samples without an encoder: the index has none"
 run_stage vfm-curate shard -d empty /dev/null
 rc_is 1 "no sample: status 1"
 is "$(find empty -name '*.vfmi*' -o -name '*.tar*' -o -name '*.sqlite*' | wc -l)" 0 "no sample: no dataset"

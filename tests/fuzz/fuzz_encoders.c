@@ -163,20 +163,21 @@ static void check_finite(const float *x, size_t n)
 		must(isfinite(x[i]));
 }
 
-/* The maker reads back as the same. */
-static void check_maker(const struct vfm_maker *m)
+/* The identity reads back as the same. */
+static void check_encoder_id(const struct vfm_encoder_id *m)
 {
-	json_t *o = vfm_maker_json(m);
-	struct vfm_maker again;
+	json_t *o = vfm_encoder_id_json(m);
+	struct vfm_encoder_id again;
 	struct vfm_err err;
 
-	must(vfm_maker_from_json(&again, o, "maker", &err) == 0 && vfm_maker_compare(m, &again) == VFM_MAKER_SAME);
+	must(vfm_encoder_id_from_json(&again, o, "maker", &err) == 0 &&
+		vfm_encoder_id_compare(m, &again) == VFM_ENCODER_ID_SAME);
 	json_decref(o);
 }
 
 static void check_clip(struct vfm_vae *v, int64_t frames)
 {
-	const struct vfm_geometry *g = &vfm_vae_maker(v)->geometry;
+	const struct vfm_geometry *g = &vfm_vae_id(v)->geometry;
 	const int64_t height = g->stride[1], width = 2 * g->stride[2], t = vfm_geometry_latent_frames(g, frames),
 		      n = t * 2 * g->channels;
 	const size_t picture = (size_t)(height * width * 3);
@@ -213,9 +214,9 @@ static int try_vae(struct vfm_stream *s, enum vfm_dtype dtype, struct vfm_err *e
 
 	if (rc < 0)
 		return rc;
-	g = &vfm_vae_maker(v)->geometry;
+	g = &vfm_vae_id(v)->geometry;
 	frames = vfm_geometry_fit(g, g->first + 2 * g->step);
-	check_maker(vfm_vae_maker(v));
+	check_encoder_id(vfm_vae_id(v));
 	must(frames > 0);
 	/* The others take too long for a fuzzer. */
 	if ((int64_t)g->stride[1] * g->stride[2] <= 1 << 10 && frames <= 17)

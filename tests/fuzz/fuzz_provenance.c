@@ -22,7 +22,7 @@ static void check_chain(const json_t *chain)
 	{
 		if (!json_is_string(json_object_get(entry, "tool")))
 			abort();
-		free(vfm_provenance_maker_text(json_object_get(entry, "maker")));
+		free(vfm_provenance_models_text(json_object_get(entry, "maker")));
 	}
 }
 

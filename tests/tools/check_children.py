@@ -218,7 +218,7 @@ def check_vae():
         child.end(model)
 
     other = Child("vae_wan.py", f"{MODELS}/t2", "--batch", "2", "--device", "cpu", "--dtype", "bfloat16")
-    report(other.hello["sha256"] != child.hello["sha256"], "vae: another --dtype is another maker")
+    report(other.hello["sha256"] != child.hello["sha256"], "vae: another --dtype is another encoder")
     other.end("vae --dtype")
     broken = copy_without("t2/vae", "decoder.mid_block", "vae-broken")
     refused("vae: a folder that lacks tensors is refused", f"{broken}: tensors of AutoencoderKLWan are missing: "
@@ -382,7 +382,7 @@ def check_image():
     near(child.one("image-encode", frames=child.payload(two))["rows"], want, 1e-5, "image: the rows of two pictures")
     child.end("image")
     short = Child("image_clip.py", folder, "--device", "cpu")
-    report(short.hello["sha256"] != child.hello["sha256"], "image: another --out is another maker")
+    report(short.hello["sha256"] != child.hello["sha256"], "image: another --out is another encoder")
     rows = short.one("image-encode", frames=short.payload(pictures[0]))["rows"]
     near(rows, direct(pictures[0])[-2][0].bfloat16(), 0.01, "image: rows in bfloat16")
     short.end("image --out")

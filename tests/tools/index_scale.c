@@ -91,18 +91,18 @@ static int copy_index(struct vfm_index *ix, struct vfm_index_writer *w, struct v
 static int rewrite(const char *from, const char *to, struct vfm_err *err)
 {
 	struct vfm_index_writer *w;
-	struct vfm_makers makers;
+	struct vfm_encoder_ids encoder_ids;
 	struct vfm_index *ix;
 	int rc;
 
 	TRY(vfm_index_open(&ix, from, err));
-	makers = vfm_index_info(ix)->makers;
+	encoder_ids = vfm_index_info(ix)->encoder_ids;
 	TRY_OUT(vfm_index_writer_open(&w, to, err));
 	rc = copy_index(ix, w, err);
 	if (rc < 0)
 		vfm_index_writer_abort(w);
 	else
-		rc = vfm_index_writer_commit(w, &makers, err);
+		rc = vfm_index_writer_commit(w, &encoder_ids, err);
 out:
 	vfm_index_close(ix);
 	return rc;

@@ -80,7 +80,7 @@ static int encode_texts(int argc, char **argv, struct vfm_err *err)
 	struct vfm_dev *dev = vfm_cpu_open(err);
 	struct vfm_stream *s = dev ? dev->t->stream_new(dev, false, err) : NULL;
 	struct vfm_t5 *t = NULL;
-	struct vfm_maker maker;
+	struct vfm_encoder_id encoder_id;
 	struct rusage u;
 	char **texts = NULL;
 	int64_t *n_rows;
@@ -108,8 +108,8 @@ static int encode_texts(int argc, char **argv, struct vfm_err *err)
 	cpu = ((double)clock() - cpu) / CLOCKS_PER_SEC;
 	getrusage(RUSAGE_SELF, &u);
 	fprintf(stderr, "%.3f s, %.3f CPU s, %.1f MiB\n", t0, cpu, (double)u.ru_maxrss / 1024);
-	TRY(vfm_t5_maker(t, &maker, err));
-	fprintf(stderr, "%s %s\n", maker.name, maker.sha256);
+	TRY(vfm_t5_id(t, &encoder_id, err));
+	fprintf(stderr, "%s %s\n", encoder_id.name, encoder_id.sha256);
 	rc = write_rows(argv[4], rows, n_rows, n, vfm_t5_dim(t), err);
 	for (int i = 0; i < n; i++)
 		free(texts[i]);

@@ -115,7 +115,7 @@ static void decode(const struct job *j, const float *z, float *out, uint8_t *rgb
 /* Without files: noise in, and of pictures u8 out. */
 static void run(struct job *j, bool enc, const char *in_path, const char *out_path)
 {
-	const struct vfm_geometry *g = &vfm_vae_maker(j->v)->geometry;
+	const struct vfm_geometry *g = &vfm_vae_id(j->v)->geometry;
 	const bool files = strcmp(in_path, "-") != 0;
 	const int64_t *d = j->dims;
 	const size_t in_n = (size_t)(j->given ? j->given : d[0]) * (size_t)(d[1] * d[2] * (enc ? 3 : g->channels));

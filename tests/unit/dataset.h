@@ -126,7 +126,7 @@ static inline int dataset_make(
 	const char *dir, const struct dataset_dims *dims, int n_dims, int64_t n, int64_t per, struct vfm_err *err)
 {
 	char *path = vfm_strfmt("%s/%s", dir, VFM_INDEX_NAME);
-	const struct vfm_makers makers = {
+	const struct vfm_encoder_ids encoder_ids = {
 		.tokenizer = {.name = "wavelet:4", .version = "1"}, .text = {.name = "bytes:8", .version = "1"}};
 	static const char *const letters[DATASET_TEXTS_MAX] = {"a", "b", "c", "d"};
 	struct vfm_index_writer *w;
@@ -161,7 +161,7 @@ static inline int dataset_make(
 			goto out;
 		}
 	}
-	rc = vfm_index_writer_commit(w, &makers, err);
+	rc = vfm_index_writer_commit(w, &encoder_ids, err);
 out:
 	free(path);
 	return rc;
@@ -188,7 +188,7 @@ static inline int dataset_plan(const char *path, const char *dir, const struct v
 	h.cond_channels = set.cond_channels;
 	h.image_len = set.image_len;
 	h.image_dim = set.image_dim;
-	h.makers = vfm_index_info(set.ix)->makers;
+	h.encoder_ids = vfm_index_info(set.ix)->encoder_ids;
 	ms.records = set.records;
 	memcpy(ms.index_sha256, set.sha256, VFM_SHA256_HEX);
 	f = fopen(path, "w");

@@ -72,7 +72,7 @@ static int read_latent_f32(struct vfm_index *ix, const struct vfm_index_record *
 
 static int setup(void **state)
 {
-	const struct vfm_makers makers = {
+	const struct vfm_encoder_ids encoder_ids = {
 		.tokenizer = {.name = "wavelet:4", .version = "1"}, .text = {.name = "bytes:7", .version = "3"}};
 	struct vfm_index_writer *w;
 	struct vfm_err err = {0};
@@ -132,7 +132,7 @@ static int setup(void **state)
 		free(tar);
 	}
 	assert_int_equal(access(path, F_OK), -1); /* nothing is seen before commit */
-	assert_int_equal(vfm_index_writer_commit(w, &makers, &err), 0);
+	assert_int_equal(vfm_index_writer_commit(w, &encoder_ids, &err), 0);
 	return 0;
 }
 
@@ -154,9 +154,9 @@ static void reads_back(void **state)
 	assert_int_equal(vfm_index_open(&ix, dir, &err), 0);
 	assert_int_equal(vfm_index_info(ix)->n_records, N_SHARDS * PER);
 	assert_int_equal(vfm_index_info(ix)->n_shards, N_SHARDS);
-	assert_string_equal(vfm_index_info(ix)->makers.tokenizer.name, "wavelet:4");
-	assert_string_equal(vfm_index_info(ix)->makers.text.name, "bytes:7");
-	assert_string_equal(vfm_index_info(ix)->makers.text.version, "3");
+	assert_string_equal(vfm_index_info(ix)->encoder_ids.tokenizer.name, "wavelet:4");
+	assert_string_equal(vfm_index_info(ix)->encoder_ids.text.name, "bytes:7");
+	assert_string_equal(vfm_index_info(ix)->encoder_ids.text.version, "3");
 	for (int s = N_SHARDS - 1; s >= 0; s--) {
 		for (int i = 0; i < PER; i++) {
 			assert_int_equal(vfm_index_get(ix, (uint32_t)s, (uint32_t)i, &r, &err), 0);

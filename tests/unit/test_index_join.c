@@ -48,7 +48,7 @@ static void write_dataset(const char *name, const uint64_t *samples, size_t n, b
 {
 	static const char *const unnamed[] = {""};
 	char *folder = in_dir(name), *path = vfm_strfmt("%s/" VFM_INDEX_NAME, folder), shard[32];
-	const struct vfm_makers makers = {0};
+	const struct vfm_encoder_ids encoder_ids = {0};
 	struct vfm_index_writer *w;
 	struct vfm_err err;
 
@@ -65,7 +65,7 @@ static void write_dataset(const char *name, const uint64_t *samples, size_t n, b
 		r.n_texts = r.text_dim = has_text;
 		assert_int_equal(vfm_index_writer_add(w, &r, &t, unnamed, &err), 0);
 	}
-	assert_int_equal(vfm_index_writer_commit(w, &makers, &err), 0);
+	assert_int_equal(vfm_index_writer_commit(w, &encoder_ids, &err), 0);
 	free(path);
 	free(folder);
 }

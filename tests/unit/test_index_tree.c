@@ -21,7 +21,7 @@ static char dir[] = "/tmp/vfm_index_tree_XXXXXX", path[64], work[64];
 
 static int write_index(void **state)
 {
-	struct vfm_makers makers = {0};
+	struct vfm_encoder_ids encoder_ids = {0};
 	struct vfm_index_writer *w;
 	struct vfm_err err;
 	char name[16];
@@ -53,7 +53,7 @@ static int write_index(void **state)
 			assert_int_equal(vfm_index_writer_shard(w, name, 8192, &err), 0);
 		assert_int_equal(vfm_index_writer_add(w, &r, &t, &(const char *){""}, &err), 0);
 	}
-	assert_int_equal(vfm_index_writer_commit(w, &makers, &err), 0);
+	assert_int_equal(vfm_index_writer_commit(w, &encoder_ids, &err), 0);
 	return 0;
 }
 

@@ -49,7 +49,7 @@ static struct vfm_plan_header header(void)
 		.text_dim = 1024,
 		.n_sets = 2,
 		.sets = sets,
-		.makers = {.tokenizer = {.name = "wavelet:16", .version = "1"},
+		.encoder_ids = {.tokenizer = {.name = "wavelet:16", .version = "1"},
 			.text = {.name = "bytes:1024", .version = "2"}}};
 }
 
@@ -146,8 +146,8 @@ static void round_trip(void **state)
 		assert_string_equal(h->sets[0].dir, want);
 		assert_string_equal(h->sets[1].dir, "/abs/b");
 		assert_true(h->sets[1].weight == 0.75);
-		assert_string_equal(h->makers.tokenizer.name, "wavelet:16");
-		assert_string_equal(h->makers.text.version, "2");
+		assert_string_equal(h->encoder_ids.tokenizer.name, "wavelet:16");
+		assert_string_equal(h->encoder_ids.text.version, "2");
 		for (int64_t i = 0; i < STEPS; i++) /* in order, then all over the place */
 			check_step(m, i, &s);
 		for (int64_t i = 0; i < STEPS; i++)

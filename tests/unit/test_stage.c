@@ -252,7 +252,7 @@ static void test_done(void **state)
 	free(text);
 	free(input);
 	input = write_text("in.jsonl", "{\"n\":2,\"part\":\"0/1\",\"id\":\"a\",\"v\":1,\"by\":{\"other\":\"?\"}}\n");
-	text = respread(input, done, "x 1", &calls, &c); /* neither v, part, marks nor the order of keys matter */
+	text = respread(input, done, "x 1", &calls, &c); /* v, part, by and the order of keys do not matter */
 	assert_int_equal(c.copied, 1);
 	free(text);
 	free(all);

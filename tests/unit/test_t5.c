@@ -506,14 +506,14 @@ static void test_refused(void **state)
 }
 
 /* A bad text is named, and nothing is returned; identities tell options apart. */
-static void test_texts_and_makers(void **state)
+static void test_texts_and_encoder_ids(void **state)
 {
 	const char *const bad[] = {"a", "b\xff", "c"};
 	struct model m = make_model(true);
 	struct vfm_err err = {0};
 	struct vfm_dev *dev = vfm_cpu_open(&err);
 	struct vfm_stream *s = dev->t->stream_new(dev, false, &err);
-	struct vfm_maker maker[5];
+	struct vfm_encoder_id encoder_id[5];
 
 	(void)state;
 	write_config("umt5", "");
@@ -534,13 +534,13 @@ static void test_texts_and_makers(void **state)
 		assert_true(!rows[0] && !rows[1] && !rows[2]);
 		assert_int_equal(vfm_t5_count(t, " \t a", &err), i == 3 ? 3 : 5);
 		assert_int_equal(vfm_t5_encode(t, NULL, 0, rows, n, &err), 0);
-		assert_int_equal(vfm_t5_maker(t, &maker[i], &err), 0);
+		assert_int_equal(vfm_t5_id(t, &encoder_id[i], &err), 0);
 		for (int k = 0; k < i; k++) /* streaming does not change the rows */
-			assert_true(!strcmp(maker[i].sha256, maker[k].sha256) == (i == 4 && k == 0));
+			assert_true(!strcmp(encoder_id[i].sha256, encoder_id[k].sha256) == (i == 4 && k == 0));
 		vfm_t5_close(t);
 	}
-	assert_int_equal(maker[0].dim, DIM);
-	assert_int_equal(maker[2].max_rows, 7);
+	assert_int_equal(encoder_id[0].dim, DIM);
+	assert_int_equal(encoder_id[2].max_rows, 7);
 	dev->t->stream_free(s);
 	dev->t->dev_free(dev);
 	free_model(&m);
@@ -569,7 +569,7 @@ int main(void)
 		cmocka_unit_test(test_placement),
 		cmocka_unit_test(test_no_buckets),
 		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_texts_and_makers),
+		cmocka_unit_test(test_texts_and_encoder_ids),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -90,7 +90,7 @@ static void geometry(void **state)
 
 	(void)state;
 	assert_int_equal(vfm_textbytes_dim(t), 1024);
-	assert_string_equal(vfm_textbytes_maker(t).name, "bytes:1024");
+	assert_string_equal(vfm_textbytes_id(t).name, "bytes:1024");
 	assert_int_equal(vfm_textbytes_encode(t, "left right left moves moved", x), 5);
 	for (int i = 0; i < 5; i++)
 		assert_true(fabs(dot(x + i * 1024, x + i * 1024, 1024) - 1.01) < 0.05); /* unit variance */

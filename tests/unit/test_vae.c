@@ -269,7 +269,7 @@ static void test_lengths(void **state)
 	struct vfm_vae_session *s;
 
 	(void)state;
-	assert_int_equal(vfm_vae_maker(v)->geometry.max_frames, 9);
+	assert_int_equal(vfm_vae_id(v)->geometry.max_frames, 9);
 	assert_int_equal(vfm_vae_encode(v, rgb, 13, h, w, z, &err), VFM_EUSAGE);
 	assert_non_null(strstr(err.msg, "at most 9"));
 	assert_int_equal(vfm_vae_decode(v, z, 4, H, W, NULL, x, &err), VFM_EUSAGE);
@@ -300,23 +300,23 @@ static void test_identity(void **state)
 	static const struct vfm_vae_opts o[] = {{.dtype = VFM_F32}, {.dtype = VFM_F32, .no_decoder = true},
 		{.dtype = VFM_BF16}, {.dtype = VFM_F32, .tile = {16, 16, 8, 8}}};
 	char *dir = write_model(&goldens[0], "identity", NULL), *other = write_model(&goldens[1], "other", NULL);
-	struct vfm_maker m[4];
+	struct vfm_encoder_id m[4];
 	struct vfm_geometry geometry;
 	struct vfm_vae *v;
 
 	(void)state;
 	for (int i = 0; i < 4; i++) {
 		v = open_model(dir, o[i]);
-		m[i] = *vfm_vae_maker(v);
+		m[i] = *vfm_vae_id(v);
 		vfm_vae_close(v);
 	}
-	assert_int_equal(vfm_maker_compare(&m[0], &m[1]), VFM_MAKER_SAME);
-	assert_int_equal(vfm_maker_compare(&m[0], &m[2]), VFM_MAKER_DIFFERENT);
-	assert_int_equal(vfm_maker_compare(&m[0], &m[3]), VFM_MAKER_DIFFERENT);
+	assert_int_equal(vfm_encoder_id_compare(&m[0], &m[1]), VFM_ENCODER_ID_SAME);
+	assert_int_equal(vfm_encoder_id_compare(&m[0], &m[2]), VFM_ENCODER_ID_DIFFERENT);
+	assert_int_equal(vfm_encoder_id_compare(&m[0], &m[3]), VFM_ENCODER_ID_DIFFERENT);
 	assert_string_not_equal(m[0].sha256, m[3].sha256);
 	v = open_model(other, o[0]);
-	geometry = vfm_vae_maker(v)->geometry;
-	assert_string_equal(vfm_vae_maker(v)->name, "wan-vae");
+	geometry = vfm_vae_id(v)->geometry;
+	assert_string_equal(vfm_vae_id(v)->name, "wan-vae");
 	assert_true(geometry.stride[0] == 4 && geometry.stride[1] == 8 && geometry.channels == 3);
 	assert_string_equal(geometry.scaling, "mean-std");
 	vfm_vae_close(v);
@@ -325,19 +325,19 @@ static void test_identity(void **state)
 	/* the same weights with another configuration */
 	dir = write_model(of_cosmos, "identity-cosmos", NULL);
 	v = open_model(dir, o[0]);
-	m[0] = *vfm_vae_maker(v);
-	geometry = vfm_vae_maker(v)->geometry;
+	m[0] = *vfm_vae_id(v);
+	geometry = vfm_vae_id(v)->geometry;
 	vfm_vae_close(v);
 	assert_string_equal(m[0].name, "cosmos-vae");
 	assert_string_equal(m[0].version, "cv4x4x4:f32");
 	assert_true(geometry.first == 1 && geometry.step == 4 && geometry.channels == 3);
 	write_replaced(dir, of_cosmos->config, "-0.125]", "-0.25]");
 	v = open_model(dir, o[0]);
-	assert_string_not_equal(m[0].sha256, vfm_vae_maker(v)->sha256);
+	assert_string_not_equal(m[0].sha256, vfm_vae_id(v)->sha256);
 	vfm_vae_close(v);
 	write_replaced(dir, of_cosmos->config, "\"latents_mean\"", "\"patch_type\": \"rearrange\", \"latents_mean\"");
 	v = open_model(dir, o[0]);
-	assert_string_not_equal(m[0].sha256, vfm_vae_maker(v)->sha256);
+	assert_string_not_equal(m[0].sha256, vfm_vae_id(v)->sha256);
 	vfm_vae_close(v);
 	free(dir);
 }

@@ -237,7 +237,7 @@ static void an_image_is_one_latent_frame(void **state)
 	(void)state;
 	noise(rgb, sizeof(rgb));
 	assert_int_equal(vfm_wavelet_parse(&t, "wavelet:3", NULL), 0);
-	g = vfm_wavelet_maker(&t).geometry;
+	g = vfm_wavelet_id(&t).geometry;
 	assert_int_equal(g.channels, 3);
 	assert_int_equal(vfm_geometry_latent_frames(&g, 1), 1);
 	assert_int_equal(vfm_geometry_latent_frames(&g, 4), 1);
@@ -269,7 +269,7 @@ static void bad_requests(void **state)
 	for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
 		assert_int_equal(vfm_wavelet_parse(&t, specs[i], &err), VFM_EUSAGE);
 	assert_int_equal(vfm_wavelet_parse(&t, "wavelet", &err), 0);
-	assert_string_equal(vfm_wavelet_maker(&t).name, "wavelet:16");
+	assert_string_equal(vfm_wavelet_id(&t).name, "wavelet:16");
 	assert_int_equal(vfm_wavelet_encode(&t, rgb, 1, 32, 28, z, &err), VFM_EINPUT);
 	assert_int_equal(vfm_wavelet_encode(&t, rgb, 0, 32, 32, z, &err), VFM_EINPUT);
 	assert_int_equal(vfm_wavelet_decode(&t, z, 1, 4, 4, 5, rgb, &err), VFM_EINPUT);

@@ -1,3 +1,4 @@
+/* calibrate_gpu.c - times GEMM, attention, copies, launches and collectives of the GPUs and writes their rates. */
 #include "predict/calibrate_gpu.h"
 
 #include <math.h>

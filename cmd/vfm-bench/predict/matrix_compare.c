@@ -1,3 +1,4 @@
+/* matrix_compare.c - reads an earlier matrix document, matches its rows by name and marks changes beyond the spread. */
 #include "predict/matrix_compare.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* matrix_page.c - writes the HTML page: the table, bars of the rates, and a section for each predicted row. */
 #include "predict/matrix_page.h"
 
 #include <math.h>

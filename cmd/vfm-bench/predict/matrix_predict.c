@@ -1,3 +1,4 @@
+/* matrix_predict.c - predicts a row by a dry run on simulated ranks. */
 #include "predict/matrix_predict.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* matrix_table.c - columns, rows and notes of the table, with comparisons and why a searched layout loses. */
 #include "predict/matrix_table.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* comm.c - checks operands of collectives, calls the backend and counts; the communicator of one rank. */
 #include "comm/coll/comm.h"
 
 #include <pthread.h>

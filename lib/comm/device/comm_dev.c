@@ -109,7 +109,7 @@ static void staging_free_with_host(struct vfm_comm *c)
 	vfm_comm_free(host);
 }
 
-/* The maker owns the host communicator of the first group; a split group owns its own. */
+/* The communicator that made the groups owns the host communicator of the first group; a split group owns its own. */
 static const struct vfm_comm_table
 	staging_table = {.name = "staging", .call = staging_call, .split = staging_split, .free = staging_free},
 	split_table = {.name = "staging", .call = staging_call, .split = staging_split, .free = staging_free_with_host};

@@ -1,3 +1,4 @@
+/* comm_sim.c - meetings of simulated ranks, which advance their clocks by the time of a collective. */
 #include "comm/device/comm_sim.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* handshake.c - mutual proof by HMAC-SHA256 over nonces with a key derived from the job's secret. */
 #include "comm/host/handshake.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* tree.c - parent and children of a rank in the tree of monitors. */
 #include <stdlib.h>
 
 #include "base/mem.h"

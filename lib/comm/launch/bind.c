@@ -1,3 +1,4 @@
+/* bind.c - divides the CPUs of a node among its ranks by package and core, and sets numbers of threads. */
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* launch.c - chooses the launcher, and passes key-value exchange and abort on to it. */
 #include "comm/launch/launch.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* clip_groups.c - sorts keys in passes that fit the memory, compares clips with equal keys, and forms groups. */
 #include "curate/dedup/clip_groups.h"
 
 #include <errno.h>

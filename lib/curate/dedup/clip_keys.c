@@ -1,3 +1,4 @@
+/* clip_keys.c - keys from the signs and places of the largest coefficients of a hash. */
 #include "curate/dedup/clip_keys.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* dedup.c - reads records twice: collects hashes, vectors or texts, then marks duplicates with their reason. */
 #include "curate/dedup/dedup.h"
 
 #include <math.h>

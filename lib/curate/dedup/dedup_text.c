@@ -1,3 +1,4 @@
+/* dedup_text.c - works on blocks of lines in parallel without parsing them to JSON values. */
 #include "curate/dedup/dedup_text.h"
 
 #include <stdlib.h>
@@ -89,7 +90,7 @@ static bool identify_text(const struct vfm_stage *s, struct vfm_record_text *t, 
 	return true;
 }
 
-/* Writes a record with `keys` and its mark, before the last bracket, or the mark in the "by" that it has. */
+/* Writes a record with `keys` and its fingerprint: before the last bracket, or within the "by" that it has. */
 static void write_marked(const struct vfm_stage *s, const char *settings, struct text_block *b)
 {
 	struct vfm_record_text *t = &b->text;
@@ -98,16 +99,17 @@ static void write_marked(const struct vfm_stage *s, const char *settings, struct
 	size_t n = 0, at = by ? by->at + by->len - 1 : t->len - 1;
 	const char *of = vfm_record_text_str(t, clip, &n);
 	char hex[VFM_SHA256_HEX], *of_clip = of ? vfm_strfmt("%.*s", (int)n, of) : NULL,
-				  *head = vfm_stage_mark_head(s, settings, of_clip);
+				  *head = vfm_stage_fingerprint_head(s, settings, of_clip);
 
-	vfm_record_text_digest(t, head, vfm_stage_unmarked, hex);
+	vfm_record_text_digest(t, head, vfm_stage_uncovered_keys, hex);
 	vfm_buf_add(&b->out, t->text, at);
 	if (by)
-		vfm_buf_addf(&b->out, "%s\"%s\":\"%.*s\"", by->len > 2 ? "," : "", s->name, VFM_DONE_MARK - 1, hex);
+		vfm_buf_addf(
+			&b->out, "%s\"%s\":\"%.*s\"", by->len > 2 ? "," : "", s->name, VFM_FINGERPRINT_TEXT - 1, hex);
 	vfm_buf_add(&b->out, t->text + at, t->len - 1 - at);
 	vfm_buf_add(&b->out, b->keys.data, b->keys.len);
 	if (!by)
-		vfm_buf_addf(&b->out, ",\"by\":{\"%s\":\"%.*s\"}", s->name, VFM_DONE_MARK - 1, hex);
+		vfm_buf_addf(&b->out, ",\"by\":{\"%s\":\"%.*s\"}", s->name, VFM_FINGERPRINT_TEXT - 1, hex);
 	vfm_buf_add(&b->out, "}\n", 2);
 	free(of_clip);
 	free(head);
@@ -191,7 +193,7 @@ int vfm_dedup_mark_lines(struct vfm_stage_loop *loop, const struct vfm_stage *s,
 	const int threads = vfm_par_threads();
 	struct text_block *items = vfm_calloc((size_t)threads, sizeof(*items));
 	struct text_lines l = {.s = s,
-		.settings = vfm_provenance_settings(s->options, s->maker),
+		.settings = vfm_provenance_settings(s->options, s->models),
 		.loop = loop,
 		.files = {.paths = s->files, .n = s->n_files}};
 	const struct vfm_ordered o = {read_text_block, work_on_text_block, take_text_block, &l, items, sizeof(*items)};

@@ -1,3 +1,4 @@
+/* dots.c - tiles of inner products with SIMD vectors, compiled for several instruction sets. */
 #include "curate/dedup/dots.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* groups.c - adds sorted pairs, and compares a member with the representative of its partner. */
 #include "curate/dedup/groups.h"
 
 #include <stdlib.h>

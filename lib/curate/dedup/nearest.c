@@ -1,3 +1,4 @@
+/* nearest.c - scans all vectors in parallel and keeps the k best of each query. */
 #include "curate/dedup/nearest.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* record_text.c - scans the JSON text of a record for its members, numbers and digest. */
 #include "curate/dedup/record_text.h"
 
 #include <jansson.h>

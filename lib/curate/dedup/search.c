@@ -1,3 +1,4 @@
+/* search.c - reads the vectors of records, takes a query from a record, an array or a file, and writes matches. */
 #include "curate/dedup/search.h"
 
 #include <math.h>
@@ -52,15 +53,15 @@ static int for_each_record(struct vfm_search *s, record_fn fn, void *ctx, struct
 
 static int add_search_vector(struct vfm_search *s, json_t *rec, void *ctx, struct vfm_err *err)
 {
-	const json_t *maker = json_object_get(vfm_rec_at(rec, s->key), "maker");
+	const json_t *model = json_object_get(vfm_rec_at(rec, s->key), "maker");
 	const char *id = vfm_rec_str(rec, "id", NULL), *matrix = ctx;
 
 	if (!id)
 		return vfm_fail(err, VFM_EUSAGE, "id: missing (expected a string)");
 	if (vfm_names_add(&s->ids, id) < 0)
 		return vfm_fail(err, VFM_EUSAGE, "two records have the id '%.80s'", id);
-	if (s->ids.n == 1 && json_is_object(maker))
-		TRY(vfm_maker_from_json(&s->maker, maker, "maker", err));
+	if (s->ids.n == 1 && json_is_object(model))
+		TRY(vfm_encoder_id_from_json(&s->model, model, "maker", err));
 	return matrix ? 0 : vfm_features_add(&s->vectors, rec, s->key, err);
 }
 
@@ -112,15 +113,15 @@ int vfm_search_of_id(const struct vfm_search *s, const char *id, float *query, s
 }
 
 int vfm_search_of_array(const struct vfm_search *s, const struct vfm_npy *npy, const void *data,
-	const struct vfm_maker *maker, float *query, struct vfm_err *err)
+	const struct vfm_encoder_id *model, float *query, struct vfm_err *err)
 {
-	char x[VFM_MAKER_LABEL], y[VFM_MAKER_LABEL];
+	char x[VFM_ENCODER_ID_LABEL], y[VFM_ENCODER_ID_LABEL];
 
 	if (npy->ndim != 1 || npy->shape[0] != s->vectors.dim)
 		return vfm_fail(err, VFM_EUSAGE, "the query has %lld elements, the vectors of the records %lld",
 			(long long)(npy->ndim == 1 ? npy->shape[0] : -1), (long long)s->vectors.dim);
-	if (maker && vfm_maker_compare(&s->maker, maker) == VFM_MAKER_DIFFERENT) {
-		vfm_maker_label_pair(&s->maker, maker, x, y);
+	if (model && vfm_encoder_id_compare(&s->model, model) == VFM_ENCODER_ID_DIFFERENT) {
+		vfm_encoder_id_label_pair(&s->model, model, x, y);
 		return vfm_fail(err, VFM_EUSAGE, "the vectors were made by '%s', the query by '%s'", x, y);
 	}
 	vfm_features_read_f32(&(struct vfm_features){.type = npy->type, .dim = npy->shape[0], .data = data}, 0, query);

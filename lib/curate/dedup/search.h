@@ -14,7 +14,7 @@
 
 #include "base/err.h"
 #include "data/record/features.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 #include "io/names.h"
 
 struct vfm_search { /* `= {0}` before open; close in any case */
@@ -24,8 +24,8 @@ struct vfm_search { /* `= {0}` before open; close in any case */
 	char *const *paths;
 	int n_paths;
 	const char *key;
-	struct vfm_names ids;   /* of the rows */
-	struct vfm_maker maker; /* of the records */
+	struct vfm_names ids;        /* of the rows */
+	struct vfm_encoder_id model; /* of the records */
 };
 
 /* Reads the records of paths [n], regular files that stay as they are, and their vectors, from `matrix` if it is not
@@ -40,9 +40,9 @@ int vfm_search_save(const struct vfm_search *s, const char *path, struct vfm_err
 int vfm_search_of_id(const struct vfm_search *s, const char *id, float *query, struct vfm_err *err);
 /* ... to that of an npy file [dim].  VFM_EINPUT: it is no such file. */
 int vfm_search_of_file(const struct vfm_search *s, const char *path, float *query, struct vfm_err *err);
-/* ... to that of a model.  VFM_EUSAGE: its dimension or maker is not that of the records. */
+/* ... to that of a model.  VFM_EUSAGE: its dimension or identity is not that of the records. */
 int vfm_search_of_array(const struct vfm_search *s, const struct vfm_npy *npy, const void *data,
-	const struct vfm_maker *maker, float *query, struct vfm_err *err);
+	const struct vfm_encoder_id *model, float *query, struct vfm_err *err);
 
 /* Writes the k records nearest to the query with "similarity", the nearest first. */
 int vfm_search_write(struct vfm_search *s, const float *query, int64_t k, FILE *out, struct vfm_err *err);

@@ -1,3 +1,4 @@
+/* semantic.c - spherical k-means on a sample, then comparison of vectors within each cluster in tiles. */
 #include "curate/dedup/semantic.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* pipeline.c - parses the JSON of a pipeline and checks each stage's options against its option table. */
 #include "curate/pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -266,8 +267,8 @@ static int read_pipeline(struct vfm_curation *p, const json_t *doc, const struct
 	if (!json_is_object(doc))
 		return vfm_fail(err, VFM_EUSAGE, "expected an object with the key 'stages'");
 	TRY(vfm_json_only_keys(doc, "", keys, err));
-	if (!json_is_array(stages) || !json_array_size(stages) || json_array_size(stages) > VFM_BOARD_STAGES)
-		return vfm_fail(err, VFM_EUSAGE, "stages: expected a list of 1 to %d stages", VFM_BOARD_STAGES);
+	if (!json_is_array(stages) || !json_array_size(stages) || json_array_size(stages) > VFM_PROGRESS_STAGES)
+		return vfm_fail(err, VFM_EUSAGE, "stages: expected a list of 1 to %d stages", VFM_PROGRESS_STAGES);
 	TRY(read_inputs(p, json_object_get(doc, "inputs"), err));
 	for (size_t i = 0; i < json_array_size(stages); i++)
 		TRY(read_stage_object(p, json_array_get(stages, i), verbs, err));

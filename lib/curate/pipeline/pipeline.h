@@ -25,7 +25,7 @@ struct vfm_curation_stage {
 
 struct vfm_curation {
 	int n;
-	struct vfm_curation_stage stage[VFM_BOARD_STAGES];
+	struct vfm_curation_stage stage[VFM_PROGRESS_STAGES];
 	char **inputs; /* [n_inputs] operands of the first stage; owned */
 	int n_inputs;
 };

@@ -1,3 +1,4 @@
+/* pipeline_run.c - forks the stages, shows and watches them, and sets aside outputs of changed stages. */
 #include "curate/pipeline/pipeline_run.h"
 
 #include <errno.h>
@@ -42,8 +43,8 @@ struct pipeline_run {
 	struct vfm_curation_run_opts o;
 	char *dir, *html, *share; /* share "I/N", NULL: of one */
 	int lock;
-	struct vfm_board *board;
-	struct child child[VFM_BOARD_STAGES];
+	struct vfm_progress_file *progress;
+	struct child child[VFM_PROGRESS_STAGES];
 	pid_t counter;    /* counts the inputs of the first stage */
 	int first_failed; /* stage; -1: none */
 	int code;         /* of it */
@@ -89,8 +90,8 @@ static int open_folder(struct pipeline_run *r, struct vfm_err *err)
 		return vfm_err_context(err, "--html");
 	TRY(vfm_mkdir_p(r->dir, err));
 	TRY(lock_run(r, err));
-	path = vfm_strfmt("%s/board", r->dir);
-	rc = vfm_board_open(&r->board, path, err);
+	path = vfm_strfmt("%s/progress", r->dir);
+	rc = vfm_progress_file_open(&r->progress, path, err);
 	free(path);
 	for (int i = 0; i < r->p->n; i++) {
 		struct child *c = &r->child[i];
@@ -115,10 +116,10 @@ static void stage_identity(const struct pipeline_run *r, int i, char hex[VFM_SHA
 /* Whether the folder has results of a stage. */
 static bool has_begun(const struct pipeline_run *r, int i)
 {
-	const struct vfm_board_stage *s = &r->board->stage[i];
+	const struct vfm_progress_stage *s = &r->progress->stage[i];
 	struct vfm_stage_progress c;
 
-	vfm_board_read(s, &c);
+	vfm_progress_stage_read(s, &c);
 	return c.lines > 0 || atomic_load(&s->finished) || (r->p->stage[i].has_resume && atomic_load(&s->started));
 }
 
@@ -129,7 +130,7 @@ static int find_changed(const struct pipeline_run *r)
 
 	for (int i = 0; i < r->p->n; i++) {
 		stage_identity(r, i, hex);
-		if (strcmp(hex, r->board->stage[i].identity) != 0 && has_begun(r, i))
+		if (strcmp(hex, r->progress->stage[i].identity) != 0 && has_begun(r, i))
 			return i;
 	}
 	return -1;
@@ -138,11 +139,11 @@ static int find_changed(const struct pipeline_run *r)
 /* Makes the records of a stage those of the run before, from which it copies. */
 static int set_aside(struct pipeline_run *r, int i, struct vfm_err *err)
 {
-	struct vfm_board_stage *s = &r->board->stage[i];
+	struct vfm_progress_stage *s = &r->progress->stage[i];
 
 	if (rename(r->child[i].out, r->child[i].before) != 0 && errno != ENOENT)
 		return vfm_fail_errno(err, VFM_EENV, "cannot rename '%s'", r->child[i].out);
-	vfm_board_reset(s);
+	vfm_progress_stage_reset(s);
 	stage_identity(r, i, s->identity);
 	return 0;
 }
@@ -151,18 +152,19 @@ static int set_aside(struct pipeline_run *r, int i, struct vfm_err *err)
  * take records of the run before in a stage behind one that began anew. */
 static int set_aside_from(struct pipeline_run *r, int first, struct vfm_err *err)
 {
-	atomic_store(&r->board->update, (int8_t)(first + 1));
+	atomic_store(&r->progress->update, (int8_t)(first + 1));
 	for (int i = first; i < r->p->n; i++)
 		TRY(set_aside(r, i, err));
-	for (int i = r->p->n; i < VFM_BOARD_STAGES; i++) /* which this pipeline lacks, and a later one may have again */
-		vfm_board_reset(&r->board->stage[i]);
-	atomic_store(&r->board->update, 0);
+	for (int i = r->p->n; i < VFM_PROGRESS_STAGES;
+		i++) /* which this pipeline lacks, and a later one may have again */
+		vfm_progress_stage_reset(&r->progress->stage[i]);
+	atomic_store(&r->progress->update, 0);
 	return 0;
 }
 
 static int prepare_stages(struct pipeline_run *r, struct vfm_err *err)
 {
-	int changed = find_changed(r), first = atomic_load(&r->board->update) - 1;
+	int changed = find_changed(r), first = atomic_load(&r->progress->update) - 1;
 
 	if (r->o.update && (first < 0 || changed < first))
 		first = changed > 0 ? changed : 0;
@@ -175,10 +177,10 @@ static int prepare_stages(struct pipeline_run *r, struct vfm_err *err)
 	if (first >= 0)
 		TRY(set_aside_from(r, first, err));
 	for (int i = 0; i < r->p->n; i++) {
-		struct vfm_board_stage *s = &r->board->stage[i];
+		struct vfm_progress_stage *s = &r->progress->stage[i];
 
 		if (!has_begun(r, i)) {
-			vfm_board_reset(s);
+			vfm_progress_stage_reset(s);
 			atomic_store(&s->started, false);
 			stage_identity(r, i, s->identity);
 		}
@@ -186,10 +188,10 @@ static int prepare_stages(struct pipeline_run *r, struct vfm_err *err)
 		atomic_store(&s->busy, 0);
 		atomic_store(&s->read, atomic_load(&s->finished) ? INT64_MAX : 0);
 	}
-	r->board->n = r->p->n;
-	atomic_store(&r->board->stop, false);
-	atomic_store(&r->board->total, -1);
-	if (sem_init(&r->board->tokens, 1, (unsigned)r->o.jobs) != 0)
+	r->progress->n = r->p->n;
+	atomic_store(&r->progress->stop, false);
+	atomic_store(&r->progress->total, -1);
+	if (sem_init(&r->progress->tokens, 1, (unsigned)r->o.jobs) != 0)
 		return vfm_fail_errno(err, VFM_EENV, "cannot make a semaphore");
 	return 0;
 }
@@ -219,7 +221,7 @@ static char **stage_words(const struct pipeline_run *r, int i, int *argc)
 		w[n++] = vfm_strfmt("--jobs=%lld", (long long)r->o.jobs);
 	if (!s->reads_all) /* else there is one share: check_whole_set */
 		w[n++] = vfm_strfmt("--part=%s", r->share ? r->share : "0/1");
-	if (s->has_resume && atomic_load(&r->board->stage[i].started))
+	if (s->has_resume && atomic_load(&r->progress->stage[i].started))
 		w[n++] = vfm_strdup("--resume");
 	if (!s->has_resume && !s->reads_all && access(r->child[i].before, F_OK) == 0)
 		w[n++] = done_option(r->child[i].before);
@@ -255,8 +257,8 @@ static void enter_child(const struct pipeline_run *r, int i, pid_t parent)
 static void run_child_stage(struct pipeline_run *r, int i, bool only_counts)
 {
 	const struct vfm_curation_stage *s = &r->p->stage[i];
-	struct vfm_board_stage *b = &r->board->stage[i];
-	struct vfm_stage_link link = {.board = r->board,
+	struct vfm_progress_stage *b = &r->progress->stage[i];
+	struct vfm_stage_link link = {.progress = r->progress,
 		.index = i,
 		.in_path = i ? r->child[i - 1].out : NULL,
 		.out_path = r->child[i].out,
@@ -328,7 +330,7 @@ static char *last_line(const char *path)
 static void note_failure(struct pipeline_run *r, int i, int status)
 {
 	struct child *c = &r->child[i];
-	const char *said = r->board->stage[i].message;
+	const char *said = r->progress->stage[i].message;
 	char end[64];
 
 	c->failed = true;
@@ -366,7 +368,7 @@ static int reap_children(struct pipeline_run *r)
 			continue;
 		}
 		c->pid = 0;
-		if (atomic_load(&r->board->stage[i].finished))
+		if (atomic_load(&r->progress->stage[i].finished))
 			unlink(c->before);
 		else if (!WIFEXITED(status) || WEXITSTATUS(status) != -VFM_ESIGNAL)
 			if (r->t_stop == 0 || WIFEXITED(status)) /* not by our SIGKILL */
@@ -406,7 +408,7 @@ static void sample_rates(struct pipeline_run *r, double now)
 	/* The mean of the whole time at first, then of about SMOOTH_S. */
 	weight = fmax(1 - exp(-dt / SMOOTH_S), dt / (now - r->t_start));
 	for (int i = 0; i < r->p->n; i++) {
-		vfm_board_read(&r->board->stage[i], &c);
+		vfm_progress_stage_read(&r->progress->stage[i], &c);
 		r->child[i].rate += weight * ((double)(c.counts.in - r->child[i].last_in) / dt - r->child[i].rate);
 		r->child[i].last_in = c.counts.in;
 	}
@@ -419,13 +421,13 @@ static void look_at_run(struct pipeline_run *r, struct vfm_view *v, double now)
 		.dir = r->dir,
 		.elapsed_s = now - r->t_start,
 		.jobs = r->o.jobs,
-		.total = atomic_load(&r->board->total),
+		.total = atomic_load(&r->progress->total),
 		.n = r->p->n};
 	for (int i = r->p->n - 1; i >= 0; i--) { /* from the end: no stage has more than came to it */
-		const struct vfm_board_stage *b = &r->board->stage[i];
+		const struct vfm_progress_stage *b = &r->progress->stage[i];
 		struct vfm_view_stage *s = &v->stage[i];
 
-		vfm_board_read(b, &s->c);
+		vfm_progress_stage_read(b, &s->c);
 		s->name = r->child[i].name;
 		s->state = atomic_load(&b->finished)    ? VFM_VIEW_DONE
 			: r->child[i].failed            ? VFM_VIEW_FAILED
@@ -512,7 +514,7 @@ static void request_stop(struct pipeline_run *r)
 	if (r->t_stop > 0)
 		return;
 	r->t_stop = vfm_now();
-	atomic_store(&r->board->stop, true);
+	atomic_store(&r->progress->stop, true);
 	if (signals && !vfm_log_quiet())
 		vfm_info("stopping: the records in work are finished (a second signal ends the stages at once)");
 	r->table_lines = 0;
@@ -527,10 +529,10 @@ static int fork_stages(struct pipeline_run *r, struct vfm_err *err)
 	for (int i = 0; i < r->p->n; i++) {
 		struct vfm_stage_progress c;
 
-		vfm_board_read(&r->board->stage[i], &c);
+		vfm_progress_stage_read(&r->progress->stage[i], &c);
 		/* one with --resume counts from the beginning */
 		r->child[i].at_start = r->child[i].last_in = r->p->stage[i].has_resume ? 0 : c.counts.in;
-		if (!atomic_load(&r->board->stage[i].finished))
+		if (!atomic_load(&r->progress->stage[i].finished))
 			TRY(fork_stage(r, i, false, &r->child[i].pid, err));
 	}
 	if (r->child[0].pid && !from_stdin)
@@ -562,7 +564,7 @@ static void report_stages(const struct pipeline_run *r)
 		vfm_info("%s: %lld in = %lld out + %lld dropped + %lld failed; %lld records written", v.stage[i].name,
 			(long long)c->in, (long long)c->out, (long long)c->dropped, (long long)c->failed,
 			(long long)c->written);
-		for (int k = 0; k < VFM_BOARD_REASONS && v.stage[i].c.reasons[k].n; k++)
+		for (int k = 0; k < VFM_PROGRESS_REASONS && v.stage[i].c.reasons[k].n; k++)
 			vfm_info("  %lld x %s", (long long)v.stage[i].c.reasons[k].n, v.stage[i].c.reasons[k].text);
 	}
 	vfm_info("the records: %s", r->child[r->p->n - 1].out);
@@ -574,8 +576,8 @@ static int conclude_run(struct pipeline_run *r, struct vfm_err *err)
 	bool all = true, failed = false;
 
 	for (int i = 0; i < r->p->n; i++) {
-		all &= atomic_load(&r->board->stage[i].finished);
-		failed |= atomic_load(&r->board->stage[i].failed_records) != 0;
+		all &= atomic_load(&r->progress->stage[i].finished);
+		failed |= atomic_load(&r->progress->stage[i].failed_records) != 0;
 	}
 	if (all) {
 		err->msg[0] = 0;
@@ -601,7 +603,7 @@ static void release_run(struct pipeline_run *r)
 		free(c->log);
 		free(c->why);
 	}
-	vfm_board_close(r->board);
+	vfm_progress_file_close(r->progress);
 	if (r->lock >= 0)
 		close(r->lock);
 	free(r->dir);

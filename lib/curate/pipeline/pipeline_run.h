@@ -1,9 +1,9 @@
 /* pipeline_run.h - runs the stages of a pipeline as one program; vfm-pipeline(5) describes the folder of a run.
  *
  * Each stage is a child process that calls the function of its verb.  Its file DIR/NN-STAGE.jsonl is the queue of the
- * next stage (data/record/stage_link.h).  A stage that crashes does not end the others.  The run has no state but the
- * files and the board, so it survives kill -9.  The result equals that of the verbs in a shell pipeline, byte for
- * byte.
+ * next stage (data/record/stage_link.h).  A stage that crashes does not end the others.  The run has no state but these
+ * files and the progress file, so it survives kill -9.  The result equals that of the verbs in a shell pipeline, byte
+ * for byte.
  *
  * The kernel kills the children when the run ends, also by SIGKILL.  A lock, which they inherit, keeps a second run
  * out until all are gone.

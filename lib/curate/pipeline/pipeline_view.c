@@ -1,3 +1,4 @@
+/* pipeline_view.c - rates, remaining time and counts of the stages as text and HTML. */
 #include "curate/pipeline/pipeline_view.h"
 
 #include <math.h>
@@ -122,8 +123,8 @@ int vfm_view_table(struct vfm_buf *b, const struct vfm_view *v, int columns)
 		add_table_line(b, line, columns);
 	}
 	for (int k = 0; k < v->n; k++)
-		for (int i = 0; i < VFM_BOARD_REASONS && i < 3 && v->stage[k].c.reasons[i].n; i++, lines++) {
-			const struct vfm_board_reason *r = &v->stage[k].c.reasons[i];
+		for (int i = 0; i < VFM_PROGRESS_REASONS && i < 3 && v->stage[k].c.reasons[i].n; i++, lines++) {
+			const struct vfm_progress_reason *r = &v->stage[k].c.reasons[i];
 
 			snprintf(line, sizeof(line), "    %9lld  %s: %s", (long long)r->n, v->stage[k].name, r->text);
 			add_table_line(b, line, columns);
@@ -170,8 +171,8 @@ static void add_reason_table(struct vfm_buf *b, const struct vfm_view *v)
 	vfm_buf_adds(b, "<h2>Dropped and failed</h2>\n");
 	vfm_html_table(b, "stage|reason|#records|of those of the stage");
 	for (int k = 0; k < v->n; k++)
-		for (int i = 0; i < VFM_BOARD_REASONS; i++) {
-			const struct vfm_board_reason *r = &v->stage[k].c.reasons[i];
+		for (int i = 0; i < VFM_PROGRESS_REASONS; i++) {
+			const struct vfm_progress_reason *r = &v->stage[k].c.reasons[i];
 
 			if (r->n)
 				vfm_html_row(b, "%s|%s|#%'lld|=%f", v->stage[k].name, r->text, (long long)r->n,

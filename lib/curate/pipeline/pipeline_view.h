@@ -27,7 +27,7 @@ struct vfm_view {
 	double elapsed_s;
 	int64_t jobs, total; /* total: inputs of the first stage; -1: unknown */
 	int n;
-	struct vfm_view_stage stage[VFM_BOARD_STAGES];
+	struct vfm_view_stage stage[VFM_PROGRESS_STAGES];
 };
 
 /* Seconds until the end at the rates of this process; < 0: unknown.  Stage k gets as many records from those to come as

@@ -1,3 +1,4 @@
+/* report.c - samples records in one pass (reservoirs, histograms) and writes the HTML page. */
 #include "curate/report/report.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* csv.c - a reader of quoted and unquoted cells that finds the separator itself. */
 #include "curate/table/csv.h"
 
 #include <stdlib.h>

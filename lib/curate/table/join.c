@@ -1,3 +1,4 @@
+/* join.c - keeps the rows of the table in a temporary file, and finds them by key in memory. */
 #include "curate/table/join.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* rows.c - detects the format of a table and returns its rows as JSON objects. */
 #include "curate/table/rows.h"
 
 #include <stdlib.h>

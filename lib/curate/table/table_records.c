@@ -1,3 +1,4 @@
+/* table_records.c - makes a record with an id of each row of several tables. */
 #include "curate/table/table_records.h"
 
 #include <stdlib.h>

@@ -28,7 +28,7 @@ void vfm_table_records_close(struct vfm_table_records *t); /* accepts NULL */
 /* A vfm_stage_next_fn.  VFM_EINPUT: a row, or another table as a whole, cannot be read. */
 int vfm_table_records_next(void *t, json_t **rec, struct vfm_err *err);
 
-/* Returns the options as text for the mark of the stage; the caller frees it. */
+/* Returns the options as text for the fingerprint of the stage; the caller frees it. */
 char *vfm_table_records_settings(const struct vfm_table_records_opts *o);
 
 #endif

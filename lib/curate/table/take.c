@@ -1,3 +1,4 @@
+/* take.c - parses lists of columns and new names, and sets the values of a record. */
 #include "curate/table/take.h"
 
 #include <ctype.h>

@@ -36,7 +36,7 @@ int vfm_take_init(struct vfm_take *t, struct vfm_rows *rows, const struct vfm_st
 	const struct vfm_strlist *numbers, const char *key_column, bool takes_id, struct vfm_err *err);
 void vfm_take_release(struct vfm_take *t);
 
-/* Appends what changes the values, as text for the mark of a stage. */
+/* Appends what changes the values, as text for the fingerprint of a stage. */
 void vfm_take_describe(const struct vfm_take *t, struct vfm_buf *b);
 
 /* Copies the start of a text, cut between characters, for messages.  Returns `text`. */

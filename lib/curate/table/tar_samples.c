@@ -1,3 +1,4 @@
+/* tar_samples.c - groups the members of a tar by key into media, metadata and labels. */
 #include "curate/table/tar_samples.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* dataset.c - writes samples to shards, resumes after complete shards, and commits index and provenance. */
 #include "data/dataset/dataset_impl.h"
 
 #include <ctype.h>
@@ -68,7 +69,7 @@ static int count_shards(struct vfm_dataset *d, uint32_t *n, struct vfm_err *err)
 static int remove_indexes(struct vfm_dataset *d, struct vfm_err *err)
 {
 	static const char *const names[] = {VFM_INDEX_NAME, ".nv-meta/.info.json", ".nv-meta/index.sqlite",
-		".nv-meta/index.uuid", ".nv-meta/split.yaml", ".nv-meta/" VFM_ENERGON_MAKERS};
+		".nv-meta/index.uuid", ".nv-meta/split.yaml", ".nv-meta/" VFM_ENERGON_ENCODERS};
 	int rc = 0;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -465,14 +466,14 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	TRY_OUT(read_extras(&s, rec, &binding, err));
 	common.has_image = image->file.data;
 	common.text_dim = s.names.n ? s.texts[0].npy.shape[1] : 0;
-	TRY_OUT(vfm_makers_from_record(&common.makers, rec, err));
-	TRY_OUT(vfm_maker_check_latent(&common.makers.tokenizer, common.channels, err));
+	TRY_OUT(vfm_encoder_ids_from_record(&common.encoder_ids, rec, err));
+	TRY_OUT(vfm_encoder_id_check_latent(&common.encoder_ids.tokenizer, common.channels, err));
 	if (common.has_image)
-		TRY_OUT(vfm_maker_check_rows(
-			VFM_MAKER_IMAGE, &common.makers.image, image->npy.shape[0], image->npy.shape[1], err));
+		TRY_OUT(vfm_encoder_id_check_rows(
+			VFM_ENCODER_IMAGE, &common.encoder_ids.image, image->npy.shape[0], image->npy.shape[1], err));
 	for (int i = 0; i < s.names.n; i++)
-		TRY_OUT(vfm_maker_check_rows(
-			VFM_MAKER_TEXT, &common.makers.text, s.texts[i].npy.shape[0], common.text_dim, err));
+		TRY_OUT(vfm_encoder_id_check_rows(
+			VFM_ENCODER_TEXT, &common.encoder_ids.text, s.texts[i].npy.shape[0], common.text_dim, err));
 	dump_json(&s.json, rec);
 	if (d->o.with_media)
 		TRY_OUT(open_media(&s, rec, err));
@@ -518,13 +519,13 @@ int vfm_dataset_commit(struct vfm_dataset *d, struct vfm_dataset_stats *stats, s
 		rc = vfm_fail(err, VFM_EINPUT, "there is no sample to write");
 		goto out;
 	}
-	rc = vfm_index_writer_commit(d->index, &d->makers, err);
+	rc = vfm_index_writer_commit(d->index, &d->encoder_ids, err);
 	d->index = NULL;
 	if (rc < 0)
 		goto out;
 	TRY_OUT(read_identity(d, hex, err));
 	if (d->energon)
-		rc = vfm_energon_commit(d->energon, hex, &d->makers, err);
+		rc = vfm_energon_commit(d->energon, hex, &d->encoder_ids, err);
 	d->energon = NULL;
 	d->stats.shards = d->n_shards;
 	if (stats)

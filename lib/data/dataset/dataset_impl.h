@@ -6,7 +6,7 @@
 #include "data/dataset/dataset.h"
 #include "data/dataset/energon.h"
 #include "data/dataset/index.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 #include "data/record/sample_set.h"
 #include "io/file.h"
 #include "io/tar.h"
@@ -26,7 +26,7 @@ struct vfm_dataset {
 	struct vfm_index_writer *index;
 	struct vfm_energon *energon;
 	/* what all samples have in common */
-	struct vfm_makers makers;
+	struct vfm_encoder_ids encoder_ids;
 	int64_t n_latents, n_texts, n_images;
 	int64_t channels, text_dim;
 	/* where the samples come from (data/record/provenance.h) */
@@ -50,7 +50,7 @@ int vfm_dataset_open_indexes(struct vfm_dataset *d, struct vfm_err *err);
 
 /* What a sample shares with all others of a dataset. */
 struct vfm_dataset_common {
-	struct vfm_makers makers;
+	struct vfm_encoder_ids encoder_ids;
 	int64_t channels, text_dim; /* text_dim 0: no text */
 	bool has_image;             /* image rows */
 };

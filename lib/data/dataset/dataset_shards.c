@@ -26,19 +26,19 @@ struct vfm_dataset_place vfm_dataset_place_of(int64_t p)
 /* All samples of a dataset have the same encoders, and arrays of the same width. */
 int vfm_dataset_check_common(const struct vfm_dataset *d, const struct vfm_dataset_common *c, struct vfm_err *err)
 {
-	const struct vfm_makers *m = &c->makers;
+	const struct vfm_encoder_ids *m = &c->encoder_ids;
 	const int64_t channels = c->channels, text_dim = c->text_dim;
 	char *dataset = vfm_strfmt("the dataset '%s'", d->dir);
-	int rc = vfm_makers_check(m, "the sample", &d->makers, dataset, err);
+	int rc = vfm_encoder_ids_check(m, "the sample", &d->encoder_ids, dataset, err);
 
 	free(dataset);
 	TRY(rc < 0 ? VFM_EINPUT : 0);
 	if (d->n_latents && channels)
-		TRY(vfm_maker_check_named(VFM_MAKER_TOKENIZER, &m->tokenizer, &d->makers.tokenizer, err));
+		TRY(vfm_encoder_id_check_named(VFM_ENCODER_TOKENIZER, &m->tokenizer, &d->encoder_ids.tokenizer, err));
 	if (d->n_texts && text_dim)
-		TRY(vfm_maker_check_named(VFM_MAKER_TEXT, &m->text, &d->makers.text, err));
+		TRY(vfm_encoder_id_check_named(VFM_ENCODER_TEXT, &m->text, &d->encoder_ids.text, err));
 	if (d->n_images && c->has_image)
-		TRY(vfm_maker_check_named(VFM_MAKER_IMAGE, &m->image, &d->makers.image, err));
+		TRY(vfm_encoder_id_check_named(VFM_ENCODER_IMAGE, &m->image, &d->encoder_ids.image, err));
 	if (channels && d->channels && channels != d->channels)
 		return vfm_fail(err, VFM_EINPUT, "the sample has %" PRId64 " latent channels, the dataset has %" PRId64,
 			channels, d->channels);
@@ -50,13 +50,13 @@ int vfm_dataset_check_common(const struct vfm_dataset *d, const struct vfm_datas
 
 void vfm_dataset_note_common(struct vfm_dataset *d, const struct vfm_dataset_common *c)
 {
-	struct vfm_makers of = c->makers;
+	struct vfm_encoder_ids of = c->encoder_ids;
 
 	if (!c->text_dim)
-		of.text = (struct vfm_maker){0};
+		of.text = (struct vfm_encoder_id){0};
 	if (!c->has_image)
-		of.image = (struct vfm_maker){0};
-	vfm_makers_fill(&d->makers, &of);
+		of.image = (struct vfm_encoder_id){0};
+	vfm_encoder_ids_fill(&d->encoder_ids, &of);
 	d->channels = c->channels ? c->channels : d->channels;
 	d->n_latents += c->channels > 0;
 	d->n_images += c->has_image;
@@ -95,7 +95,7 @@ static int register_scan(struct vfm_dataset *d, const char *name, const char *pa
 	for (size_t i = 0; i < s->n; i++) {
 		const struct vfm_scan_sample *m = &s->samples[i];
 		const struct vfm_dataset_common common = {
-			*m->makers, m->rec.c, m->rec.text_dim, vfm_record_has_extra(&m->rec, VFM_EXTRA_IMAGE)};
+			*m->encoder_ids, m->rec.c, m->rec.text_dim, vfm_record_has_extra(&m->rec, VFM_EXTRA_IMAGE)};
 		const char *why = m->fault ? m->fault : m->mismatch;
 
 		if (why)

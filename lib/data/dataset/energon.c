@@ -1,3 +1,4 @@
+/* energon.c - writes index.sqlite, .info.json and the other files of Megatron-Energon, and checks them. */
 #include "data/dataset/energon.h"
 
 #include <errno.h>
@@ -180,10 +181,11 @@ out:
 	return rc;
 }
 
-static int write_makers(const struct vfm_energon *e, const struct vfm_makers *makers, struct vfm_err *err)
+static int write_encoder_ids(
+	const struct vfm_energon *e, const struct vfm_encoder_ids *encoder_ids, struct vfm_err *err)
 {
-	json_t *o = json_pack("{s:i,s:o}", "v", 1, "makers", vfm_makers_json(makers));
-	int rc = vfm_json_save(e->meta, VFM_ENERGON_MAKERS, o, 2, err);
+	json_t *o = json_pack("{s:i,s:o}", "v", 1, "makers", vfm_encoder_ids_json(encoder_ids));
+	int rc = vfm_json_save(e->meta, VFM_ENERGON_ENCODERS, o, 2, err);
 
 	json_decref(o);
 	return rc;
@@ -215,7 +217,7 @@ static int place_db(struct vfm_energon *e, struct vfm_err *err)
 }
 
 int vfm_energon_commit(
-	struct vfm_energon *e, const char *uuid_hex, const struct vfm_makers *makers, struct vfm_err *err)
+	struct vfm_energon *e, const char *uuid_hex, const struct vfm_encoder_ids *encoder_ids, struct vfm_err *err)
 {
 	int rc = vfm_sync_folder(e->dir, err); /* one sync for the files of all shards */
 
@@ -224,7 +226,7 @@ int vfm_energon_commit(
 	if (rc >= 0)
 		rc = write_texts(e, uuid_hex, err);
 	if (rc >= 0)
-		rc = write_makers(e, makers, err);
+		rc = write_encoder_ids(e, encoder_ids, err);
 	if (rc >= 0)
 		rc = vfm_fsync_dir(e->meta, err);
 	vfm_energon_abort(e);
@@ -340,23 +342,23 @@ int vfm_energon_check_meta(
 	return rc < 0 ? rc : check_info(dir, name, s->n, err);
 }
 
-int vfm_energon_check_makers(const char *dir, const struct vfm_makers *makers, struct vfm_err *err)
+int vfm_energon_check_encoders(const char *dir, const struct vfm_encoder_ids *encoder_ids, struct vfm_err *err)
 {
-	char *path = vfm_strfmt("%s/.nv-meta/" VFM_ENERGON_MAKERS, dir), *owner = vfm_strfmt("'%s'", path);
+	char *path = vfm_strfmt("%s/.nv-meta/" VFM_ENERGON_ENCODERS, dir), *owner = vfm_strfmt("'%s'", path);
 	json_t *o = vfm_json_load(path, (size_t)1 << 20, err);
 	int rc = o ? 0 : err->code == VFM_EENV ? VFM_EENV : VFM_EINPUT;
-	struct vfm_makers own;
+	struct vfm_encoder_ids own;
 
-	if (rc == 0 && vfm_makers_from_json(&own, json_object_get(o, "makers"), "makers", err) < 0) {
+	if (rc == 0 && vfm_encoder_ids_from_json(&own, json_object_get(o, "makers"), "makers", err) < 0) {
 		vfm_err_context(err, "%s", owner);
 		rc = VFM_EINPUT;
 	}
-	if (rc == 0 && vfm_makers_check(&own, owner, makers, "the index", err) < 0)
+	if (rc == 0 && vfm_encoder_ids_check(&own, owner, encoder_ids, "the index", err) < 0)
 		rc = VFM_EINPUT;
-	for (int e = 0; rc == 0 && e < VFM_MAKER_KINDS; e++)
-		if (!own.of[e].name[0] != !makers->of[e].name[0])
+	for (int e = 0; rc == 0 && e < VFM_ENCODER_KINDS; e++)
+		if (!own.of[e].name[0] != !encoder_ids->of[e].name[0])
 			rc = vfm_fail(err, VFM_EINPUT, "%s and the index: only one of them names the %s", owner,
-				vfm_maker_kinds[e].name);
+				vfm_encoder_kinds[e].name);
 	json_decref(o);
 	free(owner);
 	free(path);

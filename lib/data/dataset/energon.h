@@ -1,6 +1,6 @@
 /* energon.h - the files that Megatron-Energon needs to read a WebDataset: NAME.tar.idx, and
  * .nv-meta/{.info.json, index.sqlite, index.uuid, split.yaml, dataset.yaml}.  Beside them stands .nv-meta/vfm.json,
- * which Energon ignores: the makers of latents and texts, for those who read the dataset without index.vfmi.
+ * which Energon ignores: the identities of the encoders, for programs that read the dataset without index.vfmi.
  *
  * The writer adds shards to a temporary database and renames all files into place in commit.
  * One thread at a time.
@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "data/dataset/scan.h"
 
-#define VFM_ENERGON_MAKERS "vfm.json" /* {"v":1,"makers":{…}} as vfm_makers_json writes them */
+#define VFM_ENERGON_ENCODERS "vfm.json" /* {"v":1,"makers":{…}} as vfm_encoder_ids_json writes them */
 
 struct vfm_energon;
 
@@ -24,7 +24,7 @@ int vfm_energon_add(struct vfm_energon *e, const char *name, const struct vfm_sc
 /* Derives index.uuid from `uuid_hex`, at least 32 hex digits; equal datasets get equal uuids.  Frees e on success and
  * on failure. */
 int vfm_energon_commit(
-	struct vfm_energon *e, const char *uuid_hex, const struct vfm_makers *makers, struct vfm_err *err);
+	struct vfm_energon *e, const char *uuid_hex, const struct vfm_encoder_ids *encoder_ids, struct vfm_err *err);
 void vfm_energon_abort(struct vfm_energon *e); /* accepts NULL */
 
 /* 0 if NAME.tar.idx holds exactly the offsets of s; VFM_EINPUT with the reason if not. */
@@ -32,7 +32,7 @@ int vfm_energon_check_idx(const char *dir, const char *name, const struct vfm_sc
 /* Returns 0 if database and .info.json match s for shard number `shard`; VFM_EINPUT names the first difference. */
 int vfm_energon_check_meta(
 	const char *dir, const char *name, uint32_t shard, const struct vfm_scan *s, struct vfm_err *err);
-/* Returns 0 if .nv-meta/vfm.json has exactly these makers; VFM_EINPUT names the difference. */
-int vfm_energon_check_makers(const char *dir, const struct vfm_makers *makers, struct vfm_err *err);
+/* Returns 0 if .nv-meta/vfm.json has exactly these encoders; VFM_EINPUT names the difference. */
+int vfm_energon_check_encoders(const char *dir, const struct vfm_encoder_ids *encoder_ids, struct vfm_err *err);
 
 #endif

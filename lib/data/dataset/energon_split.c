@@ -1,3 +1,4 @@
+/* energon_split.c - expands the brace patterns of split.yaml to shards and record numbers. */
 #include "data/dataset/energon_split.h"
 
 #include <jansson.h>

@@ -1,3 +1,4 @@
+/* fetch.c - downloads by HTTP or by a command, with retries, and checks the file that comes. */
 #include "data/dataset/fetch.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* index.c - opens and checks index.vfmi, and returns the records of samples. */
 #include "data/dataset/index.h"
 
 #include <errno.h>
@@ -112,7 +113,7 @@ static int parse_index_meta(struct vfm_index *ix, struct vfm_err *err)
 	meta = vfm_json_parse(text, ix->h.meta_bytes, "JSON", err);
 	if (!meta)
 		return VFM_EUSAGE;
-	TRY_OUT(vfm_makers_from_json(&ix->info.makers, json_object_get(meta, "makers"), "makers", err));
+	TRY_OUT(vfm_encoder_ids_from_json(&ix->info.encoder_ids, json_object_get(meta, "makers"), "makers", err));
 	TRY_OUT(parse_parts(ix, json_object_get(meta, "parts"), err));
 	columns = json_string_value(json_object_get(meta, "mds"));
 	ix->info.columns = columns ? vfm_strdup(columns) : NULL;

@@ -20,7 +20,7 @@
 #include "base/err.h"
 #include "data/record/caption.h"
 #include "data/record/extra.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 #include "io/hash.h"
 #include "io/npy.h"
 
@@ -138,7 +138,7 @@ struct vfm_index_info {
 	char sha256[VFM_SHA256_HEX];
 	uint64_t n_records;
 	uint32_t n_shards, n_names, n_parts;
-	struct vfm_makers makers; /* of all samples; an encoder is unknown if any sample does not name it */
+	struct vfm_encoder_ids encoder_ids; /* of all samples; an encoder is unknown if any sample does not name it */
 	char names[VFM_TEXT_NAMES_MAX][VFM_CAPTION_NAME]; /* [n_names] of captions that the dataset has */
 	/* of MosaicML Streaming, as vfm_mds_open takes them ("": none); NULL: it consists of tars */
 	char *columns;
@@ -230,7 +230,7 @@ int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_index_reco
 /* The shards are those of MosaicML Streaming.  columns: borrowed until commit; NULL: they are tars. */
 void vfm_index_writer_set_columns(struct vfm_index_writer *w, const char *columns);
 /* Frees w on success and on failure. */
-int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers *makers, struct vfm_err *err);
+int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_encoder_ids *encoder_ids, struct vfm_err *err);
 void vfm_index_writer_abort(struct vfm_index_writer *w); /* NULL is fine */
 
 #endif

@@ -1,3 +1,4 @@
+/* index_join.c - finds each sample in all parts, and writes an index whose arrays lie in their shards. */
 #include "data/dataset/index_join.h"
 
 #include <inttypes.h>
@@ -294,17 +295,18 @@ static int add_join_part(struct joining *j, const struct join_part *p, struct vf
 }
 
 /* Sets the encoders of the join.  A condition is made by the tokenizer of the latents. */
-static int find_join_makers(const struct joining *j, struct vfm_makers *makers, struct vfm_err *err)
+static int find_join_encoder_ids(const struct joining *j, struct vfm_encoder_ids *encoder_ids, struct vfm_err *err)
 {
 	const struct join_part *a = &j->parts[0], *cond = &j->parts[j->from[JOIN_EXTRA + VFM_EXTRA_COND]];
-	const struct vfm_makers of_cond = vfm_index_info(cond->ix)->makers;
+	const struct vfm_encoder_ids of_cond = vfm_index_info(cond->ix)->encoder_ids;
 	char *cond_owner = vfm_strfmt("'%s'", cond->dir), *owner = vfm_strfmt("'%s'", a->dir);
 	int rc;
 
-	*makers = vfm_index_info(a->ix)->makers;
-	makers->text = vfm_index_info(j->parts[j->from[JOIN_TEXT]].ix)->makers.text;
-	makers->image = vfm_index_info(j->parts[j->from[JOIN_EXTRA + VFM_EXTRA_IMAGE]].ix)->makers.image;
-	rc = vfm_maker_check(VFM_MAKER_TOKENIZER, &of_cond.tokenizer, cond_owner, &makers->tokenizer, owner, err);
+	*encoder_ids = vfm_index_info(a->ix)->encoder_ids;
+	encoder_ids->text = vfm_index_info(j->parts[j->from[JOIN_TEXT]].ix)->encoder_ids.text;
+	encoder_ids->image = vfm_index_info(j->parts[j->from[JOIN_EXTRA + VFM_EXTRA_IMAGE]].ix)->encoder_ids.image;
+	rc = vfm_encoder_id_check(
+		VFM_ENCODER_TOKENIZER, &of_cond.tokenizer, cond_owner, &encoder_ids->tokenizer, owner, err);
 	free(cond_owner);
 	free(owner);
 	return rc;
@@ -312,10 +314,10 @@ static int find_join_makers(const struct joining *j, struct vfm_makers *makers, 
 
 static int write_join(struct joining *j, struct vfm_err *err)
 {
-	struct vfm_makers makers;
+	struct vfm_encoder_ids encoder_ids;
 	int rc;
 
-	TRY(find_join_makers(j, &makers, err));
+	TRY(find_join_encoder_ids(j, &encoder_ids, err));
 	for (int i = 1; i < j->how->n; i++)
 		j->parts[i].first_shard = j->parts[i - 1].first_shard + vfm_index_info(j->parts[i - 1].ix)->n_shards;
 	for (int i = 0; i < j->how->n; i++) {
@@ -333,7 +335,7 @@ static int write_join(struct joining *j, struct vfm_err *err)
 	}
 	if (j->stats->samples == 0)
 		return vfm_fail(err, VFM_EUSAGE, "the datasets have no sample in common");
-	rc = vfm_index_writer_commit(j->w, &makers, err);
+	rc = vfm_index_writer_commit(j->w, &encoder_ids, err);
 	j->w = NULL;
 	return rc;
 }

@@ -1,3 +1,4 @@
+/* index_tree.c - verifies blocks of an index against the hashes of their parents at the first read; writes the tree. */
 #include "data/dataset/index_tree.h"
 
 #include <inttypes.h>

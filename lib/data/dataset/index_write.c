@@ -207,13 +207,13 @@ void vfm_index_writer_set_columns(struct vfm_index_writer *w, const char *column
 	w->columns = columns;
 }
 
-static void make_meta(const struct vfm_index_writer *w, const struct vfm_makers *makers, struct vfm_buf *text)
+static void make_meta(const struct vfm_index_writer *w, const struct vfm_encoder_ids *encoder_ids, struct vfm_buf *text)
 {
 	json_t *meta = json_object(), *names = json_array();
 
 	for (uint32_t i = 0; i < w->n_names; i++)
 		json_array_append_new(names, json_string(w->names[i]));
-	json_object_set_new(meta, "makers", vfm_makers_json(makers));
+	json_object_set_new(meta, "makers", vfm_encoder_ids_json(encoder_ids));
 	json_object_set_new(meta, "texts", names);
 	if (w->parts)
 		json_object_set(meta, "parts", w->parts);
@@ -253,7 +253,7 @@ static int write_tables(struct vfm_index_writer *w, const struct vfm_buf *meta, 
 	return write_hashed(w, zeros, -w->tree.bytes % VFM_TREE_BLOCK, err);
 }
 
-int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers *makers, struct vfm_err *err)
+int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_encoder_ids *encoder_ids, struct vfm_err *err)
 {
 	struct vfm_index_header h = {
 		.magic = VFM_INDEX_MAGIC,
@@ -271,7 +271,7 @@ int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_makers 
 	struct vfm_buf meta = {0};
 	int rc;
 
-	make_meta(w, makers, &meta);
+	make_meta(w, encoder_ids, &meta);
 	h.texts_offset = h.shards_offset + w->n_shards * sizeof(struct vfm_index_shard);
 	h.meta_offset = h.texts_offset + w->n_texts * sizeof(struct vfm_index_text);
 	h.meta_bytes = (uint32_t)meta.len;

@@ -1,3 +1,4 @@
+/* mds.c - parses index.json and the offset tables of MDS shards, and reads arrays from them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

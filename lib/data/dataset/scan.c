@@ -1,3 +1,4 @@
+/* scan.c - walks the members of a shard and builds and checks the index record of each sample. */
 #include "data/dataset/scan.h"
 
 #include <inttypes.h>
@@ -161,7 +162,7 @@ static void place_extras(struct vfm_scan *s, struct vfm_scan_sample *m, const st
 			m->texts[at++] = extra[e];
 }
 
-/* Compares the extra arrays with the latents, the digests of the record and the makers. */
+/* Compares the extra arrays with the latents, the digests of the record and the encoders. */
 static int check_extras(const struct vfm_scan_sample *m, const uint8_t *data,
 	const struct vfm_index_text extra[VFM_EXTRAS], const struct vfm_binding *b, struct vfm_err *err)
 {
@@ -177,8 +178,8 @@ static int check_extras(const struct vfm_scan_sample *m, const uint8_t *data,
 		}
 		TRY(vfm_binding_check(b->extra[e], data + extra[e].offset, extra[e].bytes, k->part, err));
 		if (e == VFM_EXTRA_IMAGE)
-			TRY(vfm_maker_check_rows(
-				VFM_MAKER_IMAGE, &m->makers->image, extra[e].rows, extra[e].width, err));
+			TRY(vfm_encoder_id_check_rows(
+				VFM_ENCODER_IMAGE, &m->encoder_ids->image, extra[e].rows, extra[e].width, err));
 		else if (vfm_extra_count(r, VFM_EXTRA_COND, &extra[e]) * vfm_npy_type_size(extra[e].dtype) +
 				extra[e].header !=
 			extra[e].bytes)
@@ -206,18 +207,18 @@ static int check_record_id(const struct vfm_scan_sample *m, const json_t *rec, s
 	return vfm_fail(err, VFM_EINPUT, "json: the record is that of sample '%.80s'", id);
 }
 
-/* The samples of a shard mostly have the same makers, which are larger than all else that is kept of a sample. */
-static int take_makers(struct vfm_scan *s, struct vfm_scan_sample *m, const json_t *rec, struct vfm_err *err)
+/* Most samples of a shard have the same encoders; one copy of the identities, the largest fields, serves them all. */
+static int read_encoder_ids(struct vfm_scan *s, struct vfm_scan_sample *m, const json_t *rec, struct vfm_err *err)
 {
-	struct vfm_makers makers, *copy;
+	struct vfm_encoder_ids encoder_ids, *copy;
 
-	TRY(vfm_makers_from_record(&makers, rec, err));
-	if (!s->makers || memcmp(s->makers, &makers, sizeof(makers)) != 0) {
-		copy = vfm_arena_alloc(&s->arena, sizeof(makers));
-		memcpy(copy, &makers, sizeof(makers));
-		s->makers = copy;
+	TRY(vfm_encoder_ids_from_record(&encoder_ids, rec, err));
+	if (!s->encoder_ids || memcmp(s->encoder_ids, &encoder_ids, sizeof(encoder_ids)) != 0) {
+		copy = vfm_arena_alloc(&s->arena, sizeof(encoder_ids));
+		memcpy(copy, &encoder_ids, sizeof(encoder_ids));
+		s->encoder_ids = copy;
 	}
-	m->makers = s->makers;
+	m->encoder_ids = s->encoder_ids;
 	return 0;
 }
 
@@ -246,7 +247,7 @@ static int take_json(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_
 		r->flags |= VFM_REC_IMAGE;
 	rc = check_record_id(m, j, err);
 	if (rc >= 0)
-		rc = take_makers(s, m, j, err);
+		rc = read_encoder_ids(s, m, j, err);
 	if (rc >= 0)
 		rc = vfm_binding_of(binding, j, err);
 	r->json_offset = p->offset;
@@ -282,13 +283,14 @@ static int check_binding(
 	return 0;
 }
 
-/* Compares the arrays of a sample with their makers. */
+/* Compares the arrays of a sample with the identities of their encoders. */
 static int check_arrays(const struct vfm_scan_sample *m, struct vfm_err *err)
 {
 	if (!(m->rec.flags & VFM_REC_NO_LATENT))
-		TRY(vfm_maker_check_latent(&m->makers->tokenizer, m->rec.c, err));
+		TRY(vfm_encoder_id_check_latent(&m->encoder_ids->tokenizer, m->rec.c, err));
 	for (uint32_t i = 0; i < m->rec.n_texts; i++)
-		TRY(vfm_maker_check_rows(VFM_MAKER_TEXT, &m->makers->text, m->texts[i].rows, m->rec.text_dim, err));
+		TRY(vfm_encoder_id_check_rows(
+			VFM_ENCODER_TEXT, &m->encoder_ids->text, m->texts[i].rows, m->rec.text_dim, err));
 	return 0;
 }
 
@@ -362,22 +364,22 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 		m->mismatch = vfm_arena_strdup(&s->arena, err.msg);
 	if (!m->rec.frames && m->rec.flags & VFM_REC_IMAGE)
 		m->rec.frames = 1;
-	else if (!m->rec.frames && m->rec.t && vfm_geometry_is_known(&m->makers->tokenizer.geometry))
-		m->rec.frames = (uint32_t)vfm_geometry_pictures(&m->makers->tokenizer.geometry, m->rec.t);
+	else if (!m->rec.frames && m->rec.t && vfm_geometry_is_known(&m->encoder_ids->tokenizer.geometry))
+		m->rec.frames = (uint32_t)vfm_geometry_pictures(&m->encoder_ids->tokenizer.geometry, m->rec.t);
 }
 
 /* key: its first len bytes. */
 static struct vfm_scan_sample *open_sample(
 	struct vfm_scan *s, const char *key, size_t len, uint64_t offset, struct vfm_scan_part *parts)
 {
-	static const struct vfm_makers unknown;
+	static const struct vfm_encoder_ids unknown;
 	struct vfm_scan_sample *sample;
 	char *own = vfm_arena_alloc(&s->arena, len + 1);
 
 	memcpy(own, key, len);
 	vfm_grow(&s->samples, &s->cap, s->n + 1, sizeof(*s->samples));
 	sample = &s->samples[s->n++];
-	*sample = (struct vfm_scan_sample){.key = own, .makers = &unknown, .parts = parts};
+	*sample = (struct vfm_scan_sample){.key = own, .encoder_ids = &unknown, .parts = parts};
 	sample->rec.id = vfm_sample_id(own);
 	sample->rec.sample_offset = offset;
 	return sample;

@@ -21,11 +21,11 @@ struct vfm_scan_part {
 
 struct vfm_scan_sample {
 	const char *key;
-	const char *fault;               /* NULL, or why it cannot be an index record */
-	const char *mismatch;            /* NULL, or what contradicts the digests of its record */
-	const struct vfm_makers *makers; /* as its json names them; not NULL, the same for many samples */
-	bool is_bound;                   /* its record has digests of latents, text and caption (binding.h) */
-	uint64_t files;                  /* vfm_binding_number of its record */
+	const char *fault;                         /* NULL, or why it cannot be an index record */
+	const char *mismatch;                      /* NULL, or what contradicts the digests of its record */
+	const struct vfm_encoder_ids *encoder_ids; /* as its json names them; not NULL, the same for many samples */
+	bool is_bound;                             /* its record has digests of latents, text and caption (binding.h) */
+	uint64_t files;                            /* vfm_binding_number of its record */
 	/* shard, index and first_text are 0; valid without fault */
 	struct vfm_index_record rec;
 	/* [rec.n_texts], and behind them the extra arrays, for vfm_index_writer_add; name is 0 */
@@ -43,10 +43,10 @@ struct vfm_scan {                   /* `= {0}` before, or with headers_only; rel
 	bool is_mds;                /* the records have VFM_REC_MDS, and may be without JSON */
 	struct vfm_scan_sample *samples;
 	size_t n, cap;
-	uint64_t bytes;                  /* of the file */
-	uint64_t end;                    /* offset of the first zero block */
-	const struct vfm_makers *makers; /* of the sample read last */
-	struct vfm_arena arena;          /* holds all strings and parts */
+	uint64_t bytes;                            /* of the file */
+	uint64_t end;                              /* offset of the first zero block */
+	const struct vfm_encoder_ids *encoder_ids; /* of the sample read last */
+	struct vfm_arena arena;                    /* holds all strings and parts */
 };
 
 /* Reads all of the tar at `path`, or headers and JSON.  VFM_EINPUT: the tar is damaged, or a member belongs to no

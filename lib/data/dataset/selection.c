@@ -1,3 +1,4 @@
+/* selection.c - parses subsets, and keeps selected records as sorted ranges. */
 #include "data/dataset/selection.h"
 
 #include <stdlib.h>

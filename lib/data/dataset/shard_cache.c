@@ -1,3 +1,4 @@
+/* shard_cache.c - downloads shards on demand under a lock file, and removes the ones used longest ago. */
 #include "data/dataset/shard_cache.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* verify.c - scans all shards again, and reports samples, indexes and digests that differ. */
 #include "data/dataset/verify.h"
 
 #include <stddef.h>
@@ -21,8 +22,8 @@ struct verify {
 	void (*tell)(const struct vfm_fault *f, void *ctx);
 	void *ctx;
 	struct vfm_verify_counts *counts;
-	struct vfm_makers makers; /* of the index */
-	struct vfm_mds mds;       /* of a dataset of MosaicML Streaming */
+	struct vfm_encoder_ids encoder_ids; /* of the index */
+	struct vfm_mds mds;                 /* of a dataset of MosaicML Streaming */
 };
 
 static void tell(struct verify *v, const char *shard, int64_t index, const char *key, const char *what)
@@ -74,10 +75,12 @@ static const char *conflict(
 	if (found < 0 || (found == 1 && first.content == s.content))
 		return err->msg;
 	v->counts->shared += found;
-	if (vfm_makers_check(m->makers, "the sample", &v->makers, "the index", err) < 0 ||
-		vfm_maker_check_named(VFM_MAKER_TOKENIZER, &m->makers->tokenizer, &v->makers.tokenizer, err) < 0)
+	if (vfm_encoder_ids_check(m->encoder_ids, "the sample", &v->encoder_ids, "the index", err) < 0 ||
+		vfm_encoder_id_check_named(
+			VFM_ENCODER_TOKENIZER, &m->encoder_ids->tokenizer, &v->encoder_ids.tokenizer, err) < 0)
 		return err->msg;
-	if (m->rec.n_texts && vfm_maker_check_named(VFM_MAKER_TEXT, &m->makers->text, &v->makers.text, err) < 0)
+	if (m->rec.n_texts &&
+		vfm_encoder_id_check_named(VFM_ENCODER_TEXT, &m->encoder_ids->text, &v->encoder_ids.text, err) < 0)
 		return err->msg;
 	return NULL;
 }
@@ -281,7 +284,7 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 
 	TRY(vfm_index_open(&v.ix, dir, err));
 	v.dir = vfm_index_info(v.ix)->dir;
-	v.makers = vfm_index_info(v.ix)->makers;
+	v.encoder_ids = vfm_index_info(v.ix)->encoder_ids;
 	counts->datasets++;
 	n = vfm_index_info(v.ix)->n_parts ? 0 : vfm_index_info(v.ix)->n_shards;
 	rc = check_part(&v, VFM_INDEX_NAME, vfm_index_check_all(v.ix, &e), &e, err);
@@ -290,7 +293,7 @@ int vfm_verify(const char *dir, void (*tell_fn)(const struct vfm_fault *f, void 
 	else if (rc == 0 && vfm_index_info(v.ix)->columns)
 		rc = open_mds(&v, n, err);
 	else if (rc == 0)
-		rc = check_part(&v, ".nv-meta", vfm_energon_check_makers(v.dir, &v.makers, &e), &e, err);
+		rc = check_part(&v, ".nv-meta", vfm_energon_check_encoders(v.dir, &v.encoder_ids, &e), &e, err);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		rc = check_shard(&v, i, err);
 	if (rc == 0)

@@ -1,3 +1,4 @@
+/* dense.c - tiles of A^T B in float64 with SIMD vectors, on all threads. */
 #include "data/eval/dense.h"
 
 #include "base/clones.h"

@@ -1,3 +1,4 @@
+/* frechet.c - mean and covariance, the trace term by pivoted Cholesky and singular values, bootstrap intervals. */
 #include "data/eval/frechet.h"
 
 #include <float.h>

@@ -1,3 +1,4 @@
+/* lapack.c - loads liblapack.so.3 at its first call. */
 #include "data/eval/lapack.h"
 
 #include <dlfcn.h>

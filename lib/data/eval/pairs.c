@@ -1,3 +1,4 @@
+/* pairs.c - pairs clips by name or record, and measures PSNR and SSIM of their frames. */
 #include "data/eval/pairs.h"
 
 #include <errno.h>

@@ -148,18 +148,18 @@ static void schedule(struct vfm_loader *l, int64_t seq)
 
 /* ---- open, next, release ---- */
 
-/* A plan that is silent about a maker would match every other set, and the run would not know its encoders. */
+/* A plan without the identity of an encoder would match every other set, and the run would not know its encoders. */
 static int check_named_encoders(
-	struct vfm_makers *makers, const char *index, struct vfm_makers *want, struct vfm_err *err)
+	struct vfm_encoder_ids *encoder_ids, const char *index, struct vfm_encoder_ids *want, struct vfm_err *err)
 {
-	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++) {
-		char label[VFM_MAKER_LABEL];
+	for (enum vfm_encoder_kind e = 0; e < VFM_ENCODER_KINDS; e++) {
+		char label[VFM_ENCODER_ID_LABEL];
 
-		if (!makers->of[e].name[0] || want->of[e].name[0])
+		if (!encoder_ids->of[e].name[0] || want->of[e].name[0])
 			continue;
-		vfm_maker_label(&makers->of[e], label);
+		vfm_encoder_id_label(&encoder_ids->of[e], label);
 		return vfm_fail(err, VFM_EUSAGE, "%s has %s '%s', the plan names none (encoders): pack again", index,
-			vfm_maker_kinds[e].name, label);
+			vfm_encoder_kinds[e].name, label);
 	}
 	return 0;
 }
@@ -167,19 +167,19 @@ static int check_named_encoders(
 static int open_set(struct vfm_loader *l, int32_t i, struct vfm_err *err)
 {
 	const struct vfm_plan_set *s = &l->h->sets[i];
-	struct vfm_makers makers, want = s->forced;
+	struct vfm_encoder_ids encoder_ids, want = s->forced;
 	char *index;
 	int rc;
 
 	TRY(vfm_index_open(&l->ix[i], s->dir, err));
 	TRY(vfm_index_set_cache(l->ix[i], l->o.cache, s->name, err));
 	vfm_index_expect_random(l->ix[i]);
-	makers = vfm_index_info(l->ix[i])->makers;
-	vfm_makers_fill(&want, &l->h->makers);
+	encoder_ids = vfm_index_info(l->ix[i])->encoder_ids;
+	vfm_encoder_ids_fill(&want, &l->h->encoder_ids);
 	index = vfm_strfmt("'%s/" VFM_INDEX_NAME "'", s->dir);
-	rc = vfm_makers_check(&makers, index, &want, "the plan", err);
+	rc = vfm_encoder_ids_check(&encoder_ids, index, &want, "the plan", err);
 	if (rc == 0)
-		rc = check_named_encoders(&makers, index, &want, err);
+		rc = check_named_encoders(&encoder_ids, index, &want, err);
 	free(index);
 	TRY(rc);
 	if ((int64_t)vfm_index_info(l->ix[i])->n_records != s->records)

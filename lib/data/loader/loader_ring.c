@@ -1,3 +1,4 @@
+/* loader_ring.c - a ring of packs in memory shared by ranks, with futex words for full and free slots. */
 #include "data/loader/loader_ring.h"
 
 #include <stdlib.h>

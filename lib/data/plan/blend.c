@@ -1,3 +1,4 @@
+/* blend.c - selects the samples of each set, shuffles them by epoch, and draws from the sets by weight. */
 #include "data/plan/blend.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* lengths.c - 16-bit codes of a table of lengths, and the lengths themselves once there are more than 65536. */
 #include "data/plan/lengths.h"
 
 #include <stdlib.h>

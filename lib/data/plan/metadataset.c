@@ -1,3 +1,4 @@
+/* metadataset.c - reads Energon's YAML and translates its blends, joins, splits and subsets. */
 #include "data/plan/metadataset.h"
 
 #include <jansson.h>

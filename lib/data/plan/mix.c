@@ -1,3 +1,4 @@
+/* mix.c - parses weights with steps, interpolates between them, and finds where the mix changes. */
 #include "data/plan/mix.h"
 
 #include <math.h>

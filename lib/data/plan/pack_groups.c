@@ -1,3 +1,4 @@
+/* pack_groups.c - groups packs of similar cost that can form a step, and joins incomplete groups. */
 #include "data/plan/pack_groups.h"
 
 #include <stdlib.h>

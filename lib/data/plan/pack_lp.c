@@ -1,3 +1,4 @@
+/* pack_lp.c - column generation: a simplex method whose columns are knapsack solutions. */
 #include "data/plan/pack_lp.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* phases.c - reads and writes lists of phases, and finds one by name. */
 #include "data/plan/phases.h"
 
 #include <stdlib.h>

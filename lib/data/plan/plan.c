@@ -86,8 +86,8 @@ static int parse_header_sets(struct vfm_plan *m, const json_t *root, struct vfm_
 static int parse_forced_entry(struct vfm_plan *m, const json_t *o, const char *where, struct vfm_err *err)
 {
 	const char *encoder = "", *text;
-	struct vfm_maker expected, *used;
-	enum vfm_maker_kind e = 0;
+	struct vfm_encoder_id expected, *used;
+	enum vfm_encoder_kind e = 0;
 	char path[48];
 	int64_t set = 0;
 
@@ -95,17 +95,17 @@ static int parse_forced_entry(struct vfm_plan *m, const json_t *o, const char *w
 	TRY(vfm_json_str(o, where, "tool", true, &text, err));
 	TRY(vfm_json_str(o, where, "file", true, &text, err));
 	TRY(vfm_json_str(o, where, "encoder", true, &encoder, err));
-	while (e < VFM_MAKER_KINDS && strcmp(vfm_maker_kinds[e].key, encoder) != 0)
+	while (e < VFM_ENCODER_KINDS && strcmp(vfm_encoder_kinds[e].key, encoder) != 0)
 		e++;
-	if (e == VFM_MAKER_KINDS)
+	if (e == VFM_ENCODER_KINDS)
 		return vfm_fail(err, VFM_EUSAGE, "%s.encoder: expected tokenizer or text", where);
 	used = &m->h.sets[set].forced.of[e];
 	if (used->name[0])
-		return vfm_fail(err, VFM_EUSAGE, "%s: set %lld has two makers", where, (long long)set);
+		return vfm_fail(err, VFM_EUSAGE, "%s: set %lld is listed twice for one encoder", where, (long long)set);
 	snprintf(path, sizeof(path), "%s.expected", where);
-	TRY(vfm_maker_from_json(&expected, json_object_get(o, "expected"), path, err));
+	TRY(vfm_encoder_id_from_json(&expected, json_object_get(o, "expected"), path, err));
 	snprintf(path, sizeof(path), "%s.used", where);
-	return vfm_maker_from_json(used, json_object_get(o, "used"), path, err);
+	return vfm_encoder_id_from_json(used, json_object_get(o, "used"), path, err);
 }
 
 static int parse_forced(struct vfm_plan *m, const json_t *root, struct vfm_err *err)
@@ -191,7 +191,7 @@ static int parse_fields(struct vfm_plan *m, const json_t *root, struct vfm_err *
 			return vfm_fail(err, VFM_EUSAGE, "patch[%zu]: expected an integer from 1 to 64", i);
 		h->patch[i] = (int32_t)p;
 	}
-	TRY(vfm_makers_from_json(&h->makers, json_object_get(root, "encoders"), "encoders", err));
+	TRY(vfm_encoder_ids_from_json(&h->encoder_ids, json_object_get(root, "encoders"), "encoders", err));
 	TRY(parse_header_sets(m, root, err));
 	TRY(parse_split(h, root, err));
 	return parse_forced(m, root, err);

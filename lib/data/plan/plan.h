@@ -20,7 +20,7 @@
 
 #include "base/err.h"
 #include "data/plan/mix.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 #include "io/hash.h"
 
 #define VFM_PLAN_VERSION     1
@@ -39,7 +39,7 @@ struct vfm_plan_set {
 	double weight;                     /* requested share of the tokens of the plan */
 	double passes;                     /* requested number of passes; 0: the weight determines it */
 	struct vfm_mix_weights schedule;   /* of a plan whose weights change: the weight by steps; else no points */
-	struct vfm_makers forced;          /* its makers where --force accepted others than the header's; or unknown */
+	struct vfm_encoder_ids forced;     /* those that --force accepted instead of the header's; or unknown */
 };
 
 enum vfm_plan_side { VFM_SIDE_ALL, VFM_SIDE_TRAIN, VFM_SIDE_HELD_OUT };
@@ -57,11 +57,11 @@ struct vfm_plan_header {
 	/* the extra arrays of every sample (data/record/extra.h); 0: the samples have none */
 	int32_t cond_channels, image_len, image_dim;
 	int32_t n_sets;
-	struct vfm_plan_set *sets; /* [n_sets] */
-	struct vfm_makers makers;  /* of all sets; unknown if no set knows */
-	enum vfm_plan_side side;   /* the side of the samples (split.h); ALL: any sample may be in the plan */
-	double held_out;           /* the fraction that is held out; 0 with ALL */
-	const json_t *forced;      /* an array (data/record/maker.h), whose entries also have "set"; or NULL */
+	struct vfm_plan_set *sets;          /* [n_sets] */
+	struct vfm_encoder_ids encoder_ids; /* of all sets; unknown if no set knows */
+	enum vfm_plan_side side;            /* the side of the samples (split.h); ALL: any sample may be in the plan */
+	double held_out;                    /* the fraction that is held out; 0 with ALL */
+	const json_t *forced; /* an array (data/record/encoder_id.h), whose entries also have "set"; or NULL */
 };
 
 struct vfm_plan_sample {

@@ -1,3 +1,4 @@
+/* plan_stats.c - reads a plan once and counts tokens, fill, imbalance and samples by set. */
 #include "data/plan/plan_stats.h"
 
 #include <math.h>

@@ -95,8 +95,8 @@ static json_t *header_json(const struct vfm_plan_header *h)
 		json_object_set_new(o, "image_dim", json_integer(h->image_dim));
 	}
 	json_object_set_new(o, "sets", sets);
-	if (h->makers.tokenizer.name[0] || h->makers.text.name[0] || h->makers.image.name[0])
-		json_object_set_new(o, "encoders", vfm_makers_json(&h->makers));
+	if (h->encoder_ids.tokenizer.name[0] || h->encoder_ids.text.name[0] || h->encoder_ids.image.name[0])
+		json_object_set_new(o, "encoders", vfm_encoder_ids_json(&h->encoder_ids));
 	if (h->side != VFM_SIDE_ALL)
 		json_object_set_new(o, "held_out",
 			json_pack("{s:f,s:s}", "fraction", h->held_out, "part",

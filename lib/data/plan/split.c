@@ -1,3 +1,4 @@
+/* split.c - divides samples by a hash of their key or parent, and checks that two plans share no sample. */
 #include "data/plan/split.h"
 
 #include <jansson.h>

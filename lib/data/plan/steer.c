@@ -1,3 +1,4 @@
+/* steer.c - ends a window where the mix has changed enough or a stop comes. */
 #include "data/plan/steer.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* binding.c - SHA-256 of captions, and comparison of a record's digests with its files. */
 #include "data/record/binding.h"
 
 #include <stdio.h>

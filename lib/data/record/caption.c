@@ -1,3 +1,4 @@
+/* caption.c - lists the captions and texts of a record by name, and draws one by weight. */
 #include "data/record/caption.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* clip_reader.c - seeks to a record's range, and resamples and scales its frames one by one. */
 #include "data/record/clip_reader.h"
 
 #include <math.h>

@@ -17,7 +17,7 @@
 
 struct done_entry {
 	uint64_t hash; /* 0 = empty */
-	uint64_t mark;
+	uint64_t fingerprint;
 	uint64_t offset, bytes;
 	uint32_t lines, siblings;
 };
@@ -62,16 +62,17 @@ static void grow_entries(struct vfm_done *d)
 	free(old);
 }
 
-const char *vfm_done_mark(const json_t *rec, const char *stage)
+const char *vfm_done_fingerprint(const json_t *rec, const char *stage)
 {
 	return vfm_rec_str(json_object_get(rec, "by"), stage, NULL);
 }
 
 /* Returns 0 for what is not 16 hexadecimal digits. */
-static uint64_t mark_of(const char *mark)
+static uint64_t parse_fingerprint(const char *fingerprint)
 {
-	return mark && strlen(mark) == VFM_DONE_MARK - 1 && strspn(mark, "0123456789abcdef") == VFM_DONE_MARK - 1
-		? strtoull(mark, NULL, 16)
+	return fingerprint && strlen(fingerprint) == VFM_FINGERPRINT_TEXT - 1 &&
+			strspn(fingerprint, "0123456789abcdef") == VFM_FINGERPRINT_TEXT - 1
+		? strtoull(fingerprint, NULL, 16)
 		: 0;
 }
 
@@ -81,22 +82,24 @@ static void add_record(struct vfm_done *d, const json_t *rec, uint64_t start, ui
 	/* Only a stage with several outputs per input checks "siblings"; later stages just copy the key. */
 	bool group = d->o.key && !strcmp(d->o.key, "parent") && json_object_get(rec, "parent");
 	json_int_t siblings = group ? json_integer_value(json_object_get(rec, "siblings")) : 1;
-	uint64_t mark = mark_of(vfm_done_mark(rec, d->o.stage));
+	uint64_t fingerprint = parse_fingerprint(vfm_done_fingerprint(rec, d->o.stage));
 	struct done_entry *e;
 
 	if (!key || json_object_get(rec, "error") || vfm_rec_check_version(rec, NULL) < 0)
 		return;
 	grow_entries(d);
 	e = find_entry(d, hash_of(key));
-	if (e->hash && e->mark == mark && e->offset + e->bytes == start && e->lines < e->siblings) { /* of its group */
+	if (e->hash && e->fingerprint == fingerprint && e->offset + e->bytes == start &&
+		e->lines < e->siblings) { /* of its group */
 		e->bytes = end - e->offset;
 		e->lines++;
 		return;
 	}
-	if (e->hash && !mark) /* a duplicate that was dropped does not replace the first */
+	if (e->hash && !fingerprint) /* a duplicate that was dropped does not replace the first */
 		return;
 	d->n += !e->hash;
-	*e = (struct done_entry){.hash = hash_of(key), .mark = mark, .offset = start, .bytes = end - start, .lines = 1};
+	*e = (struct done_entry){
+		.hash = hash_of(key), .fingerprint = fingerprint, .offset = start, .bytes = end - start, .lines = 1};
 	e->siblings = siblings > 1 && siblings < UINT32_MAX ? (uint32_t)siblings : 1;
 }
 
@@ -214,7 +217,7 @@ static bool all_dropped(const char *lines, size_t bytes)
 	return dropped;
 }
 
-int vfm_done_copy(struct vfm_done *d, const char *key, const char *mark, struct vfm_buf *text,
+int vfm_done_copy(struct vfm_done *d, const char *key, const char *fingerprint, struct vfm_buf *text,
 	struct vfm_done_found *found, struct vfm_err *err)
 {
 	struct done_entry e = *find_entry(d, hash_of(key));
@@ -223,7 +226,7 @@ int vfm_done_copy(struct vfm_done *d, const char *key, const char *mark, struct 
 	char *data;
 	int rc;
 
-	*found = (struct vfm_done_found){.stale = e.hash && e.mark != mark_of(mark)};
+	*found = (struct vfm_done_found){.stale = e.hash && e.fingerprint != parse_fingerprint(fingerprint)};
 	if (!e.hash || found->stale || e.lines < e.siblings || e.bytes > MAX_GROUP_BYTES)
 		return 0;
 	data = vfm_malloc(e.bytes + 1);

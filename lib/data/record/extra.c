@@ -1,3 +1,4 @@
+/* extra.c - the table of extra arrays: key, part of the name, dimensions, flag. */
 #include "data/record/extra.h"
 
 const struct vfm_extra_kind vfm_extra_kinds[VFM_EXTRAS] = {

@@ -1,3 +1,4 @@
+/* features.c - spools the vectors of records to a temporary file, and reads rows of it or of an npy file. */
 #include "data/record/features.h"
 
 #include <fcntl.h>
@@ -74,29 +75,29 @@ int vfm_features_end(struct vfm_features *f, struct vfm_err *err)
 	return 0;
 }
 
-/* Vectors of one set have the dimension, the dtype and the maker of the first. */
+/* Vectors of one set have the dimension, the dtype and the model of the first. */
 static int check_same(
-	struct vfm_features *f, const struct vfm_npy *n, const struct vfm_maker *maker, struct vfm_err *err)
+	struct vfm_features *f, const struct vfm_npy *n, const struct vfm_encoder_id *model, struct vfm_err *err)
 {
-	char x[VFM_MAKER_LABEL], y[VFM_MAKER_LABEL];
+	char x[VFM_ENCODER_ID_LABEL], y[VFM_ENCODER_ID_LABEL];
 
 	if (f->rows == 0) {
 		f->dim = n->shape[0];
 		f->type = n->type;
-		f->maker = *maker;
+		f->model = *model;
 	}
 	if (n->shape[0] != f->dim || n->type != f->type)
 		return vfm_fail(err, VFM_EINPUT, "expected [%lld] of %s, as of the first record, got [%lld] of %s",
 			(long long)f->dim, vfm_npy_type_name(f->type), (long long)n->shape[0],
 			vfm_npy_type_name(n->type));
-	if (vfm_maker_compare(&f->maker, maker) != VFM_MAKER_DIFFERENT)
+	if (vfm_encoder_id_compare(&f->model, model) != VFM_ENCODER_ID_DIFFERENT)
 		return 0;
-	vfm_maker_label_pair(&f->maker, maker, x, y);
+	vfm_encoder_id_label_pair(&f->model, model, x, y);
 	return vfm_fail(err, VFM_EINPUT, "made by '%s', the first record by '%s'", y, x);
 }
 
 static int add_vector_file(struct vfm_features *f, FILE *spool, const char *path, const char *sha256,
-	const struct vfm_maker *maker, struct vfm_err *err)
+	const struct vfm_encoder_id *model, struct vfm_err *err)
 {
 	struct vfm_npy n = {0};
 	char *bytes = NULL, hex[VFM_SHA256_HEX];
@@ -115,7 +116,7 @@ static int add_vector_file(struct vfm_features *f, FILE *spool, const char *path
 	TRY_OUT(check_type(&n, path, err));
 	TRY_OUT(check_dim(n.shape[0], path, err));
 	TRY_OUT(vfm_npy_check_finite(&n, bytes + n.header_bytes, path, err));
-	if (check_same(f, &n, maker, err) < 0) {
+	if (check_same(f, &n, model, err) < 0) {
 		rc = vfm_err_context(err, "'%s'", path);
 		goto out;
 	}
@@ -132,7 +133,7 @@ static int add_vector(struct vfm_features *f, FILE *spool, const json_t *rec, co
 	const char *path = json_is_object(v) ? vfm_rec_str(v, "path", NULL) : json_string_value(v);
 	const char *id = vfm_rec_str(rec, "id", NULL),
 		   *sha256 = json_is_object(v) ? vfm_rec_str(v, "sha256", NULL) : NULL;
-	struct vfm_maker maker = {0};
+	struct vfm_encoder_id model = {0};
 
 	if (!id)
 		return vfm_fail(err, VFM_EINPUT, "id: missing (expected a string)");
@@ -140,8 +141,8 @@ static int add_vector(struct vfm_features *f, FILE *spool, const json_t *rec, co
 		return vfm_fail(err, VFM_EINPUT,
 			"%s: missing (expected the path of an npy file, or an object with 'path')", key);
 	if (json_is_object(json_object_get(v, "maker")))
-		TRY(vfm_maker_from_json(&maker, json_object_get(v, "maker"), "maker", err));
-	TRY(add_vector_file(f, spool, path, sha256, &maker, err));
+		TRY(vfm_encoder_id_from_json(&model, json_object_get(v, "maker"), "maker", err));
+	TRY(add_vector_file(f, spool, path, sha256, &model, err));
 	if (!spool)
 		return 0;
 	vfm_grow(&f->ids, &f->cap_ids, (size_t)f->rows + 1, sizeof(*f->ids));
@@ -246,12 +247,12 @@ static int check_dims(const struct vfm_features *a, const struct vfm_features *b
 
 int vfm_features_match(const struct vfm_features *a, const struct vfm_features *b, struct vfm_err *err)
 {
-	char x[VFM_MAKER_LABEL], y[VFM_MAKER_LABEL];
+	char x[VFM_ENCODER_ID_LABEL], y[VFM_ENCODER_ID_LABEL];
 
 	TRY(check_dims(a, b, err));
-	if (vfm_maker_compare(&a->maker, &b->maker) != VFM_MAKER_DIFFERENT)
+	if (vfm_encoder_id_compare(&a->model, &b->model) != VFM_ENCODER_ID_DIFFERENT)
 		return 0;
-	vfm_maker_label_pair(&a->maker, &b->maker, x, y);
+	vfm_encoder_id_label_pair(&a->model, &b->model, x, y);
 	return vfm_fail(
 		err, VFM_EUSAGE, "vectors of '%s' were made by '%s', those of '%s' by '%s'", a->name, x, b->name, y);
 }

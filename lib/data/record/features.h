@@ -17,15 +17,15 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "base/mem.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 #include "io/npy.h"
 
 struct vfm_features { /* `= {0}` before open; close in any case */
 	int64_t rows, dim;
-	int64_t left_out;       /* records with "error" or "drop" */
-	char *name;             /* the file, for messages */
-	const char **ids;       /* [rows] of the records; NULL for an npy file */
-	struct vfm_maker maker; /* of the records; unknown if they name none */
+	int64_t left_out;            /* records with "error" or "drop" */
+	char *name;                  /* the file, for messages */
+	const char **ids;            /* [rows] of the records; NULL for an npy file */
+	struct vfm_encoder_id model; /* of the records; unknown if they name none */
 
 	/* private */
 	const char *key; /* of the vectors in records */
@@ -59,7 +59,7 @@ void vfm_features_read_f32(const struct vfm_features *f, int64_t row, float *out
 /* After reading: fails with VFM_EENV if another process changed the file in the meantime. */
 int vfm_features_check(struct vfm_features *f, struct vfm_err *err);
 
-/* VFM_EUSAGE: the vectors of a and b cannot be compared, since dimensions or makers differ. */
+/* VFM_EUSAGE: the vectors of a and b cannot be compared, since dimensions or models differ. */
 int vfm_features_match(const struct vfm_features *a, const struct vfm_features *b, struct vfm_err *err);
 
 /* The cosine similarity x y / (|x| |y|), in float64, of each row of a and its partner in b: the row of the same id if

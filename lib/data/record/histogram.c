@@ -1,3 +1,4 @@
+/* histogram.c - collects numbers, words and reasons by key, and prints them as a table or JSON. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* provenance.c - parses, merges and prints header lines, and adds the entry of a stage. */
 #include "data/record/provenance.h"
 
 #include <errno.h>
@@ -17,23 +18,23 @@
 
 /* ---- entries ---- */
 
-char *vfm_provenance_settings(const char *options, const json_t *maker)
+char *vfm_provenance_settings(const char *options, const json_t *models)
 {
 	struct vfm_buf b = {0};
 
 	vfm_buf_adds(&b, options ? options : "");
-	if (json_is_object(maker)) {
+	if (json_is_object(models)) {
 		vfm_buf_adds(&b, " ");
-		vfm_json_text(&b, maker, 0);
+		vfm_json_text(&b, models, 0);
 	}
 	return b.data;
 }
 
-json_t *vfm_provenance_entry(const char *stage, int version, const char *options, const json_t *maker)
+json_t *vfm_provenance_entry(const char *stage, int version, const char *options, const json_t *models)
 {
 	json_t *entry = json_object();
 	const char *release = vfm_version();
-	char hex[VFM_SHA256_HEX], *head, *settings = vfm_provenance_settings(options, maker);
+	char hex[VFM_SHA256_HEX], *head, *settings = vfm_provenance_settings(options, models);
 
 	json_object_set_new(entry, "tool", json_sprintf("vfm-curate %s", stage));
 	json_object_set_new(entry, "version", json_stringn(release, strcspn(release, ")") + 1));
@@ -47,15 +48,15 @@ json_t *vfm_provenance_entry(const char *stage, int version, const char *options
 	free(head);
 	free(settings);
 	json_object_set_new(entry, "by", json_stringn(hex, BY_DIGITS));
-	if (json_is_object(maker))
-		json_object_set(entry, "maker", (json_t *)(uintptr_t)maker);
+	if (json_is_object(models))
+		json_object_set(entry, "maker", (json_t *)(uintptr_t)models);
 	return entry;
 }
 
 static int check_entry(const json_t *entry, size_t i, struct vfm_err *err)
 {
 	static const char *const texts[] = {"tool", "version", "options", "by"};
-	const json_t *maker = json_object_get(entry, "maker");
+	const json_t *models = json_object_get(entry, "maker");
 	const char *s;
 	char where[40];
 
@@ -65,7 +66,7 @@ static int check_entry(const json_t *entry, size_t i, struct vfm_err *err)
 	for (size_t k = 0; k < sizeof(texts) / sizeof(texts[0]); k++)
 		if (vfm_json_str(entry, where, texts[k], k == 0, &s, err) < 0)
 			return VFM_EINPUT;
-	if (maker && !json_is_object(maker))
+	if (models && !json_is_object(models))
 		return vfm_fail(err, VFM_EINPUT, "%s.maker: expected an object", where);
 	return 0;
 }
@@ -199,15 +200,15 @@ static bool note_tool(json_t *chain, const char *tool, size_t *at)
 
 bool vfm_provenance_note(json_t *chain, const json_t *rec)
 {
-	json_t *by = json_object_get(rec, "by"), *mark;
+	json_t *by = json_object_get(rec, "by"), *fingerprint;
 	char tool[MAX_STAGE_NAME + 16];
 	bool added = false;
 	const char *stage;
 	size_t at = 0;
 
-	json_object_foreach(by, stage, mark)
+	json_object_foreach(by, stage, fingerprint)
 	{
-		if (strlen(stage) > MAX_STAGE_NAME || !json_is_string(mark))
+		if (strlen(stage) > MAX_STAGE_NAME || !json_is_string(fingerprint))
 			continue;
 		snprintf(tool, sizeof(tool), "vfm-curate %s", stage);
 		added |= note_tool(chain, tool, &at);
@@ -263,7 +264,7 @@ int vfm_provenance_store(const json_t *chain, const char *dir, struct vfm_err *e
 /* ---- of records ---- */
 
 struct chain_sources {
-	json_t *chain, *marked; /* of headers; from marks */
+	json_t *chain, *from_records; /* of headers; from fingerprints */
 };
 
 static int collect_stages(void *ctx, const json_t *rec, struct vfm_err *err)
@@ -272,7 +273,7 @@ static int collect_stages(void *ctx, const json_t *rec, struct vfm_err *err)
 
 	if (vfm_provenance_is_header(rec))
 		return vfm_provenance_read(c->chain, rec, err);
-	vfm_provenance_note(c->marked, rec);
+	vfm_provenance_note(c->from_records, rec);
 	return 0;
 }
 
@@ -282,38 +283,38 @@ int vfm_provenance_of_records(json_t *chain, const char *path, struct vfm_err *e
 	int rc = vfm_jsonl_each(path, collect_stages, &c, err);
 
 	if (rc == 0)
-		vfm_provenance_note_all(chain, c.marked);
-	json_decref(c.marked);
+		vfm_provenance_note_all(chain, c.from_records);
+	json_decref(c.from_records);
 	return rc;
 }
 
 /* ---- as text ---- */
 
-static void add_maker_text(struct vfm_buf *b, const char *role, const json_t *maker)
+static void add_model_text(struct vfm_buf *b, const char *role, const json_t *models)
 {
-	const char *version = vfm_rec_str(maker, "version", NULL), *sha256 = vfm_rec_str(maker, "sha256", NULL);
+	const char *version = vfm_rec_str(models, "version", NULL), *sha256 = vfm_rec_str(models, "sha256", NULL);
 
-	vfm_buf_addf(b, "%s%s%s%s", b->len ? ", " : "", role, *role ? " " : "", vfm_rec_str(maker, "name", "?"));
+	vfm_buf_addf(b, "%s%s%s%s", b->len ? ", " : "", role, *role ? " " : "", vfm_rec_str(models, "name", "?"));
 	if (version)
 		vfm_buf_addf(b, " %s", version);
 	if (sha256)
 		vfm_buf_addf(b, " %.12s", sha256);
 }
 
-char *vfm_provenance_maker_text(const json_t *maker)
+char *vfm_provenance_models_text(const json_t *models)
 {
 	struct vfm_buf b = {0};
 	const char *role;
 	json_t *one;
 
-	if (json_is_string(json_object_get(maker, "name"))) {
-		add_maker_text(&b, "", maker);
+	if (json_is_string(json_object_get(models, "name"))) {
+		add_model_text(&b, "", models);
 		return b.data;
 	}
-	json_object_foreach((json_t *)(uintptr_t)maker, role, one)
+	json_object_foreach((json_t *)(uintptr_t)models, role, one)
 	{
 		if (json_is_object(one))
-			add_maker_text(&b, role, one);
+			add_model_text(&b, role, one);
 	}
 	return b.data;
 }

@@ -4,10 +4,11 @@
  * first.
  *
  *   tool     "vfm-curate score"
- *   version  of the tool, "0.1.0 (abc1234)"; absent: the stage is known from marks of records alone
+ *   version  of the tool, "0.1.0 (abc1234)"; absent: the stage is known from fingerprints of records alone
  *   options  those that change the output, as text (stage.h); absent: none
  *   by       16 hexadecimal digits: two entries with equal `by` compute equal outputs from equal inputs
- *   maker    absent, or the models that the stage used: one (vfm_maker_json), or one for each role (vfm_makers_json)
+ *   maker    absent, or the models that the stage used: one (vfm_encoder_id_json), or one for each role
+ *            (vfm_encoder_ids_json)
  *
  * A file may have several headers, anywhere: concatenated and sorted files have.  Its chain is their union.  A dataset
  * has its chain in DIR/provenance.json, one header line.  In memory a chain is a JSON array, which the caller owns.
@@ -29,11 +30,11 @@
 bool vfm_provenance_is_header(const json_t *rec);
 json_t *vfm_provenance_header(const json_t *chain); /* the caller owns it */
 
-/* Returns the text that stands for options and models in marks and in `by`; both may be NULL.  The caller frees it. */
-char *vfm_provenance_settings(const char *options, const json_t *maker);
-/* Makes the entry of a stage; `version` is that of its algorithm, options and maker may be NULL.  The caller owns it.
+/* Returns options and models as a text for stage fingerprints and `by`; both may be NULL.  The caller frees it. */
+char *vfm_provenance_settings(const char *options, const json_t *models);
+/* Makes the entry of a stage; `version` is that of its algorithm, options and models may be NULL.  The caller owns it.
  */
-json_t *vfm_provenance_entry(const char *stage, int version, const char *options, const json_t *maker);
+json_t *vfm_provenance_entry(const char *stage, int version, const char *options, const json_t *models);
 /* Appends an entry unless it is the last one.  Takes no reference. */
 void vfm_provenance_append(json_t *chain, const json_t *entry);
 
@@ -42,8 +43,8 @@ void vfm_provenance_append(json_t *chain, const json_t *entry);
 int vfm_provenance_merge(json_t *chain, const json_t *more, struct vfm_err *err);
 /* Checks a header and merges its chain.  VFM_EINPUT names the key that is wrong. */
 int vfm_provenance_read(json_t *chain, const json_t *header, struct vfm_err *err);
-/* Adds an entry with `tool` alone for each stage that marks of the record (by.STAGE) name and `chain` lacks.  Returns
- * whether it added any; a chain that is full stays as it is. */
+/* Adds an entry with `tool` alone for each stage that by.STAGE of the record names and `chain` lacks.  Returns whether
+ * it added any; a chain that is full stays as it is. */
 bool vfm_provenance_note(json_t *chain, const json_t *rec);
 /* The same for the stages that vfm_provenance_note has collected in `noted`.  A header may follow the records: only at
  * the end is it known which stages have no entry of their own. */
@@ -53,12 +54,12 @@ void vfm_provenance_note_all(json_t *chain, const json_t *noted);
 int vfm_provenance_load(json_t *chain, const char *dir, struct vfm_err *err);
 int vfm_provenance_store(const json_t *chain, const char *dir, struct vfm_err *err); /* writes it atomically */
 
-/* Merges the chain of the headers and marks of a file of records ("-": stdin).  VFM_EINPUT names file and line of a
- * damaged header or a line that is no record. */
+/* Merges the chain of the headers and fingerprints of a file of records ("-": stdin).  VFM_EINPUT names file and line
+ * of a damaged header or a line that is no record. */
 int vfm_provenance_of_records(json_t *chain, const char *path, struct vfm_err *err);
 
 /* Writes the models of an entry's `maker` as "NAME VERSION SHA256[:12]", with roles "tokenizer NAME ..., text NAME
  * ...". The caller frees it; NULL without maker. */
-char *vfm_provenance_maker_text(const json_t *maker);
+char *vfm_provenance_models_text(const json_t *models);
 
 #endif

@@ -1,3 +1,4 @@
+/* record.c - typed access to the keys of a record, and checks of its version. */
 #include "data/record/record.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* sample_key.c - checks characters and length of keys, and hashes them to 128 bits and to ids. */
 #include "data/record/sample_key.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* sample_set.c - a hash table that spills sorted runs to files, with a filter for each run. */
 #include "data/record/sample_set.h"
 
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* share.c - the share that --part, a Slurm job array or the tasks of a step give. */
 #include "data/record/share.h"
 
 #include <stdbool.h>

@@ -303,9 +303,9 @@ static int run_threads(struct vfm_stage_loop *l, int jobs, struct vfm_err *err)
 /* ---- lines that the stage reads ---- */
 
 const char *const vfm_stage_source_keys[] = {"v", "by", "part", "src", "origin", NULL};
-const char *const vfm_stage_unmarked[] = {"v", "by", "part", NULL};
+const char *const vfm_stage_uncovered_keys[] = {"v", "by", "part", NULL};
 
-char *vfm_stage_mark_head(const struct vfm_stage *s, const char *settings, const char *clip)
+char *vfm_stage_fingerprint_head(const struct vfm_stage *s, const char *settings, const char *clip)
 {
 	return vfm_strfmt("%s %d\n%s\n%s", s->name, s->version, settings, clip ? clip : "");
 }
@@ -382,7 +382,7 @@ static void report_counts(const struct vfm_stage_loop *l)
 	if (c->stale)
 		vfm_buf_addf(&b, "; %lld were done otherwise and are done again", (long long)c->stale);
 	if (l->in.n_shares > 1)
-		vfm_buf_addf(&b, "; share %s, %lld left to other shares", l->in.mark, (long long)c->other_shares);
+		vfm_buf_addf(&b, "; share %s, %lld left to other shares", l->in.share_text, (long long)c->other_shares);
 	vfm_info("%s", b.data);
 	vfm_buf_release(&b);
 }
@@ -428,14 +428,15 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	if (jobs < 1 || jobs > MAX_JOBS)
 		return vfm_fail(err, VFM_EUSAGE, "-j: expected 1 to %d, got %lld", MAX_JOBS, (long long)jobs);
 	TRY(vfm_share_parse(s->opts.share, &l.in.share, &l.in.n_shares, err));
-	snprintf(l.in.mark, sizeof(l.in.mark), "%lld/%lld", (long long)l.in.share, (long long)l.in.n_shares);
-	l.work.share = l.in.n_shares > 1 ? l.in.mark : NULL;
+	snprintf(
+		l.in.share_text, sizeof(l.in.share_text), "%lld/%lld", (long long)l.in.share, (long long)l.in.n_shares);
+	l.work.share = l.in.n_shares > 1 ? l.in.share_text : NULL;
 	if (s->opts.done && s->silent)
 		return vfm_fail(err, VFM_EUSAGE, "--done: %s writes no records", s->name);
 	if (s->opts.done)
 		TRY(open_done(&l, err));
 	l.in.is_given = s->lines && !l.work.link;
-	l.work.settings = vfm_provenance_settings(s->options, s->maker);
+	l.work.settings = vfm_provenance_settings(s->options, s->models);
 	l.in.own = vfm_stage_own_entries(s, l.work.done);
 	pthread_mutex_init(&l.lock, NULL);
 	pthread_cond_init(&l.readable, NULL);

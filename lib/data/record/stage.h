@@ -3,14 +3,15 @@
  *
  *   reading     the files named, or stdin; a line that is no record becomes a record with "error"
  *   passing on  records with "error" or "drop" pass unchanged; unknown keys are kept; "v":1 comes first
- *   --part I/N  keeps the records whose id hashes to I and marks them "part":"I/N"; a later stage with the same N
- *               uses the mark instead of the hash
- *   marks       an output record gets by.STAGE, a hash of the stage, its version, options and models, and of the
+ *   --part I/N  keeps the records whose id hashes to I and sets "part":"I/N" in them; a later stage with the same N
+ *               uses it instead of the hash
+ *   fingerprint an output record gets by.STAGE, a hash of the stage, its version, options and models, and of the
  *               input record without "v", "part" and "by", except by.clip, the contents of the clip's file
  *   headers     the first output line is the chain of the inputs and this stage's entry (provenance.h); a later header
  *               that adds to the chain makes another.  fn, --part and the counts never see one; a damaged one becomes
  *               a record with "error"
- *   --done FILE a record of FILE with the same id and mark, without "error", is copied; its "part" becomes this run's
+ *   --done FILE a record of FILE with the same id and fingerprint, without "error", is copied; its "part" becomes that
+ *               of this run
  *   -j N        N threads; the output keeps the order of the input; at most a few records a thread are in memory
  *   batches     a stage may work on several consecutive records with an equal key at once (clip: those of a source)
  *   failures    the record gets "error":"…"; processing continues
@@ -110,18 +111,18 @@ struct vfm_stage {
 	void *ctx;
 	struct vfm_stage_opts opts;
 
-	/* What the mark covers besides name and input.  `options`: all that change an output record or file, as text
-	 * (not folders, threads, time limits); NULL: none.  `version`: raised when the algorithm changes.  `outputs`:
-	 * NULL, or paths of names of files as in vfm_done_opts ("latent", "src"): --done copies a record only if they
-	 * exist. */
+	/* The stage fingerprint covers these, the name and the input.  `options`: all that change an output record or
+	 * file, as text (not folders, threads, time limits); NULL: none.  `version`: raised when the algorithm
+	 * changes.  `outputs`: NULL, or paths of names of files as in vfm_done_opts ("latent", "src"): --done copies a
+	 * record only if they exist. */
 	const char *options;
 	int version;
 	const char *const *outputs;
-	/* The models that the stage uses (`maker` in provenance.h), also covered by the mark; NULL: none. */
-	const json_t *maker;
+	/* The models that the stage uses (`maker` in provenance.h), also covered by the fingerprint; NULL: none. */
+	const json_t *models;
 	/* NULL, or lists of keys that end in NULL, for a stage that computes the keys of `sets` from those of `reads`
-	 * alone, and leaves all others: the mark covers `reads` instead of the whole input, and --done copies `sets`
-	 * into the input record. */
+	 * alone, and leaves all others: the fingerprint covers `reads` instead of the whole input, and --done copies
+	 * `sets` into the input record. */
 	const char *const *reads, *const *sets;
 
 	int n_files; /* JSON Lines to read; none = stdin; "-" = stdin */
@@ -153,7 +154,7 @@ struct vfm_stage_counts {
 	int64_t failed;  /* carry "error", from here or from before */
 	int64_t failed_here;
 	int64_t copied;  /* taken from --done; counted in one of the above too */
-	int64_t stale;   /* in --done, but with another mark or without its files: done again */
+	int64_t stale;   /* in --done, but with another fingerprint or without its files: done again */
 	int64_t written; /* lines */
 	int64_t other_shares;
 };
@@ -166,8 +167,8 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 /* ---- a stage that reads its inputs itself (vfm_stage.lines), as blocks of lines on several threads ----
  *
  * Its function gives the loop the lines in blocks, in order, from one thread at a time.  It may give outputs of
- * records, too, as the loop would write them: with the mark of the stage, or unchanged if the record has "error" or
- * "drop".  The loop does all the others.  Outputs may be given without --part, --done and sees_all. */
+ * records, too, as the loop would write them: with the fingerprint of the stage, or unchanged if the record has "error"
+ * or "drop".  The loop does all the others.  Outputs may be given without --part, --done and sees_all. */
 
 struct vfm_stage_output {
 	size_t len;                /* of the line, with its newline; 0: there is none */
@@ -182,10 +183,10 @@ struct vfm_stage_output {
 int vfm_stage_take(struct vfm_stage_loop *l, const struct vfm_jsonl_block *b, const struct vfm_stage_output *o,
 	const char *text, struct vfm_err *err);
 
-/* The keys of a record that its mark does not cover, and those in which records of one id may differ. */
-extern const char *const vfm_stage_unmarked[], *const vfm_stage_source_keys[];
-/* Returns the text that a digest puts before the record in a mark; the caller frees it.  settings: those of
+/* The keys of a record that its fingerprint does not cover, and those in which records of one id may differ. */
+extern const char *const vfm_stage_uncovered_keys[], *const vfm_stage_source_keys[];
+/* Returns the text that a digest puts before the record in a fingerprint; the caller frees it.  settings: those of
  * provenance.h; clip: by.clip, or NULL. */
-char *vfm_stage_mark_head(const struct vfm_stage *s, const char *settings, const char *clip);
+char *vfm_stage_fingerprint_head(const struct vfm_stage *s, const char *settings, const char *clip);
 
 #endif

@@ -17,7 +17,7 @@
 /* All belongs to the caller, and is the same for all records of a run. */
 struct vfm_stage_work {
 	const struct vfm_stage *stage;
-	char *settings;              /* options and models, for marks */
+	char *settings;              /* options and models, for fingerprints */
 	const char *share;           /* value of the key "part"; NULL: there is one share */
 	struct vfm_done *done;       /* NULL: without --done */
 	struct vfm_stage_link *link; /* NULL: it is no stage of a run */
@@ -27,7 +27,7 @@ struct vfm_stage_record {
 	bool is_header; /* text is complete; without rec */
 	bool is_due;    /* the stage has to work on rec: it neither passes unchanged nor was done before */
 	json_t *rec;
-	char mark[VFM_DONE_MARK];
+	char fingerprint[VFM_FINGERPRINT_TEXT];
 	int64_t place;       /* among the inputs, from 1, with headers */
 	uint64_t hash;       /* of the inputs up to it (stage_link.h) */
 	bool is_passed;      /* it had "error" or "drop" before this stage */
@@ -50,9 +50,9 @@ struct vfm_stage_input {
 	struct vfm_stage_link *link; /* NULL: it is no stage of a run */
 	FILE *linked;                /* its input, in the place of stdin; NULL: none */
 	int64_t share, n_shares;
-	char mark[48]; /* "I/N" */
-	bool is_given; /* the caller gives the lines (vfm_stage_input_give) */
-	json_t *own;   /* the entry of this stage; before it those of --done that differ in nothing but the version */
+	char share_text[48]; /* "I/N" */
+	bool is_given;       /* the caller gives the lines (vfm_stage_input_give) */
+	json_t *own; /* the entry of this stage; before it those of --done that differ in nothing but the version */
 
 	/* results */
 	int64_t n_refused, other_shares; /* records that got an error here; records of other shares */

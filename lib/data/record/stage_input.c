@@ -1,3 +1,4 @@
+/* stage_input.c - reads input lines, passes headers on, takes this process's share, and detects duplicate ids. */
 #include "data/record/stage_impl.h"
 
 #include <stdarg.h>
@@ -46,7 +47,7 @@ void vfm_stage_line_text(struct vfm_buf *text, const json_t *rec)
 
 json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *done)
 {
-	json_t *own = json_array(), *entry = vfm_provenance_entry(s->name, s->version, s->options, s->maker), *was;
+	json_t *own = json_array(), *entry = vfm_provenance_entry(s->name, s->version, s->options, s->models), *was;
 	size_t i;
 
 	json_array_foreach(done ? vfm_done_chain(done) : NULL, i, was)
@@ -62,17 +63,17 @@ json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *
 
 /* ---- shares ---- */
 
-/* A mark "I/N" with the same N determines the share; otherwise the hash of the key does. */
+/* A value of "part" "I/N" with the same N determines the share; otherwise the hash of the key does. */
 static bool is_my_share(struct vfm_stage_input *in, json_t *rec)
 {
-	const char *mark = vfm_rec_str(rec, "part", ""), *slash = strchr(mark, '/'), *key;
+	const char *part = vfm_rec_str(rec, "part", ""), *slash = strchr(part, '/'), *key;
 	uint64_t h;
 	char *text;
 
 	if (in->n_shares == 1)
 		return true;
-	if (slash && !strcmp(slash, strchr(in->mark, '/')))
-		return !strcmp(mark, in->mark);
+	if (slash && !strcmp(slash, strchr(in->share_text, '/')))
+		return !strcmp(part, in->share_text);
 	key = vfm_rec_key(rec, in->s->key);
 	text = key ? NULL : json_dumps(rec, JSON_COMPACT | JSON_SORT_KEYS);
 	h = key ? vfm_fnv64(key, strlen(key)) : text ? vfm_fnv64(text, strlen(text)) : 0;
@@ -80,7 +81,7 @@ static bool is_my_share(struct vfm_stage_input *in, json_t *rec)
 	h ^= h >> 32; /* FNV's low bits alone are weak for small N */
 	if ((int64_t)(h % (uint64_t)in->n_shares) != in->share)
 		return false;
-	json_object_set_new(rec, "part", json_string(in->mark));
+	json_object_set_new(rec, "part", json_string(in->share_text));
 	return true;
 }
 

@@ -1,3 +1,4 @@
+/* stage_link.c - publishes the progress of a stage in a mapped file, and follows the output of the stage before. */
 #include "data/record/stage_link.h"
 
 #include <errno.h>
@@ -14,14 +15,14 @@
 #include "io/file.h"
 #include "io/json.h"
 
-#define MAGIC       "vfm-run-board-1"
+#define MAGIC       "vfm-progress-1"
 #define FLUSH_BYTES (64 << 10)
 
-/* ---- the board ---- */
+/* ---- the progress file ---- */
 
-int vfm_board_open(struct vfm_board **out, const char *path, struct vfm_err *err)
+int vfm_progress_file_open(struct vfm_progress_file **out, const char *path, struct vfm_err *err)
 {
-	struct vfm_board *b = MAP_FAILED;
+	struct vfm_progress_file *b = MAP_FAILED;
 	struct stat st;
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), why, rc = 0;
 
@@ -30,7 +31,7 @@ int vfm_board_open(struct vfm_board **out, const char *path, struct vfm_err *err
 		goto out;
 	}
 	if (st.st_size != 0 && st.st_size != (off_t)sizeof(*b)) {
-		rc = vfm_fail(err, VFM_EUSAGE, "'%s': expected the board of a run by this version", path);
+		rc = vfm_fail(err, VFM_EUSAGE, "'%s': expected the progress file of a run by this version", path);
 		goto out;
 	}
 	why = posix_fallocate(fd, 0, (off_t)sizeof(*b));
@@ -51,8 +52,8 @@ int vfm_board_open(struct vfm_board **out, const char *path, struct vfm_err *err
 		memcpy(b->magic, MAGIC, sizeof(MAGIC));
 	}
 	if (memcmp(b->magic, MAGIC, sizeof(MAGIC)) != 0 || b->bytes != sizeof(*b)) {
-		rc = vfm_fail(err, VFM_EUSAGE, "'%s': expected the board of a run by this version", path);
-		vfm_board_close(b);
+		rc = vfm_fail(err, VFM_EUSAGE, "'%s': expected the progress file of a run by this version", path);
+		vfm_progress_file_close(b);
 	}
 	*out = b;
 out:
@@ -61,7 +62,7 @@ out:
 	return rc;
 }
 
-void vfm_board_close(struct vfm_board *b)
+void vfm_progress_file_close(struct vfm_progress_file *b)
 {
 	if (b)
 		munmap(b, sizeof(*b));
@@ -73,7 +74,7 @@ static uint32_t progress_crc(const struct vfm_stage_progress *c)
 }
 
 /* A stage may publish twice while this copies: then the copy has another crc, and is repeated. */
-void vfm_board_read(const struct vfm_board_stage *s, struct vfm_stage_progress *c)
+void vfm_progress_stage_read(const struct vfm_progress_stage *s, struct vfm_stage_progress *c)
 {
 	for (int i = 0; i < 100; i++) {
 		*c = s->progress[atomic_load(&s->turn) & 1];
@@ -83,7 +84,7 @@ void vfm_board_read(const struct vfm_board_stage *s, struct vfm_stage_progress *
 	memset(c, 0, sizeof(*c));
 }
 
-static void publish_progress(struct vfm_board_stage *s, struct vfm_stage_progress *c)
+static void publish_progress(struct vfm_progress_stage *s, struct vfm_stage_progress *c)
 {
 	uint32_t turn = atomic_load(&s->turn) + 1;
 
@@ -92,7 +93,7 @@ static void publish_progress(struct vfm_board_stage *s, struct vfm_stage_progres
 	atomic_store(&s->turn, turn);
 }
 
-void vfm_board_reset(struct vfm_board_stage *s)
+void vfm_progress_stage_reset(struct vfm_progress_stage *s)
 {
 	struct vfm_stage_progress none;
 
@@ -116,9 +117,9 @@ struct vfm_stage_link *vfm_stage_link(void)
 	return current;
 }
 
-static struct vfm_board_stage *own_stage(const struct vfm_stage_link *k)
+static struct vfm_progress_stage *own_stage(const struct vfm_stage_link *k)
 {
-	return &k->board->stage[k->index];
+	return &k->progress->stage[k->index];
 }
 
 static void wait_briefly(int *tries)
@@ -133,7 +134,7 @@ static void wait_briefly(int *tries)
 static ssize_t read_published(void *cookie, char *buf, size_t size)
 {
 	struct vfm_stage_link *k = cookie;
-	const struct vfm_board_stage *before = &k->board->stage[k->index - 1];
+	const struct vfm_progress_stage *before = &k->progress->stage[k->index - 1];
 	struct vfm_stage_progress c;
 	int tries = 0;
 	ssize_t n;
@@ -141,8 +142,8 @@ static ssize_t read_published(void *cookie, char *buf, size_t size)
 	for (;;) {
 		bool finished = atomic_load(&before->finished);
 
-		vfm_board_read(before, &c);
-		if (atomic_load(&k->board->stop))
+		vfm_progress_stage_read(before, &c);
+		if (atomic_load(&k->progress->stop))
 			return 0;
 		if (c.bytes > k->consumed)
 			break;
@@ -183,15 +184,15 @@ static bool has_bytes(int fd, int64_t bytes)
 
 static int open_link_output(struct vfm_stage_link *k, struct vfm_err *err)
 {
-	struct vfm_board_stage *s = own_stage(k);
+	struct vfm_progress_stage *s = own_stage(k);
 	int fd = open(k->out_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 
 	if (fd < 0)
 		return vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", k->out_path);
-	vfm_board_read(s, &k->at);
+	vfm_progress_stage_read(s, &k->at);
 	if (k->begins_again || !has_bytes(fd, k->at.bytes)) {
-		vfm_board_reset(s);
-		vfm_board_read(s, &k->at);
+		vfm_progress_stage_reset(s);
+		vfm_progress_stage_read(s, &k->at);
 	}
 	if (ftruncate(fd, k->at.bytes) != 0 || lseek(fd, k->at.bytes, SEEK_SET) < 0 || !(k->out = fdopen(fd, "w"))) {
 		vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", k->out_path);
@@ -233,7 +234,7 @@ int vfm_stage_link_await(struct vfm_stage_link *k, struct vfm_err *err)
 		return 0;
 	atomic_store(&own_stage(k)->read, INT64_MAX);
 	while (!atomic_load(&own_stage(k)[-1].finished)) {
-		if (atomic_load(&k->board->stop))
+		if (atomic_load(&k->progress->stop))
 			return vfm_fail(err, VFM_ESIGNAL, "the run stops");
 		wait_briefly(&tries);
 	}
@@ -254,7 +255,7 @@ int vfm_stage_link_read(struct vfm_stage_link *k, const json_t *rec, int64_t lin
 {
 	struct vfm_buf text = {0};
 
-	if (atomic_load(&k->board->stop))
+	if (atomic_load(&k->progress->stop))
 		return vfm_fail(err, VFM_ESIGNAL, "the run stops");
 	k->n_read++;
 	if (k->only_counts)
@@ -273,7 +274,7 @@ int vfm_stage_link_read(struct vfm_stage_link *k, const json_t *rec, int64_t lin
 
 int vfm_stage_link_end(struct vfm_stage_link *k, struct vfm_err *err)
 {
-	if (atomic_load(&k->board->stop))
+	if (atomic_load(&k->progress->stop))
 		return vfm_fail(err, VFM_ESIGNAL, "the run stops");
 	return k->n_read < k->skip ? check_inputs(k, err) : 0;
 }
@@ -282,7 +283,7 @@ int vfm_stage_link_end(struct vfm_stage_link *k, struct vfm_err *err)
 
 void vfm_stage_link_work(struct vfm_stage_link *k)
 {
-	while (k->takes_tokens && sem_wait(&k->board->tokens) != 0 && errno == EINTR)
+	while (k->takes_tokens && sem_wait(&k->progress->tokens) != 0 && errno == EINTR)
 		;
 	atomic_fetch_add(&own_stage(k)->busy, 1);
 }
@@ -291,23 +292,23 @@ void vfm_stage_link_rest(struct vfm_stage_link *k)
 {
 	atomic_fetch_sub(&own_stage(k)->busy, 1);
 	if (k->takes_tokens)
-		sem_post(&k->board->tokens);
+		sem_post(&k->progress->tokens);
 }
 
 /* ---- outputs ---- */
 
-static const char others[VFM_BOARD_REASON] = "others";
+static const char others[VFM_PROGRESS_REASON] = "others";
 
-static void count_board_reason(struct vfm_stage_progress *c, const char text[VFM_BOARD_REASON])
+static void count_progress_reason(struct vfm_stage_progress *c, const char text[VFM_PROGRESS_REASON])
 {
 	int i = 0;
 
-	while (i < VFM_BOARD_REASONS - 1 && c->reasons[i].n && strcmp(c->reasons[i].text, text) != 0)
+	while (i < VFM_PROGRESS_REASONS - 1 && c->reasons[i].n && strcmp(c->reasons[i].text, text) != 0)
 		i++;
-	if (i == VFM_BOARD_REASONS - 1)
+	if (i == VFM_PROGRESS_REASONS - 1)
 		text = others;
 	if (!c->reasons[i].n)
-		memcpy(c->reasons[i].text, text, VFM_BOARD_REASON);
+		memcpy(c->reasons[i].text, text, VFM_PROGRESS_REASON);
 	c->reasons[i].n++;
 }
 
@@ -317,7 +318,7 @@ static void count_reasons(
 	struct vfm_stage_progress *c, const struct vfm_stage_written *w, const char *head, const char *kind)
 {
 	const char *at = w->text, *end = w->text + w->len, *stop;
-	char mask[VFM_BOARD_REASON - 16], text[VFM_BOARD_REASON] = "";
+	char mask[VFM_PROGRESS_REASON - 16], text[VFM_PROGRESS_REASON] = "";
 
 	while (at < end && (at = memmem(at, (size_t)(end - at), head, strlen(head)))) {
 		at += strlen(head);
@@ -325,7 +326,7 @@ static void count_reasons(
 			stop += *stop == '\\';
 		vfm_reason_mask(mask, sizeof(mask), at, (size_t)((stop < end ? stop : end) - at));
 		snprintf(text, sizeof(text), "%s%s", kind, mask);
-		count_board_reason(c, text);
+		count_progress_reason(c, text);
 	}
 }
 
@@ -348,13 +349,13 @@ bool vfm_stage_link_wrote(struct vfm_stage_link *k, const struct vfm_stage_writt
 
 void vfm_stage_link_publish(struct vfm_stage_link *k, const struct vfm_stage_counts *counts)
 {
-	const struct vfm_board_stage *next = k->index + 1 < k->board->n ? own_stage(k) + 1 : NULL;
+	const struct vfm_progress_stage *next = k->index + 1 < k->progress->n ? own_stage(k) + 1 : NULL;
 	int tries = 0;
 
 	k->at.counts = *counts;
 	k->unpublished = 0;
 	publish_progress(own_stage(k), &k->at);
-	while (next && k->at.lines - atomic_load(&next->read) > k->queue && !atomic_load(&k->board->stop))
+	while (next && k->at.lines - atomic_load(&next->read) > k->queue && !atomic_load(&k->progress->stop))
 		wait_briefly(&tries);
 }
 
@@ -364,7 +365,7 @@ int vfm_stage_link_close(struct vfm_stage_link *k, bool done, struct vfm_err *er
 
 	if (k->only_counts) {
 		if (done)
-			atomic_store(&k->board->total, k->n_read);
+			atomic_store(&k->progress->total, k->n_read);
 		return 0;
 	}
 	if (k->in_fd >= 0)

@@ -1,16 +1,15 @@
-/* stage_link.h - a stage as one process of a run (curate/pipeline/pipeline_run.h): its board, progress, input and
- * workers.
+/* stage_link.h - a stage as one process of a run (curate/pipeline/pipeline_run.h): its progress, input and workers.
  *
- * All processes of a run map a file, the board.  Stage k appends its output lines to a file and publishes its
- * progress in the board: the number of inputs done, the bytes of the file that hold their outputs, and the counts.
+ * All processes of a run map the progress file.  Stage k appends its output lines to a file and publishes its
+ * progress in it: the number of inputs done, the bytes of the file that hold their outputs, and the counts.
  * Stage k+1 reads that file up to the published bytes, and waits for more: the files are the queues.
  *
  * Progress is published, atomically, after its bytes are in the file.  After kill -9 a stage cuts its file to the
  * published bytes, reads its inputs again from the start without working on those that are done, and continues.  If
  * the machine itself failed and the file lacks published bytes, the stage begins again.
  *
- * Workers: a semaphore of the run's -j tokens in the board.  A thread holds a token while it works on a record.  A
- * full queue stops its writer, so the tokens go to the slowest stages.
+ * Workers: a semaphore of the run's -j tokens in the progress file.  A thread holds a token while it works on a record.
+ * A full queue stops its writer, so the tokens go to the slowest stages.
  *
  * A process has at most one link.  It is set before vfm_stage_run, which finds it.
  */
@@ -28,13 +27,13 @@
 #include "io/hash.h"
 
 enum {
-	VFM_BOARD_STAGES = 32,
-	VFM_BOARD_REASONS = 16, /* the last one collects all others */
-	VFM_BOARD_REASON = 120, /* bytes of the text of a reason */
+	VFM_PROGRESS_STAGES = 32,
+	VFM_PROGRESS_REASONS = 16, /* the last one collects all others */
+	VFM_PROGRESS_REASON = 120, /* bytes of the text of a reason */
 };
 
-struct vfm_board_reason {
-	char text[VFM_BOARD_REASON]; /* of a drop, or "failed: " and the error; numbers and names are masked */
+struct vfm_progress_reason {
+	char text[VFM_PROGRESS_REASON]; /* of a drop, or "failed: " and the error; numbers and names are masked */
 	int64_t n;
 };
 
@@ -44,11 +43,11 @@ struct vfm_stage_progress {
 	int64_t bytes;  /* of the file */
 	uint64_t hash;  /* of the inputs of the first stage */
 	struct vfm_stage_counts counts;
-	struct vfm_board_reason reasons[VFM_BOARD_REASONS];
+	struct vfm_progress_reason reasons[VFM_PROGRESS_REASONS];
 	uint32_t crc, reserved;
 };
 
-struct vfm_board_stage {
+struct vfm_progress_stage {
 	char identity[VFM_SHA256_HEX]; /* of its options; "": not begun */
 	_Atomic uint32_t turn;         /* progress[turn % 2] is valid */
 	struct vfm_stage_progress progress[2];
@@ -60,7 +59,7 @@ struct vfm_board_stage {
 	char message[VFM_ERR_MAX]; /* why it ended */
 };
 
-struct vfm_board {
+struct vfm_progress_file {
 	char magic[16];
 	uint32_t bytes; /* of this struct */
 	int32_t n;      /* stages */
@@ -69,20 +68,20 @@ struct vfm_board {
 	_Atomic int8_t
 		update; /* 1 + the first stage whose records an update replaces, until all are set aside; 0: none */
 	_Atomic int64_t total; /* inputs of the first stage; -1: unknown */
-	struct vfm_board_stage stage[VFM_BOARD_STAGES];
+	struct vfm_progress_stage stage[VFM_PROGRESS_STAGES];
 };
 
-/* Maps the board of a file, which it creates if absent.  Its blocks are allocated, so that a full disk fails here.
- * VFM_EUSAGE: the file is no board of this version. */
-int vfm_board_open(struct vfm_board **b, const char *path, struct vfm_err *err);
-void vfm_board_close(struct vfm_board *b); /* accepts NULL */
+/* Maps the progress file, which it creates if absent.  Its blocks are allocated, so that a full disk fails here.
+ * VFM_EUSAGE: the file is no progress file of this version. */
+int vfm_progress_file_open(struct vfm_progress_file **b, const char *path, struct vfm_err *err);
+void vfm_progress_file_close(struct vfm_progress_file *b); /* accepts NULL */
 /* Copies the progress of a stage, also while the stage publishes more; zeros if there is none. */
-void vfm_board_read(const struct vfm_board_stage *s, struct vfm_stage_progress *c);
+void vfm_progress_stage_read(const struct vfm_progress_stage *s, struct vfm_stage_progress *c);
 /* Forgets the progress of a stage, but not `started`. */
-void vfm_board_reset(struct vfm_board_stage *s);
+void vfm_progress_stage_reset(struct vfm_progress_stage *s);
 
 struct vfm_stage_link {
-	struct vfm_board *board;
+	struct vfm_progress_file *progress;
 	int index;                      /* of the stage */
 	const char *in_path, *out_path; /* in_path NULL: the stage reads its own inputs (the first one) */
 	int64_t queue;                  /* lines that the next stage may lag behind */

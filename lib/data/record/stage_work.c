@@ -1,3 +1,4 @@
+/* stage_work.c - runs the stage's function on a record, or takes the result of an earlier run by its mark. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,13 +56,14 @@ static void add_line(struct vfm_stage_record *r, json_t *rec)
 	r->counts.written++;
 }
 
-/* ---- marks ---- */
+/* ---- fingerprints ---- */
 
-/* The mark of the outputs for an input record; see stage.h. */
-static void compute_mark(const struct vfm_stage_work *w, const json_t *rec, char mark[VFM_DONE_MARK])
+/* The stage fingerprint of the outputs for an input record; see stage.h. */
+static void compute_fingerprint(
+	const struct vfm_stage_work *w, const json_t *rec, char fingerprint[VFM_FINGERPRINT_TEXT])
 {
 	const struct vfm_stage *s = w->stage;
-	const char *clip = vfm_done_mark(rec, "clip"); /* the record does not tell the quality of its file */
+	const char *clip = vfm_done_fingerprint(rec, "clip"); /* the record does not tell the quality of its file */
 	char hex[VFM_SHA256_HEX], *head;
 	json_t *read = NULL;
 
@@ -70,14 +72,14 @@ static void compute_mark(const struct vfm_stage_work *w, const json_t *rec, char
 		for (const char *const *key = s->reads; *key; key++)
 			json_object_set(read, *key, json_object_get(rec, *key));
 	}
-	head = vfm_stage_mark_head(s, w->settings, clip);
-	vfm_rec_digest(head, read ? read : rec, vfm_stage_unmarked, hex);
-	snprintf(mark, VFM_DONE_MARK, "%.*s", VFM_DONE_MARK - 1, hex);
+	head = vfm_stage_fingerprint_head(s, w->settings, clip);
+	vfm_rec_digest(head, read ? read : rec, vfm_stage_uncovered_keys, hex);
+	snprintf(fingerprint, VFM_FINGERPRINT_TEXT, "%.*s", VFM_FINGERPRINT_TEXT - 1, hex);
 	json_decref(read);
 	free(head);
 }
 
-static void set_mark(json_t *rec, const char *stage, const char *mark)
+static void set_fingerprint(json_t *rec, const char *stage, const char *fingerprint)
 {
 	json_t *by = json_object_get(rec, "by");
 
@@ -85,7 +87,7 @@ static void set_mark(json_t *rec, const char *stage, const char *mark)
 		by = json_object();
 		json_object_set_new(rec, "by", by);
 	}
-	json_object_set_new(by, stage, json_string(mark));
+	json_object_set_new(by, stage, json_string(fingerprint));
 }
 
 /* ---- finished records ---- */
@@ -101,7 +103,8 @@ static void count_record(struct vfm_stage_counts *c, const json_t *rec)
 }
 
 /* Copies what the stage set in a finished record into the record, and writes that. */
-static void add_finished(const struct vfm_stage *s, struct vfm_stage_record *r, const char *line, const char *mark)
+static void add_finished(
+	const struct vfm_stage *s, struct vfm_stage_record *r, const char *line, const char *fingerprint)
 {
 	json_t *was = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL); /* vfm_done_copy has parsed it before */
 
@@ -111,7 +114,7 @@ static void add_finished(const struct vfm_stage *s, struct vfm_stage_record *r, 
 	}
 	if (json_object_get(was, "drop"))
 		json_object_set(r->rec, "drop", json_object_get(was, "drop"));
-	set_mark(r->rec, s->name, mark);
+	set_fingerprint(r->rec, s->name, fingerprint);
 	add_line(r, r->rec);
 	json_decref(was);
 }
@@ -141,8 +144,8 @@ static void add_finished_lines(
 	}
 }
 
-static int copy_finished(
-	const struct vfm_stage_work *w, struct vfm_stage_record *r, const char *mark, bool *copied, struct vfm_err *err)
+static int copy_finished(const struct vfm_stage_work *w, struct vfm_stage_record *r, const char *fingerprint,
+	bool *copied, struct vfm_err *err)
 {
 	const char *key = vfm_rec_key(r->rec, w->stage->key);
 	struct vfm_done_found found;
@@ -151,14 +154,14 @@ static int copy_finished(
 	*copied = false;
 	if (!w->done || !key)
 		return 0;
-	TRY(vfm_done_copy(w->done, key, mark, &text, &found, err));
+	TRY(vfm_done_copy(w->done, key, fingerprint, &text, &found, err));
 	r->counts.stale += found.stale;
 	if (!found.lines)
 		return 0;
 	*copied = true;
 	r->counts.copied++;
 	if (w->stage->sets) {
-		add_finished(w->stage, r, text.data, mark);
+		add_finished(w->stage, r, text.data, fingerprint);
 	} else {
 		add_finished_lines(w, r, text.data, text.len);
 		r->counts.written += found.lines;
@@ -189,8 +192,8 @@ static void pass_on(const struct vfm_stage_work *w, struct vfm_stage_record *r, 
 }
 
 /* Writes what became of a record: itself, or what the stage emitted for it. */
-static void add_outputs(
-	const struct vfm_stage_work *w, struct vfm_stage_record *r, const struct vfm_stage_out *out, const char *mark)
+static void add_outputs(const struct vfm_stage_work *w, struct vfm_stage_record *r, const struct vfm_stage_out *out,
+	const char *fingerprint)
 {
 	json_t **recs = out->n ? out->rec : &r->rec;
 	size_t n = out->n ? out->n : 1;
@@ -200,7 +203,7 @@ static void add_outputs(
 	for (size_t i = 0; i < n && !w->stage->silent; i++) {
 		had_error |= json_object_get(recs[i], "error") != NULL;
 		if (!json_object_get(recs[i], "error"))
-			set_mark(recs[i], w->stage->name, mark);
+			set_fingerprint(recs[i], w->stage->name, fingerprint);
 		add_line(r, recs[i]);
 	}
 	for (size_t i = 1; i < n && vfm_rec_is_out(best); i++) /* counts the input by its best output */
@@ -225,7 +228,7 @@ static void end_work(const struct vfm_stage_work *w, struct vfm_stage_record *r,
 		r->counts.failed_here++;
 		out_clear(out);
 	}
-	add_outputs(w, r, out, r->mark);
+	add_outputs(w, r, out, r->fingerprint);
 	out_clear(out);
 }
 
@@ -243,10 +246,10 @@ static void begin_work(const struct vfm_stage_work *w, struct vfm_stage_record *
 		return;
 	}
 	if (!w->stage->silent)
-		compute_mark(w, r->rec, r->mark);
+		compute_fingerprint(w, r->rec, r->fingerprint);
 	rc = vfm_rec_check_version(r->rec, &err);
 	if (rc == 0)
-		rc = copy_finished(w, r, r->mark, &copied, &err);
+		rc = copy_finished(w, r, r->fingerprint, &copied, &err);
 	r->is_due = rc == 0 && !copied;
 	if (rc < 0)
 		end_work(w, r, &(struct vfm_stage_out){0}, rc, &err);

@@ -1,3 +1,4 @@
+/* cpu_dev.c - the CPU device: pooled memory, streams as threads with queues, events, and copies. */
 #include "device/cpu/cpu.h"
 
 #include <pthread.h>

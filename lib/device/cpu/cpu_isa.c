@@ -1,3 +1,4 @@
+/* cpu_isa.c - queries CPUID for the best instruction set, which VFM_CPU_ISA may lower. */
 #include "device/cpu/cpu_isa.h"
 
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* attn_check.c - computes sampled rows of attention again with our kernels, and compares cuDNN's with them. */
 #include "device/cuda/attn.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* attn_pack.c - sorts samples into classes of length, and rounds them so that few cuDNN plans are built. */
 #include "device/cuda/attn_pack.h"
 
 #include <stdlib.h>

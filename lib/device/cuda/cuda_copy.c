@@ -1,3 +1,4 @@
+/* cuda_copy.c - pinned memory, and copies of pageable memory through a pinned ring. */
 #include <stdlib.h>
 #include <string.h>
 

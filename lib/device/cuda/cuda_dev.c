@@ -1,3 +1,4 @@
+/* cuda_dev.c - opens a GPU with its driver functions, and keeps its errors and faults. */
 #include "device/cuda/cuda_dev.h"
 
 #include <cublasLt.h>

@@ -1,3 +1,4 @@
+/* cuda_graph.c - captures the work of a stream and updates an executable graph with it. */
 #include <stdlib.h>
 
 #include "base/mem.h"

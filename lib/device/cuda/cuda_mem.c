@@ -1,3 +1,4 @@
+/* cuda_mem.c - the pool of device memory, mapped to virtual addresses or in pieces of cudaMalloc. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

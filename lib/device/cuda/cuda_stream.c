@@ -1,3 +1,4 @@
+/* cuda_stream.c - streams, events, and host calls on a thread of each stream that uses them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* cudnn_attn.c - builds cuDNN's attention graphs, and times their plans. */
 #include "device/cuda/cudnn_attn.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* cudnn_graph.c - makes descriptors, operations and execution plans of cuDNN's backend API. */
 #include "device/cuda/cudnn_graph.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+/* fault.c - reads the words in which kernels report an invalid index, and makes the message. */
 #include "device/cuda/fault.h"
 
 #include <stdio.h>

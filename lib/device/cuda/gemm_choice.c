@@ -1,3 +1,4 @@
+/* gemm_choice.c - chooses path and algorithm of each GEMM: by timing, from the cache, or without timing. */
 #include "device/cuda/gemm.h"
 
 #include <search.h>

@@ -1,3 +1,4 @@
+/* gemm_lt.c - runs GEMMs with cuBLASLt, and times its algorithms on an idle device. */
 #include "device/cuda/gemm.h"
 
 #include <cublasLt.h>

@@ -1,3 +1,4 @@
+/* gemm_plan.c - paths of a GEMM, names of problems, and the cache file of timed choices. */
 #include "device/cuda/gemm.h"
 
 #include <ctype.h>

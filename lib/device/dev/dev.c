@@ -1,3 +1,4 @@
+/* dev.c - allocation with owners, versions of held contents, and the measured rate of the host link. */
 #include "device/dev/dev.h"
 
 #include <math.h>

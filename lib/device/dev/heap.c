@@ -1,3 +1,4 @@
+/* heap.c - holes in a treap by size and address, ranges in a hash table by offset. */
 #include "device/dev/heap.h"
 
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* holders.c - sums device memory by owner, and formats the out-of-memory message. */
 #include "device/dev/holders.h"
 
 #include <ctype.h>

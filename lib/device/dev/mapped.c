@@ -1,3 +1,4 @@
+/* mapped.c - places ranges where the fewest chunks must be mapped, and unmaps unused ones at the limit. */
 #include "device/dev/mapped.h"
 
 #include <stdlib.h>

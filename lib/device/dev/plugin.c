@@ -1,3 +1,4 @@
+/* plugin.c - looks for libvfm_NAME.so in VFM_PLUGIN_DIR or the lib folder of the installation, and loads it. */
 #include "device/dev/plugin.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+/* staging.c - the next segment of a ring of pinned memory, and a sorted set of pinned ranges. */
 #include "device/dev/staging.h"
 
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* stall.c - a ring of pairs of timed events, one pair a stall, summed by cause. */
 #include "device/dev/stall.h"
 
 #include <stdlib.h>

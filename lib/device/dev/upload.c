@@ -1,3 +1,4 @@
+/* upload.c - gathers small arrays in pinned blocks and copies them on a stream of their own. */
 #include "device/dev/upload.h"
 
 #include <stdlib.h>

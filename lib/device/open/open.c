@@ -1,3 +1,4 @@
+/* open.c - maps a name to a device: built in, a plugin, or simulated. */
 #include "device/open/open.h"
 
 #include <string.h>

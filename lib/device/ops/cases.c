@@ -1,3 +1,4 @@
+/* cases.c - cases of GEMM, elementwise ops, losses and fp8; allocates and fills the operands of all cases. */
 #include "device/ops/cases_impl.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* check.c - matches operands against the shapes, strides and dtypes in an op's row. */
 #include "device/ops/check.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* dynamic8.c - fills the table of magnitudes and the midpoints between them. */
 #include "device/ops/dynamic8.h"
 
 #include <math.h>

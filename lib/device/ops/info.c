@@ -1,3 +1,4 @@
+/* info.c - counts the bytes that an op moves from its row and operands. */
 #include "device/ops/info.h"
 
 #include "device/ops/check.h"

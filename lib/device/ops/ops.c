@@ -1,3 +1,4 @@
+/* ops.c - the row of each op: operands, checks beyond shapes, FLOPs and bytes. */
 #include "device/ops/check.h"
 #include "device/ops/dynamic8.h"
 

@@ -1,3 +1,4 @@
+/* tensor.c - makes views: contiguous tensors, columns, row ranges, heads. */
 #include "device/ops/tensor.h"
 
 #include <inttypes.h>

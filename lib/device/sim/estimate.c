@@ -1,3 +1,4 @@
+/* estimate.c - time of GEMM, convolution, attention and other kernels from tiles, rates and bandwidth. */
 #include "device/sim/estimate.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* libraries.c - scratch of cuBLASLt and cuDNN, and buffers of NCCL, in bytes. */
 #include "device/sim/libraries.h"
 
 #include "device/ops/info.h"

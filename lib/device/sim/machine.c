@@ -1,3 +1,4 @@
+/* machine.c - parses and checks the JSON of a machine: rates, tiles, links, CPU. */
 #include "device/sim/machine.h"
 
 #include <math.h>

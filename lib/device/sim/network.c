@@ -1,3 +1,4 @@
+/* network.c - how a group spans nodes, and the formulas for collectives and messages. */
 #include "device/sim/network.h"
 
 #include <math.h>

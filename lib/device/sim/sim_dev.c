@@ -1,3 +1,4 @@
+/* sim_dev.c - a device without contents: allocations, launches and copies with their texts and times. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

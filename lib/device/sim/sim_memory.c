@@ -1,3 +1,4 @@
+/* sim_memory.c - memory by owner over a step, in a bounded number of intervals. */
 #include "device/sim/sim_memory.h"
 
 #include <stdlib.h>

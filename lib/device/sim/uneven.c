@@ -1,3 +1,4 @@
+/* uneven.c - routes tokens to experts by a given skew, and scales the rates of a slow GPU. */
 #include "device/sim/uneven.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* world.c - switches between the coroutines of ranks, lets them meet, and detects deadlock. */
 #include "device/sim/world.h"
 
 #include <math.h>

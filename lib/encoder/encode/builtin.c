@@ -167,8 +167,8 @@ int vfm_builtin_open_video(struct vfm_encoder_handle *h, const char *spec, bool 
 
 	*h = (struct vfm_encoder_handle){.ops = &builtin_ops, .ctx = v};
 	TRY(vfm_wavelet_parse(&v->wavelet, spec, err));
-	h->maker = vfm_wavelet_maker(&v->wavelet);
-	v->geometry = h->maker.geometry;
+	h->id = vfm_wavelet_id(&v->wavelet);
+	v->geometry = h->id.geometry;
 	v->f32 = f32;
 	return 0;
 }
@@ -181,6 +181,6 @@ int vfm_builtin_open_text(struct vfm_encoder_handle *h, const char *spec, bool f
 	t->spec = vfm_strdup(spec);
 	t->f32 = f32;
 	TRY(make_text_encoders(t, 1, err));
-	h->maker = vfm_textbytes_maker(t->encoders[0]);
+	h->id = vfm_textbytes_id(t->encoders[0]);
 	return 0;
 }

@@ -130,12 +130,12 @@ static int child_encode_image(void *ctx, int worker, const char *id, const struc
 
 /* ---- opening ---- */
 
-static int wait_for_hello(void *ctx, struct vfm_maker *maker, struct vfm_err *err)
+static int wait_for_hello(void *ctx, struct vfm_encoder_id *id, struct vfm_err *err)
 {
 	const struct child_encoder *c = ctx;
 
 	TRY(vfm_exec_wait(c->exec, err));
-	*maker = vfm_outside_encoder(vfm_exec_hello(c->exec), c->op, c->pictures);
+	*id = vfm_outside_encoder_id(vfm_exec_hello(c->exec), c->op, c->pictures);
 	return 0;
 }
 

@@ -1,3 +1,4 @@
+/* decode.c - checks a record's latents, runs the decoder, and writes a video or PNG. */
 #include "encoder/encode/decode.h"
 
 #include <math.h>
@@ -35,25 +36,26 @@ struct dec {
 
 /* ---- the latents ---- */
 
-/* Compares the maker of the latents with that of the decoder. */
+/* Compares the encoder of the latents with the decoder. */
 static int check_decoder(struct dec *c, const char *path, struct vfm_err *err)
 {
-	const struct vfm_maker *own = &c->d->encoder->maker;
+	const struct vfm_encoder_id *own = &c->d->encoder->id;
 	const json_t *named = json_object_get(c->latent, "maker");
-	char made[VFM_MAKER_LABEL], used[VFM_MAKER_LABEL];
-	struct vfm_maker maker = {.name = ""};
+	char made[VFM_ENCODER_ID_LABEL], used[VFM_ENCODER_ID_LABEL];
+	struct vfm_encoder_id latent_id = {.name = ""};
 	json_t *entries;
 
 	if (named && !json_is_null(named))
-		TRY(vfm_rec_blame(vfm_maker_from_json(&maker, named, "latent.maker", err), err));
-	if (vfm_maker_compare(&maker, own) != VFM_MAKER_DIFFERENT)
+		TRY(vfm_rec_blame(vfm_encoder_id_from_json(&latent_id, named, "latent.maker", err), err));
+	if (vfm_encoder_id_compare(&latent_id, own) != VFM_ENCODER_ID_DIFFERENT)
 		return 0;
-	vfm_maker_label_pair(&maker, own, made, used);
+	vfm_encoder_id_label_pair(&latent_id, own, made, used);
 	if (!c->d->force)
 		return vfm_fail(err, VFM_EINPUT,
 			"the latents were made by '%s', but '%s' would decode them (--force does so)", made, used);
 	entries = json_array();
-	json_array_append_new(entries, vfm_forced_entry("vfm-curate decode", VFM_MAKER_TOKENIZER, path, &maker, own));
+	json_array_append_new(
+		entries, vfm_forced_entry("vfm-curate decode", VFM_ENCODER_TOKENIZER, path, &latent_id, own));
 	vfm_forced_add(&c->forced, entries);
 	json_decref(entries);
 	return 0;
@@ -87,13 +89,13 @@ out:
 /* Sets the sizes of latents and pictures, of which the decoder's geometry and the record must agree. */
 static int check_latent_sizes(struct dec *c, struct vfm_err *err)
 {
-	const struct vfm_geometry *g = &c->d->encoder->maker.geometry;
+	const struct vfm_geometry *g = &c->d->encoder->id.geometry;
 	const int64_t *shape = c->npy.shape, width = shape[3] * g->stride[2], height = shape[2] * g->stride[1];
 	int64_t stated = width;
 
 	if (shape[0] != g->channels)
 		return vfm_fail(err, VFM_EINPUT, "the latents have %lld channels, the decoder '%s' has %d",
-			(long long)shape[0], c->d->encoder->maker.name, g->channels);
+			(long long)shape[0], c->d->encoder->id.name, g->channels);
 	for (int i = 1; i < 4; i++)
 		if (shape[i] < 1 || shape[i] > UINT16_MAX)
 			return vfm_fail(err, VFM_EINPUT, "the latents have a dimension of %lld", (long long)shape[i]);
@@ -102,7 +104,7 @@ static int check_latent_sizes(struct dec *c, struct vfm_err *err)
 	if (vfm_geometry_latent_frames(g, c->frames) != shape[1])
 		return vfm_fail(err, VFM_EINPUT,
 			"latent.frames: %lld latent frames of the decoder '%s' are not %lld pictures",
-			(long long)shape[1], c->d->encoder->maker.name, (long long)c->frames);
+			(long long)shape[1], c->d->encoder->id.name, (long long)c->frames);
 	TRY(vfm_rec_blame(vfm_json_i64(c->latent, "latent", "width", false, width, width, &stated, err), err));
 	TRY(vfm_rec_blame(vfm_json_i64(c->latent, "latent", "height", false, height, height, &stated, err), err));
 	if (width > 16384 || height > 16384 || (size_t)c->frames > MAX_PICTURES / ((size_t)width * (size_t)height * 3))

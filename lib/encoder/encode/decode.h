@@ -17,13 +17,13 @@ struct vfm_decode {                               /* a specification */
 	const char *video_codec;                  /* as in media/av/video_out.h; "ffv1" is lossless */
 	int crf;
 	int threads; /* of the video encoder */
-	bool force;  /* also decode latents of another maker */
+	bool force;  /* also decode latents of another tokenizer */
 };
 
 /* Decodes rec["latent"] to DIR/ID.mp4, DIR/ID.mkv (ffv1), or, of an image, DIR/ID.png, and sets rec["reconstruction"] =
  * {path, codec, width, height, frames}, what `vfm-bench eval --reconstruction` compares with the clip.  Pictures that
- * encode took at another rate have `fps`, too; `forced` lists a maker that `force` accepted.  VFM_EINPUT: this record's
- * fault, also if its maker is not that of the decoder; VFM_EENV: cannot write. */
+ * encode took at another rate have `fps`, too; `forced` lists a tokenizer that `force` accepted.  VFM_EINPUT: this
+ * record's fault, also if its tokenizer is not the decoder; VFM_EENV: cannot write. */
 int vfm_decode_media(json_t *rec, const struct vfm_decode *d, int worker, struct vfm_err *err);
 
 #endif

@@ -1,3 +1,4 @@
+/* encode.c - feeds clips and captions to the encoders, saves their arrays and sets the record's keys. */
 #include "encoder/encode/encode.h"
 
 #include <math.h>
@@ -68,14 +69,14 @@ static int encode_condition(struct enc *c, json_t *rec, struct vfm_err *err)
 	rc = vfm_npy_check_finite(&x->npy, x->data, what, err);
 	if (rc >= 0)
 		rc = vfm_condition_save(
-			path, &c->video->maker.geometry, given.p.n, given.frames, &x->npy, x->data, &n, sha256, err);
+			path, &c->video->id.geometry, given.p.n, given.frames, &x->npy, x->data, &n, sha256, err);
 	free(what);
 	if (rc >= 0)
 		json_object_set_new(rec, kind->key,
 			json_pack("{s:s,s:s,s:[I,I,I,I],s:s,s:i,s:o}", "path", path, "sha256", sha256, "shape",
 				(json_int_t)n.shape[0], (json_int_t)n.shape[1], (json_int_t)n.shape[2],
 				(json_int_t)n.shape[3], "dtype", vfm_npy_type_name(n.type), "given", 1, "maker",
-				vfm_maker_json(&c->video->maker)));
+				vfm_encoder_id_json(&c->video->id)));
 	if (rc >= 0 && given.p.n > 1)
 		json_object_set_new(json_object_get(rec, kind->key), "given_last", json_integer(1));
 	free(path);
@@ -101,7 +102,7 @@ static int encode_image_rows(struct enc *c, json_t *rec, struct vfm_err *err)
 		json_object_set_new(rec, kind->key,
 			json_pack("{s:s,s:s,s:[I,I],s:s,s:o}", "path", path, "sha256", sha256, "shape",
 				(json_int_t)x.npy.shape[0], (json_int_t)x.npy.shape[1], "dtype",
-				vfm_npy_type_name(x.npy.type), "maker", vfm_maker_json(&image->maker)));
+				vfm_npy_type_name(x.npy.type), "maker", vfm_encoder_id_json(&image->id)));
 	vfm_encoded_release(&x);
 	free(path);
 	return rc;
@@ -116,7 +117,8 @@ json_t *vfm_latent_json(const struct vfm_latent_file *f)
 	json_t *o = json_pack("{s:s,s:s,s:[I,I,I,I],s:s,s:I,s:i,s:i,s:o,s:o}", "path", f->path, "sha256", f->sha256,
 		"shape", (json_int_t)shape[0], (json_int_t)shape[1], (json_int_t)shape[2], (json_int_t)shape[3],
 		"dtype", vfm_npy_type_name(f->npy->type), "frames", (json_int_t)f->frames, "width", f->width, "height",
-		f->height, "fps", f->fps > 0 ? json_real(fps) : json_null(), "maker", vfm_maker_json(f->maker));
+		f->height, "fps", f->fps > 0 ? json_real(fps) : json_null(), "maker",
+		vfm_encoder_id_json(f->encoder_id));
 
 	if (f->resampled)
 		json_object_set_new(o, "resampled", json_true());
@@ -133,7 +135,7 @@ static int save_latents(const struct enc *c, json_t *rec, bool resampled, struct
 	if (rc >= 0)
 		json_object_set_new(rec, "latent",
 			vfm_latent_json(&(struct vfm_latent_file){path, sha256, &c->latents.npy, c->clip.frames,
-				c->reader.width, c->reader.height, c->reader.fps, resampled, &c->video->maker}));
+				c->reader.width, c->reader.height, c->reader.fps, resampled, &c->video->id}));
 	free(what);
 	free(path);
 	return rc;
@@ -184,8 +186,8 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
 
 	TRY(vfm_sample_key_check(id, err));
 	if (e->bucket_size || e->bucket_frames)
-		TRY(apply_encode_bucket(&o, &bucket, rec, e, &c.video->maker.geometry, err));
-	vfm_geometry_multiple(&c.video->maker.geometry, e->patch, o.multiple);
+		TRY(apply_encode_bucket(&o, &bucket, rec, e, &c.video->id.geometry, err));
+	vfm_geometry_multiple(&c.video->id.geometry, e->patch, o.multiple);
 	c.dir_id = vfm_strfmt("%s/%s", e->dir, id);
 	TRY_OUT(vfm_clip_open(&c.reader, rec, &o, err));
 	*clip = (struct vfm_encode_clip){.id = id,
@@ -266,7 +268,7 @@ int vfm_encode_text(json_t *rec, const struct vfm_encode *e, int worker, struct 
 			json_object_set_new(several, c.list[i].name, entry);
 	}
 	text = several ? json_pack("{s:o}", "captions", several) : entry;
-	json_object_set_new(text, "maker", vfm_maker_json(&e->encoders->text.maker));
+	json_object_set_new(text, "maker", vfm_encoder_id_json(&e->encoders->text.id));
 	json_object_set_new(rec, "text", text);
 	return 0;
 }

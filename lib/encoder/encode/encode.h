@@ -51,7 +51,7 @@ struct vfm_latent_file {
 	int width, height;         /* of the pictures */
 	double fps;                /* 0: unknown, or an image */
 	bool resampled;            /* pictures were taken at fps, not every frame of the source */
-	const struct vfm_maker *maker;
+	const struct vfm_encoder_id *encoder_id;
 };
 json_t *vfm_latent_json(const struct vfm_latent_file *f); /* the caller owns it */
 

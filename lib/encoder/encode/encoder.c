@@ -1,3 +1,4 @@
+/* encoder.c - opens the set of encoders that the options name, and converts their arrays. */
 #include "encoder/encode/encoder.h"
 
 #include <string.h>
@@ -45,7 +46,7 @@ int vfm_encoder_read_geometry(struct vfm_geometry *g, const struct vfm_encoder_o
 		&(struct vfm_encoder_opts){
 			.tokenizer = o->tokenizer, .exec = o->exec, .encodes = true, .children = o->children},
 		err);
-	*g = s.video.maker.geometry;
+	*g = s.video.id.geometry;
 	vfm_encoder_close(&s);
 	return rc;
 }
@@ -53,7 +54,7 @@ int vfm_encoder_read_geometry(struct vfm_geometry *g, const struct vfm_encoder_o
 /* Waits for an encoder that loads its weights. */
 static int wait_for_encoder(struct vfm_encoder_handle *h, struct vfm_err *err)
 {
-	return h->ops && h->ops->wait ? h->ops->wait(h->ctx, &h->maker, err) : 0;
+	return h->ops && h->ops->wait ? h->ops->wait(h->ctx, &h->id, err) : 0;
 }
 
 int vfm_encoder_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o, struct vfm_err *err)
@@ -108,9 +109,9 @@ void vfm_encoder_close(struct vfm_encoder_set *s)
 	*s = (struct vfm_encoder_set){0};
 }
 
-struct vfm_makers vfm_encoder_makers(const struct vfm_encoder_set *s)
+struct vfm_encoder_ids vfm_encoder_set_ids(const struct vfm_encoder_set *s)
 {
-	return (struct vfm_makers){.tokenizer = s->video.maker, .text = s->text.maker, .image = s->image.maker};
+	return (struct vfm_encoder_ids){.tokenizer = s->video.id, .text = s->text.id, .image = s->image.id};
 }
 
 /* ---- arrays ---- */

@@ -22,7 +22,7 @@
 
 #include "base/err.h"
 #include "data/record/clip_reader.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 #include "encoder/exec/exec.h"
 #include "encoder/vae/condition.h"
 #include "io/npy.h"
@@ -79,8 +79,8 @@ struct vfm_encoder_ops {
 	int (*encode_image)(void *ctx, int worker, const char *id, const struct vfm_pictures *p,
 		struct vfm_encoded *rows, struct vfm_err *err);
 
-	/* For the functions of the set below.  Waits until the encoder is ready and sets its maker. */
-	int (*wait)(void *ctx, struct vfm_maker *maker, struct vfm_err *err);
+	/* For the functions of the set below.  Waits until the encoder is ready and sets its identity. */
+	int (*wait)(void *ctx, struct vfm_encoder_id *id, struct vfm_err *err);
 	/* Returns how many threads keep the encoder busy; 0: it has no preference. */
 	int (*threads)(void *ctx, int64_t jobs);
 	int (*make_workers)(void *ctx, int n, struct vfm_err *err);
@@ -90,7 +90,7 @@ struct vfm_encoder_ops {
 struct vfm_encoder_handle {
 	const struct vfm_encoder_ops *ops; /* NULL: there is no such encoder */
 	void *ctx;
-	struct vfm_maker maker; /* unknown without ops */
+	struct vfm_encoder_id id; /* unknown without ops */
 };
 
 struct vfm_encoder_set { /* `= {0}` may be closed */
@@ -159,6 +159,6 @@ int vfm_encoder_threads(const struct vfm_encoder_set *s, int64_t jobs);
 int vfm_encoder_make_workers(struct vfm_encoder_set *s, int n, struct vfm_err *err);
 /* No call may be in progress. */
 void vfm_encoder_close(struct vfm_encoder_set *s);
-struct vfm_makers vfm_encoder_makers(const struct vfm_encoder_set *s);
+struct vfm_encoder_ids vfm_encoder_set_ids(const struct vfm_encoder_set *s);
 
 #endif

@@ -54,7 +54,7 @@ struct vfm_native {
 	int height, width;               /* of its pictures */
 	struct vfm_t5 *t5;
 
-	struct vfm_maker video_maker, text_maker;
+	struct vfm_encoder_id video_id, text_id;
 	int encoders; /* that are open: of videos, of texts */
 };
 
@@ -126,7 +126,7 @@ static int push_pictures(struct vfm_native *e, void *arg, struct vfm_err *err)
 
 	if (!e->session) {
 		TRY(vfm_vae_encode(e->vae, p->rgb, p->n, e->height, e->width, p->latent, err));
-		p->made = vfm_geometry_latent_frames(&e->video_maker.geometry, p->n);
+		p->made = vfm_geometry_latent_frames(&e->video_id.geometry, p->n);
 		return 0;
 	}
 	p->made = vfm_vae_encode_push(e->session, p->rgb, p->n, p->latent, err);
@@ -152,7 +152,7 @@ static int encode_given_pictures(struct vfm_native *e, void *arg, struct vfm_err
 static int decode_latent(struct vfm_native *e, void *arg, struct vfm_err *err)
 {
 	const struct decode_call *d = arg;
-	const struct vfm_geometry *g = &e->video_maker.geometry;
+	const struct vfm_geometry *g = &e->video_id.geometry;
 	const size_t area = (size_t)d->dims[1] * (size_t)d->dims[2], t = (size_t)d->dims[0],
 		     bytes = area * t * (size_t)g->channels * sizeof(float);
 	float *x;
@@ -193,7 +193,7 @@ static void release_video(struct vfm_native *e)
 
 const struct vfm_geometry *vfm_native_geometry(const struct vfm_native *e)
 {
-	return &e->video_maker.geometry;
+	return &e->video_id.geometry;
 }
 
 bool vfm_native_takes_whole(const struct vfm_native *e)
@@ -291,7 +291,7 @@ static int native_encode_text(void *ctx, int worker, const char *words, struct v
 
 	(void)worker;
 	if (rc >= 0)
-		rc = vfm_encoded_set_rows(out, t.rows, t.n, e->text_maker.dim, f32 ? VFM_NPY_F32 : VFM_NPY_BF16, err);
+		rc = vfm_encoded_set_rows(out, t.rows, t.n, e->text_id.dim, f32 ? VFM_NPY_F32 : VFM_NPY_BF16, err);
 	free(t.rows);
 	return rc;
 }
@@ -388,7 +388,7 @@ static int open_models(struct vfm_native *e, struct vfm_err *err)
 				.no_encoder = !e->o.encodes,
 				.no_decoder = !e->o.decodes},
 			err));
-		e->video_maker = *vfm_vae_maker(e->vae);
+		e->video_id = *vfm_vae_id(e->vae);
 	}
 	if (e->o.text_encoder) {
 		TRY(vfm_t5_open(&e->t5, e->device.stream,
@@ -398,7 +398,7 @@ static int open_models(struct vfm_native *e, struct vfm_err *err)
 				.clean = !e->o.text_raw,
 				.stream = e->o.text_stream},
 			err));
-		TRY(vfm_t5_maker(e->t5, &e->text_maker, err));
+		TRY(vfm_t5_id(e->t5, &e->text_id, err));
 	}
 	return 0;
 }
@@ -562,8 +562,8 @@ int vfm_native_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o,
 	}
 	e->encoders = !!o->vae + !!o->text_encoder;
 	if (o->vae)
-		s->video = (struct vfm_encoder_handle){.ops = &native_ops, .ctx = e, .maker = e->video_maker};
+		s->video = (struct vfm_encoder_handle){.ops = &native_ops, .ctx = e, .id = e->video_id};
 	if (o->text_encoder)
-		s->text = (struct vfm_encoder_handle){.ops = &native_ops, .ctx = e, .maker = e->text_maker};
+		s->text = (struct vfm_encoder_handle){.ops = &native_ops, .ctx = e, .id = e->text_id};
 	return 0;
 }

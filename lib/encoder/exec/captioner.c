@@ -1,3 +1,4 @@
+/* captioner.c - asks for the captions that a record lacks, and merges windows and names. */
 #include "encoder/exec/captioner.h"
 
 #include <stdlib.h>
@@ -219,11 +220,11 @@ static bool misses_any(const struct vfm_captioner *c, const json_t *kept)
 
 /* ---- what a record gets ---- */
 
-/* Copies the maker of each caption that stays to `makers`, by name. */
-static void keep_makers(json_t *makers, const json_t *rec, const json_t *kept)
+/* Copies the captioner of each caption that stays to `captioners`, by name. */
+static void keep_captioners(json_t *captioners, const json_t *rec, const json_t *kept)
 {
 	json_t *had = json_object_get(rec, "caption_maker"), *one;
-	/* By name, each value is an object; of a single maker, the name is a string. */
+	/* By name, each value is an object; of a single captioner, the name is a string. */
 	bool by_name = !json_is_string(json_object_get(had, "name"));
 	const char *name;
 	json_t *text;
@@ -232,16 +233,16 @@ static void keep_makers(json_t *makers, const json_t *rec, const json_t *kept)
 	{
 		one = by_name ? json_object_get(had, name) : had;
 		if (json_is_object(one))
-			json_object_set(makers, name, one);
+			json_object_set(captioners, name, one);
 	}
 }
 
-/* Sets the captions, and the maker of each. */
+/* Sets the captions, and the captioner of each. */
 static int set_captions(
 	json_t *rec, const json_t *kept, const json_t *got, const struct vfm_hello *h, struct vfm_err *err)
 {
-	struct vfm_maker maker = vfm_outside_maker(h);
-	json_t *all = json_copy((json_t *)(uintptr_t)kept), *makers, *text;
+	struct vfm_encoder_id captioner = vfm_outside_id(h);
+	json_t *all = json_copy((json_t *)(uintptr_t)kept), *captioners, *text;
 	const char *name;
 
 	json_object_update(all, (json_t *)(uintptr_t)got);
@@ -251,12 +252,12 @@ static int set_captions(
 		json_decref(all);
 		return vfm_fail(err, VFM_EINPUT, "the record would have %zu captions: at most %d", n, VFM_CAPTIONS_MAX);
 	}
-	makers = json_object();
-	keep_makers(makers, rec, kept);
+	captioners = json_object();
+	keep_captioners(captioners, rec, kept);
 	json_object_foreach((json_t *)(uintptr_t)got, name, text)
-		json_object_set_new(makers, name, vfm_maker_json(&maker));
+		json_object_set_new(captioners, name, vfm_encoder_id_json(&captioner));
 	json_object_set_new(rec, "caption", caption_value(all));
-	json_object_set_new(rec, "caption_maker", caption_value(makers));
+	json_object_set_new(rec, "caption_maker", caption_value(captioners));
 	return 0;
 }
 

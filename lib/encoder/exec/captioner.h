@@ -34,9 +34,9 @@ char *vfm_captioner_text(const struct vfm_captioner *c);
  * "windows": [{start_frame, end_frame, caption}], counted from the first frame of the clip, and "caption" joins theirs
  * with blanks.  A string that was there before named captions gets the name "original".
  *
- * "caption_maker" of a string is its maker, that of captions by name an object of makers by name, without those that
- * are not known.  Captions that stay keep their makers and windows; those of replaced captions are deleted.
- * VFM_EINPUT: an answer has no caption, or the record has too many. */
+ * "caption_maker" of a string is the identity of its captioner, that of captions by name an object of identities by
+ * name, without those that are not known.  Captions that stay keep their captioners and windows; those of replaced
+ * captions are deleted. VFM_EINPUT: an answer has no caption, or the record has too many. */
 int vfm_captioner_run(const struct vfm_captioner *c, struct vfm_exec_slot *slot, const struct vfm_hello *h,
 	const struct vfm_outside_view *view, json_t *rec, struct vfm_err *err);
 

@@ -1,3 +1,4 @@
+/* hello.c - parses and checks the JSON of a hello. */
 #include "encoder/exec/hello.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* outside.c - writes requests and frames for a child, and checks the arrays that it returns. */
 #include "encoder/exec/outside.h"
 
 #include <inttypes.h>
@@ -12,11 +13,11 @@
 
 #define MAX_INPUT ((size_t)16 << 30) /* bytes of the frames of a record */
 
-/* ---- makers ---- */
+/* ---- identities ---- */
 
-struct vfm_maker vfm_outside_maker(const struct vfm_hello *h)
+struct vfm_encoder_id vfm_outside_id(const struct vfm_hello *h)
 {
-	struct vfm_maker m = {0};
+	struct vfm_encoder_id m = {0};
 
 	strcpy(m.name, h->name);
 	strcpy(m.version, h->version);
@@ -24,9 +25,9 @@ struct vfm_maker vfm_outside_maker(const struct vfm_hello *h)
 	return m;
 }
 
-struct vfm_maker vfm_outside_encoder(const struct vfm_hello *h, enum vfm_exec_op op, int pictures)
+struct vfm_encoder_id vfm_outside_encoder_id(const struct vfm_hello *h, enum vfm_exec_op op, int pictures)
 {
-	struct vfm_maker m = vfm_outside_maker(h);
+	struct vfm_encoder_id m = vfm_outside_id(h);
 
 	if (op == VFM_EXEC_TEXT_ENCODE) {
 		m.dim = (int32_t)h->text_dim;

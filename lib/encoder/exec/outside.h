@@ -12,14 +12,15 @@
 
 #include "base/err.h"
 #include "data/record/clip_reader.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 #include "encoder/exec/exec.h"
 #include "io/npy.h"
 
-/* The maker that a hello describes. */
-struct vfm_maker vfm_outside_maker(const struct vfm_hello *h);
-/* The same with the sizes of what the op makes: rows of texts, image rows of so many pictures of a video, or latents. */
-struct vfm_maker vfm_outside_encoder(const struct vfm_hello *h, enum vfm_exec_op op, int pictures);
+/* Returns the identity that a hello describes. */
+struct vfm_encoder_id vfm_outside_id(const struct vfm_hello *h);
+/* The same with the sizes of what the op makes: rows of texts, image rows of so many pictures of a video, or latents.
+ */
+struct vfm_encoder_id vfm_outside_encoder_id(const struct vfm_hello *h, enum vfm_exec_op op, int pictures);
 
 struct vfm_outside_frames { /* in the slot's input file */
 	int64_t shape[4];   /* [frames, height, width, 3], uint8 */

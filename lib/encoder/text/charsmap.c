@@ -1,3 +1,4 @@
+/* charsmap.c - looks up replacements in the double-array trie of a sentencepiece model. */
 #include "encoder/text/charsmap.h"
 
 #include <stdbool.h>

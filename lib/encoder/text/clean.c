@@ -1,3 +1,4 @@
+/* clean.c - rewrites characters, entities, widths and white space of a prompt in passes. */
 #include "encoder/text/clean.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* t5.c - packs tokenized texts, and runs the blocks of the encoder with weights of one block at a time. */
 #include "encoder/text/t5.h"
 
 #include <stdlib.h>
@@ -69,9 +70,9 @@ int64_t vfm_t5_dim(const struct vfm_t5 *t)
 	return t->d.dim;
 }
 
-int vfm_t5_maker(struct vfm_t5 *t, struct vfm_maker *m, struct vfm_err *err)
+int vfm_t5_id(struct vfm_t5 *t, struct vfm_encoder_id *m, struct vfm_err *err)
 {
-	*m = (struct vfm_maker){.dim = (int32_t)t->d.dim, .max_rows = (int32_t)t->max_len};
+	*m = (struct vfm_encoder_id){.dim = (int32_t)t->d.dim, .max_rows = (int32_t)t->max_len};
 	if (!t->sha256[0]) {
 		char weights[VFM_SHA256_HEX], *all;
 

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 #include "device/dev/dev.h"
 #include "spec/model/dtype.h"
 
@@ -47,7 +47,7 @@ void vfm_t5_close(struct vfm_t5 *t); /* NULL ok */
 int64_t vfm_t5_dim(const struct vfm_t5 *t);
 /* Sets name, version, sha256, dim and max_rows.  The sha256 covers the weights, the tokenizer, the clean-up, dtype and
  * max_len; the first call reads the files of the weights in full. */
-int vfm_t5_maker(struct vfm_t5 *t, struct vfm_maker *m, struct vfm_err *err);
+int vfm_t5_id(struct vfm_t5 *t, struct vfm_encoder_id *m, struct vfm_err *err);
 
 /* Returns the rows of a text, 1 to max_len.  VFM_EINPUT: no valid UTF-8, or longer than VFM_TEXT_TOKENIZER_TEXT_MAX. */
 int64_t vfm_t5_count(const struct vfm_t5 *t, const char *text, struct vfm_err *err);

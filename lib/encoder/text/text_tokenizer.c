@@ -1,3 +1,4 @@
+/* text_tokenizer.c - reads the tokenizer's files, splits text at added tokens, and encodes words with a cache. */
 #include "encoder/text/text_tokenizer.h"
 
 #include <stdlib.h>

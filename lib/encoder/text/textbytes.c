@@ -1,3 +1,4 @@
+/* textbytes.c - sums random vectors, each drawn from the hash of an n-gram of the word, and adds its position. */
 #include "encoder/text/textbytes.h"
 
 #include <math.h>
@@ -59,9 +60,9 @@ int vfm_textbytes_dim(const struct vfm_textbytes *t)
 	return t->dim;
 }
 
-struct vfm_maker vfm_textbytes_maker(const struct vfm_textbytes *t)
+struct vfm_encoder_id vfm_textbytes_id(const struct vfm_textbytes *t)
 {
-	struct vfm_maker m = {.version = VFM_TEXT_VERSION, .dim = t->dim};
+	struct vfm_encoder_id m = {.version = VFM_TEXT_VERSION, .dim = t->dim};
 
 	snprintf(m.name, sizeof(m.name), "bytes:%d", t->dim);
 	return m;

@@ -8,7 +8,7 @@
 #define VFM_ENCODER_TEXT_TEXTBYTES_H
 
 #include "base/err.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 
 #define VFM_TEXT_ROWS    512
 #define VFM_TEXT_DIM     1024 /* default */
@@ -22,7 +22,7 @@ int vfm_textbytes_new(struct vfm_textbytes **t, const char *spec, struct vfm_err
 void vfm_textbytes_free(struct vfm_textbytes *t); /* NULL is fine */
 
 int vfm_textbytes_dim(const struct vfm_textbytes *t);
-struct vfm_maker vfm_textbytes_maker(const struct vfm_textbytes *t); /* "bytes:1024", rows vary */
+struct vfm_encoder_id vfm_textbytes_id(const struct vfm_textbytes *t); /* "bytes:1024", rows vary */
 
 /* Rows that vfm_textbytes_encode will write for this caption: 1..VFM_TEXT_ROWS. */
 int vfm_textbytes_rows(const char *caption);

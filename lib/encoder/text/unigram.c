@@ -1,3 +1,4 @@
+/* unigram.c - the Viterbi search over pieces in a sorted array, narrowed byte by byte. */
 #include "encoder/text/unigram.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* condition.c - encodes the given pictures on grey frames, and prepends the mask channels. */
 #include "encoder/vae/condition.h"
 
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* vae.c - opens files of Wan and Cosmos, identifies them and loads both parts. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +36,8 @@ static void identify_wan(struct vfm_vae *v, struct vfm_sha256 *sha)
 		t->width, t->stride_height, t->stride_width);
 	for (int i = 0; i < c->levels; i++)
 		add_text(sha, " level %d %d", c->dim_mult[i], c->temporal_down[i]);
-	snprintf(v->maker.version, sizeof(v->maker.version), "%s:%s%s", c->residual ? "2.2" : "2.1",
-		vfm_dtype_name(v->dtype), t->height ? ":tiled" : "");
+	snprintf(v->id.version, sizeof(v->id.version), "%s:%s%s", c->residual ? "2.2" : "2.1", vfm_dtype_name(v->dtype),
+		t->height ? ":tiled" : "");
 }
 
 /* The version is the compression, as in the names of the models: CV8x8x8. */
@@ -51,8 +52,7 @@ static void identify_cosmos(struct vfm_vae *v, struct vfm_sha256 *sha)
 		for (int j = 0; j < c->cosmos.part[i].blocks; j++)
 			add_text(sha, " block %d %d %d", c->cosmos.part[i].attn[j], c->cosmos.part[i].space[j],
 				c->cosmos.part[i].time[j]);
-	snprintf(v->maker.version, sizeof(v->maker.version), "cv%dx%dx%d:%s", s[0], s[1], s[2],
-		vfm_dtype_name(v->dtype));
+	snprintf(v->id.version, sizeof(v->id.version), "cv%dx%dx%d:%s", s[0], s[1], s[2], vfm_dtype_name(v->dtype));
 }
 
 /* Everything that changes results is in the sha256. */
@@ -68,14 +68,14 @@ static int vae_identity(struct vfm_vae *v, const struct vfm_weights *w, struct v
 	vfm_sha256_add(sha, hex, strlen(hex));
 	vfm_sha256_add(sha, c->mean, scaling);
 	vfm_sha256_add(sha, c->std, scaling);
-	v->maker = (struct vfm_maker){.name = "wan-vae", .geometry = v->geometry};
+	v->id = (struct vfm_encoder_id){.name = "wan-vae", .geometry = v->geometry};
 	if (c->family == VAE_COSMOS) {
-		strcpy(v->maker.name, "cosmos-vae");
+		strcpy(v->id.name, "cosmos-vae");
 		identify_cosmos(v, sha);
 	} else {
 		identify_wan(v, sha);
 	}
-	vfm_sha256_end(sha, v->maker.sha256);
+	vfm_sha256_end(sha, v->id.sha256);
 	return 0;
 }
 
@@ -194,7 +194,7 @@ void vfm_vae_close(struct vfm_vae *v)
 	free(v);
 }
 
-const struct vfm_maker *vfm_vae_maker(const struct vfm_vae *v)
+const struct vfm_encoder_id *vfm_vae_id(const struct vfm_vae *v)
 {
-	return &v->maker;
+	return &v->id;
 }

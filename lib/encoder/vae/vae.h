@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 #include "device/dev/dev.h"
 #include "encoder/vae/condition.h"
 #include "spec/model/dtype.h"
@@ -58,7 +58,7 @@ void vfm_vae_close(struct vfm_vae *v);
 int vfm_vae_read_geometry(struct vfm_geometry *g, const char *path, struct vfm_err *err);
 /* "wan-vae" and the generation, or "cosmos-vae" and the compression, with the options that change results, and the
  * sha256 of weights, configuration and options. */
-const struct vfm_maker *vfm_vae_maker(const struct vfm_vae *v);
+const struct vfm_encoder_id *vfm_vae_id(const struct vfm_vae *v);
 
 /* ---- whole clips, also in tiles ---- */
 

@@ -1,3 +1,4 @@
+/* vae_attn.c - self-attention over the pixels of a frame, and over time. */
 #include "base/mem.h"
 #include "encoder/vae/vae_impl.h"
 

@@ -1,3 +1,4 @@
+/* vae_clip.c - encodes and decodes whole clips, in tiles that are blended at their edges. */
 #include <stdlib.h>
 #include <string.h>
 

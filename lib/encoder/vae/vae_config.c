@@ -1,3 +1,4 @@
+/* vae_config.c - reads config.json of Wan, or infers it from the shapes of a release. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* vae_config_cosmos.c - reads config.json of AutoencoderKLCosmos. */
 #include <string.h>
 
 #include "encoder/vae/vae_impl.h"

@@ -1,3 +1,4 @@
+/* vae_frame.c - device memory of frames from shared blocks, and the past frames that causal convolutions read. */
 #include <stdlib.h>
 
 #include "base/mem.h"

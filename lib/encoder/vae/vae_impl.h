@@ -310,7 +310,7 @@ struct vfm_vae {
 	void *mem[VAE_PARTS];
 	size_t bytes[VAE_PARTS];
 	struct vfm_geometry geometry;
-	struct vfm_maker maker;
+	struct vfm_encoder_id id;
 };
 
 /* Where the frames of a clip go: rgb u8 and f32, or the latents as f32; either may be NULL. */

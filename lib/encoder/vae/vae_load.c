@@ -1,3 +1,4 @@
+/* vae_load.c - reads, reorders and uploads the weights of a part; makes the fixed weights of Haar wavelets. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* vae_net.c - plans the layers of Wan's encoder and decoder, and the tensors that they need. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* vae_net_cosmos.c - plans the layers of Cosmos's encoder and decoder, and the tensors that they need. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

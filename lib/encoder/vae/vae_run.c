@@ -1,3 +1,4 @@
+/* vae_run.c - runs the planned layers on one frame at a time, with up- and downsampling over time. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* vae_session.c - sessions: pixels to patches on the device, frames pushed in order, latents and pictures out. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

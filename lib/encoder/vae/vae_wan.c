@@ -1,3 +1,4 @@
+/* vae_wan.c - names of tensors in Wan's releases, and the mean and deviation of its latents. */
 #include <stdio.h>
 #include <string.h>
 

@@ -122,9 +122,9 @@ int vfm_wavelet_parse(struct vfm_wavelet *t, const char *spec, struct vfm_err *e
 	return 0;
 }
 
-struct vfm_maker vfm_wavelet_maker(const struct vfm_wavelet *t)
+struct vfm_encoder_id vfm_wavelet_id(const struct vfm_wavelet *t)
 {
-	struct vfm_maker m = {.version = VFM_WAVELET_VERSION,
+	struct vfm_encoder_id m = {.version = VFM_WAVELET_VERSION,
 		.geometry = {.stride = {VFM_WAVELET_TIME, VFM_WAVELET_SPACE, VFM_WAVELET_SPACE},
 			.channels = t->channels,
 			.first = VFM_WAVELET_TIME,

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 
 #define VFM_WAVELET_SPACE    8
 #define VFM_WAVELET_TIME     4
@@ -34,7 +34,7 @@ struct vfm_wavelet {   /* plain data: made by parse, may be copied */
 /* spec: "wavelet" or "wavelet:C".  VFM_EUSAGE for anything else. */
 int vfm_wavelet_parse(struct vfm_wavelet *t, const char *spec, struct vfm_err *err);
 /* "wavelet:16" with its geometry, which pads. */
-struct vfm_maker vfm_wavelet_maker(const struct vfm_wavelet *t);
+struct vfm_encoder_id vfm_wavelet_id(const struct vfm_wavelet *t);
 
 struct vfm_wavelet_channel { /* the coefficient of a channel, and its constants */
 	uint8_t comp, kt, ky, kx;

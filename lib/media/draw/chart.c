@@ -1,3 +1,4 @@
+/* chart.c - axes with round ticks, curves, stacked areas and legends as SVG text. */
 #include "media/draw/chart.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* html.c - escapes text, and writes the page's frame, cards, tables, histograms and pictures. */
 #include "media/draw/html.h"
 
 #include <math.h>

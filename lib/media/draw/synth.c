@@ -1,3 +1,4 @@
+/* synth.c - draws shape, colour and motion from a random stream, and renders frames with antialiasing. */
 #include "media/draw/synth.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* trace.c - merges points into a fixed number of columns, whose width doubles as the curve grows. */
 #include "media/draw/trace.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* clip_change.c - weights frame differences, takes their DCT and places, and compares two clips by time shift. */
 #include "media/match/clip_change.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* clip_hash.c - crops bars, takes the DCT of slots of a clip, quantizes and packs it. */
 #include "media/match/clip_hash.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* quality.c - squared error, PSNR, and SSIM with Gaussian windows on several threads. */
 #include "media/score/quality.h"
 
 #include <math.h>

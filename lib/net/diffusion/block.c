@@ -1,3 +1,4 @@
+/* block.c - declares the parameters of a block, and runs attention, text attention and MLP. */
 #include "net/diffusion/block.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* diffusion.c - draws times by quantile, and computes coefficients and weights of both objectives. */
 #include "net/diffusion/diffusion.h"
 
 #include <math.h>

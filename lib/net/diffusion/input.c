@@ -1,3 +1,4 @@
+/* input.c - uploads latents, texts, positions and conditions of a pack, and divides them over cp. */
 #include "net/diffusion/input.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* model.c - embedders, conditioning and head around the blocks, and the forward of a chunk. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

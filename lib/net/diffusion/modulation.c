@@ -1,3 +1,4 @@
+/* modulation.c - one product for the modulation of several blocks, with shared tables and adapters. */
 #include "net/diffusion/modulation.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* sampler.c - runs the solver's steps on a device, with guidance, conditions and several ranks. */
 #include "net/diffusion/sampler.h"
 
 #include <math.h>

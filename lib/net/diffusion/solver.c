@@ -1,3 +1,4 @@
+/* solver.c - levels of the schedules, and the coefficients of each solver's evaluations. */
 #include "net/diffusion/solver.h"
 
 #include <math.h>

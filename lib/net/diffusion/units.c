@@ -1,3 +1,4 @@
+/* units.c - uploads permutations, boundaries and RoPE tables of frames and columns. */
 #include "net/diffusion/units.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* mesh.c - splits the world into groups and views, and makes their communicators and streams. */
 #include "net/mesh/mesh.h"
 
 #include <stddef.h>

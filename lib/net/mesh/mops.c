@@ -1,3 +1,4 @@
+/* mops.c - the norm over heads on tp ranks, and row exchange between divisions of a pack. */
 #include "net/mesh/mops.h"
 
 #include "device/ops/ops.h"

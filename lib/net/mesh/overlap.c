@@ -1,3 +1,4 @@
+/* overlap.c - forks to the communication stream and joins it, with deferred weight gradients in between. */
 #include "net/mesh/overlap.h"
 
 #include "device/dev/stall.h"

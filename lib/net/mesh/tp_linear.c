@@ -1,3 +1,4 @@
+/* tp_linear.c - column and row products in chunks, overlapped with gather and scatter over tp. */
 #include "net/mesh/tp_linear.h"
 
 #include "device/ops/ops.h"

@@ -1,3 +1,4 @@
+/* layers.c - linear layers with adapters and fp8, attention, MLP, and tables of positions. */
 #include "net/nn/layers.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* moe.c - routing by token or expert choice, dispatch over ep, grouped products and combine. */
 #include "net/nn/moe.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* param.c - lays parameters out in buckets and units, and allocates their arrays. */
 #include "net/nn/param.h"
 
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* scales.c - gathers the maxima of all ranks each step, and pushes their largest to the histories. */
 #include "net/nn/scales.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* gops.c - casts, sums, activations, norms with RoPE, attention and loss, each with its backward. */
 #include "net/tape/gops_impl.h"
 #include "net/tape/region.h"
 #include "spec/model/dtype.h"

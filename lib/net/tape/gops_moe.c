@@ -1,3 +1,4 @@
+/* gops_moe.c - softmax, top-k, balance loss and grouped linear layers, each with its backward. */
 #include "net/tape/deferred.h"
 #include "net/tape/gops_impl.h"
 #include "net/tape/region.h"

@@ -1,3 +1,4 @@
+/* gops_rows.c - gather and scatter of rows, SwiGLU, table embeddings and joined inputs, with their backwards. */
 #include "net/tape/gops_impl.h"
 
 /* ---- rows by index ---- */

@@ -1,3 +1,4 @@
+/* offload.c - copies kept values to pinned blocks and back on two streams. */
 #include "net/tape/offload.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* tape.c - variables, scopes of memory, and the backward over the recorded nodes. */
 #include "net/tape/deferred.h"
 #include "net/tape/tape_impl.h"
 

@@ -1,3 +1,4 @@
+/* goodput.c - the formulas of failures, checkpoint intervals and stragglers. */
 #include "spec/cost/goodput.h"
 
 #include <math.h>

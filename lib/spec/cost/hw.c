@@ -1,3 +1,4 @@
+/* hw.c - the table of peak rates from data sheets. */
 #include "spec/cost/hw.h"
 
 #include <ctype.h>

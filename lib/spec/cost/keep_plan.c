@@ -1,3 +1,4 @@
+/* keep_plan.c - searches which tensors blocks keep, offload or recompute under a limit of memory. */
 #include "spec/cost/keep_plan.h"
 
 #include <math.h>

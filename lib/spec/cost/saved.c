@@ -1,3 +1,4 @@
+/* saved.c - lists the saved tensors of a block layer by layer, with bytes and FLOPs. */
 #include "spec/cost/saved.h"
 
 #include <stdio.h>

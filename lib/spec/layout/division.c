@@ -1,3 +1,4 @@
+/* division.c - permutations that give each cp rank whole frames or columns. */
 #include "spec/layout/division.h"
 
 #include <stdlib.h>

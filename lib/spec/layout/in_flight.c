@@ -1,3 +1,4 @@
+/* in_flight.c - walks a schedule, and lists packs and messages at each backward. */
 #include "spec/layout/in_flight.h"
 
 #include <stdlib.h>

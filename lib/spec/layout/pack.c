@@ -1,3 +1,4 @@
+/* pack.c - places the arrays of a pack in one block of memory. */
 #include "spec/layout/pack.h"
 
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* parallel.c - checks degrees against model and world, and computes coordinates and groups. */
 #include "spec/layout/parallel.h"
 
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* schedule.c - divides layers by cost, and orders 1F1B, interleaved and zero-bubble actions. */
 #include "spec/layout/schedule.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* tokens.c - cuts each sample into cp chunks and tp slices, and writes the permutations between orders. */
 #include "spec/layout/tokens.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* arch.c - the rows of the architectures, with presets and names. */
 #include "spec/model/arch.h"
 
 #include <stddef.h>

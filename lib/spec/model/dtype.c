@@ -1,3 +1,4 @@
+/* dtype.c - conversions between float formats, one element or eight at a time. */
 #include "spec/model/dtype.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* foreign.c - maps tensors of other programs to ours by patterns, infers dimensions, and translates config.json. */
 #include "spec/model/foreign.h"
 
 #include <ctype.h>

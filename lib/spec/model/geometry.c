@@ -1,3 +1,4 @@
+/* geometry.c - frames and sizes of latents, and the geometry as text and JSON. */
 #include "spec/model/geometry.h"
 
 #include <stdio.h>

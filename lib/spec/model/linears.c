@@ -1,3 +1,4 @@
+/* linears.c - lists every linear layer of a model, and sums parameters and FLOPs over the list. */
 #include "spec/model/linears.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* model.c - presets, defaults, checks of dimensions, and rows and patches. */
 #include "spec/model/model.h"
 
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* shard.c - boxes and flat ranges of tensors, and runs of contiguous bytes between two of them. */
 #include "spec/model/shard.h"
 
 #include <stdlib.h>

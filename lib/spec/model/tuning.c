@@ -1,3 +1,4 @@
+/* tuning.c - matches parameters against the patterns of frozen ones and adapters. */
 #include "spec/model/tuning.h"
 
 #include <string.h>

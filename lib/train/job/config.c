@@ -1,3 +1,4 @@
+/* config.c - the table of configuration keys; parses, prints and checks values, and the learning rate. */
 #include "train/job/config.h"
 
 #include <math.h>

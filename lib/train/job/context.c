@@ -1,3 +1,4 @@
+/* context.c - opens device and mesh of a rank, and runs a function on all ranks. */
 #include "train/job/context.h"
 
 #include "base/par.h"

@@ -1,3 +1,4 @@
+/* job.c - starts the ranks, agrees on the worst failure, and ends them. */
 #include "train/job/job.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* plan_check.c - compares a plan's shapes, text and ranks with the model and the layout. */
 #include "train/job/plan_check.h"
 
 #include "base/mem.h"

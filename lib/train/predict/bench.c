@@ -1,3 +1,4 @@
+/* bench.c - builds synthetic packs, and times or simulates steps of the trainer. */
 #include "train/predict/bench.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* dry_run.c - simulates a step, the steps of a plan and the whole run, with goodput. */
 #include "train/predict/dry_run.h"
 
 #include <math.h>

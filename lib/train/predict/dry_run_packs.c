@@ -1,3 +1,4 @@
+/* dry_run_packs.c - assigns packs to ranks as the loader does, and groups dp ranks of equal work. */
 #include "train/predict/dry_run_packs.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* dry_run_page.c - the HTML section of a dry run: cards, tables, timeline, scaling. */
 #include "train/predict/dry_run_page.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* memory_chart.c - memory by owner as charts, trace counters, JSON and a sentence. */
 #include "train/predict/memory_chart.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* oom_hints.c - counts the memory of runs with one setting changed, and lists those that save. */
 #include "train/predict/oom_hints.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* parity.c - writes weights, input, predictions and gradients of a step to .safetensors files. */
 #include "train/predict/parity.h"
 
 #include <stdlib.h>

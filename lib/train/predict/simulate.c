@@ -1,3 +1,4 @@
+/* simulate.c - divides ranks into classes of equal work, and simulates one rank of each class. */
 #include "train/predict/simulate.h"
 
 #include <pthread.h>

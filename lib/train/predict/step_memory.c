@@ -1,3 +1,4 @@
+/* step_memory.c - runs a step on simulated ranks, and takes the peak of their memory. */
 #include "train/predict/step_memory.h"
 
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* candidates.c - lists checkpoints newest first, and rejects damaged ones with a reason. */
 #include "train/run/candidates.h"
 
 #include <stdlib.h>

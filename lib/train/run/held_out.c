@@ -1,3 +1,4 @@
+/* held_out.c - evaluates the held-out plan at fixed levels, and sums losses over the ranks. */
 #include "train/run/held_out.h"
 
 #include <stdlib.h>
@@ -43,14 +44,14 @@ static int check_plan(const struct vfm_held_out *h, const struct vfm_plan *train
 {
 	const struct vfm_plan_header *held = vfm_plan_header(h->plan), *t = vfm_plan_header(train);
 	const char *path = vfm_plan_path(h->plan);
-	struct vfm_makers mine = held->makers, expected = t->makers;
+	struct vfm_encoder_ids mine = held->encoder_ids, expected = t->encoder_ids;
 
 	TRY(vfm_plan_check_model(held, path, &h->c->model, err));
 	if (held->cp)
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s was packed with --cp; held-out data is computed by all cp ranks (vfm-pack --held-out-plan)",
 			path);
-	TRY(vfm_makers_check(&mine, path, &expected, vfm_plan_path(train), err));
+	TRY(vfm_encoder_ids_check(&mine, path, &expected, vfm_plan_path(train), err));
 	return vfm_split_check_disjoint(t, vfm_plan_path(train), held, path, err);
 }
 

@@ -1,3 +1,4 @@
+/* identity.c - records plan, encoders and configuration, and compares them when a run resumes. */
 #include "train/run/identity.h"
 
 #include <stdlib.h>
@@ -46,7 +47,7 @@ json_t *vfm_identity_json(const struct vfm_identity *id)
 		: NULL;
 
 	return json_pack("{s:{s:s,s:s,s:I}, s:o, s:o*, s:O*, s:O*}", "plan", "path", id->plan_path, "sha256",
-		id->plan_sha256, "steps", (json_int_t)id->plan_steps, "encoders", vfm_makers_json(&id->encoders),
+		id->plan_sha256, "steps", (json_int_t)id->plan_steps, "encoders", vfm_encoder_ids_json(&id->encoders),
 		"held_out", held_out, "forced", id->forced, "init", id->init);
 }
 
@@ -235,9 +236,9 @@ static void compare_held_out(struct run_comparison *k, const struct vfm_identity
 				id->held_out_sha256));
 }
 
-int vfm_identity_encoders(struct vfm_makers *m, const struct vfm_ckpt *c, struct vfm_err *err)
+int vfm_identity_encoders(struct vfm_encoder_ids *m, const struct vfm_ckpt *c, struct vfm_err *err)
 {
-	return vfm_makers_from_json(m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
+	return vfm_encoder_ids_from_json(m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
 		? vfm_err_context(err, "%s", c->path)
 		: 0;
 }
@@ -245,38 +246,38 @@ int vfm_identity_encoders(struct vfm_makers *m, const struct vfm_ckpt *c, struct
 static int compare_encoders(
 	struct run_comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err)
 {
-	struct vfm_makers had, have = id->encoders;
+	struct vfm_encoder_ids had, have = id->encoders;
 	struct vfm_err why;
 
 	TRY(vfm_identity_encoders(&had, c, err));
-	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
-		if (vfm_maker_check(e, &had.of[e], "the checkpoint", &have.of[e], "the plan", &why) < 0)
+	for (enum vfm_encoder_kind e = 0; e < VFM_ENCODER_KINDS; e++)
+		if (vfm_encoder_id_check(e, &had.of[e], "the checkpoint", &have.of[e], "the plan", &why) < 0)
 			note_change(k, VFM_CHANGE_ENCODERS, vfm_strdup(why.msg));
 	return 0;
 }
 
 int vfm_identity_keep_encoders(struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err)
 {
-	struct vfm_makers had;
+	struct vfm_encoder_ids had;
 
 	TRY(vfm_identity_encoders(&had, c, err));
-	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++) {
-		char label[VFM_MAKER_LABEL];
+	for (enum vfm_encoder_kind e = 0; e < VFM_ENCODER_KINDS; e++) {
+		char label[VFM_ENCODER_ID_LABEL];
 
 		if (id->encoders.of[e].name[0] || !had.of[e].name[0])
 			continue;
-		vfm_maker_label(&had.of[e], label);
-		vfm_info("the plan names no %s: it is taken for that of the checkpoint, '%s'", vfm_maker_kinds[e].name,
-			label);
+		vfm_encoder_id_label(&had.of[e], label);
+		vfm_info("the plan names no %s: it is taken for that of the checkpoint, '%s'",
+			vfm_encoder_kinds[e].name, label);
 	}
-	vfm_makers_fill(&id->encoders, &had);
+	vfm_encoder_ids_fill(&id->encoders, &had);
 	return 0;
 }
 
 int vfm_identity_forced(json_t **forced, const struct vfm_identity *id, const struct vfm_ckpt *c, const json_t *plan,
 	struct vfm_err *err)
 {
-	struct vfm_makers had = {0}, have = id->encoders;
+	struct vfm_encoder_ids had = {0}, have = id->encoders;
 	json_t *own = json_array();
 
 	*forced = NULL;
@@ -284,8 +285,8 @@ int vfm_identity_forced(json_t **forced, const struct vfm_identity *id, const st
 		json_decref(own);
 		return VFM_EUSAGE;
 	}
-	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
-		if (vfm_maker_compare(&had.of[e], &have.of[e]) == VFM_MAKER_DIFFERENT)
+	for (enum vfm_encoder_kind e = 0; e < VFM_ENCODER_KINDS; e++)
+		if (vfm_encoder_id_compare(&had.of[e], &have.of[e]) == VFM_ENCODER_ID_DIFFERENT)
 			json_array_append_new(own, vfm_forced_entry("vfm-train", e, c->path, &had.of[e], &have.of[e]));
 	vfm_forced_add(forced, c ? json_object_get(c->state, "forced") : NULL);
 	vfm_forced_add(forced, plan);
@@ -315,16 +316,16 @@ int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c,
 	return 0;
 }
 
-/* Weights without a maker match every plan. */
+/* Weights that do not name their encoders match every plan. */
 static int log_unnamed_encoders(const struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err)
 {
-	struct vfm_makers had, have = id->encoders;
+	struct vfm_encoder_ids had, have = id->encoders;
 
 	TRY(vfm_identity_encoders(&had, c, err));
-	for (enum vfm_maker_kind e = 0; e < VFM_MAKER_KINDS; e++)
+	for (enum vfm_encoder_kind e = 0; e < VFM_ENCODER_KINDS; e++)
 		if (have.of[e].name[0] && !had.of[e].name[0])
 			vfm_info("%s does not name the %s of its data: nothing tells whether it is that of the plan",
-				c->path, vfm_maker_kinds[e].name);
+				c->path, vfm_encoder_kinds[e].name);
 	return 0;
 }
 

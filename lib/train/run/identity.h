@@ -8,7 +8,7 @@
 #define VFM_TRAIN_RUN_IDENTITY_H
 
 #include "ckpt/ckpt.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 #include "io/hash.h"
 #include "train/job/config.h"
 
@@ -30,7 +30,7 @@ struct vfm_identity { /* a specification; all pointers are borrowed */
 	char plan_sha256[VFM_SHA256_HEX]; /* from vfm_plan_sha256 */
 	int64_t plan_steps;
 	int64_t last; /* total steps of the run, the horizon of the learning rate schedule */
-	struct vfm_makers encoders;
+	struct vfm_encoder_ids encoders;
 	const char *held_out_path, *held_out_sha256; /* NULL: no held-out data */
 	const json_t *init;   /* {"path","sha256","layout","part","step"} of the initial weights; NULL: from the seed */
 	const json_t *forced; /* from vfm_identity_forced; NULL: none */
@@ -49,14 +49,14 @@ int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c,
 int vfm_identity_init(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, struct vfm_err *err);
 
 /* Reads the encoders of the data that c was trained with.  VFM_EUSAGE: c->state is damaged. */
-int vfm_identity_encoders(struct vfm_makers *m, const struct vfm_ckpt *c, struct vfm_err *err);
+int vfm_identity_encoders(struct vfm_encoder_ids *m, const struct vfm_ckpt *c, struct vfm_err *err);
 /* Adds the encoders of c that the plan of the run does not name to id->encoders: they stay those of the weights.
  * VFM_EUSAGE: c->state is damaged. */
 int vfm_identity_keep_encoders(struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err);
 
-/* Collects the differences of encoders that were accepted (data/record/maker.h): those of the checkpoint c that the run
- * takes its weights from (NULL: none), those of the plan (NULL: none), and those between c and the plan, which the
- * comparison above let pass.  The caller owns *forced; NULL: there are none.  VFM_EUSAGE: c->state is damaged. */
+/* Collects the differences of encoders that were accepted (data/record/encoder_id.h): those of the checkpoint c that
+ * the run takes its weights from (NULL: none), those of the plan (NULL: none), and those between c and the plan, which
+ * the comparison above let pass.  The caller owns *forced; NULL: there are none.  VFM_EUSAGE: c->state is damaged. */
 int vfm_identity_forced(json_t **forced, const struct vfm_identity *id, const struct vfm_ckpt *c, const json_t *plan,
 	struct vfm_err *err);
 

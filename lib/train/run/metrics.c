@@ -1,3 +1,4 @@
+/* metrics.c - appends records of steps, and cuts files back to the step of a resume. */
 #include "train/run/metrics.h"
 
 #include <errno.h>

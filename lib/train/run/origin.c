@@ -1,3 +1,4 @@
+/* origin.c - loads the newest usable checkpoint, the initial weights, or draws weights from the seed. */
 #include "train/run/origin.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* phased.c - checks plans of all phases, and runs those that are not done. */
 #include "train/run/phased.h"
 
 #include <stdlib.h>
@@ -39,19 +40,19 @@ char *vfm_phased_begun(const char *run, const struct vfm_phases *l, int k)
 /* ---- plans ---- */
 
 /* The weights of a phase go on in the next, so their encoders must be the same. */
-static int check_encoders(const struct vfm_phase *s, struct vfm_makers own, const struct vfm_phase *first,
-	struct vfm_makers *all, unsigned allowed, struct vfm_err *err)
+static int check_encoders(const struct vfm_phase *s, struct vfm_encoder_ids own, const struct vfm_phase *first,
+	struct vfm_encoder_ids *all, unsigned allowed, struct vfm_err *err)
 {
 	if (!(allowed & VFM_CHANGE_ENCODERS))
-		TRY(vfm_makers_check(&own, s->plan, all, first->plan, err));
-	vfm_makers_fill(all, &own);
+		TRY(vfm_encoder_ids_check(&own, s->plan, all, first->plan, err));
+	vfm_encoder_ids_fill(all, &own);
 	return 0;
 }
 
 /* Sets last[k], the number of steps of each phase. */
 static int check_plans(const struct vfm_context *x, const struct vfm_phased *s, int64_t *last, struct vfm_err *err)
 {
-	struct vfm_makers all = {0};
+	struct vfm_encoder_ids all = {0};
 
 	for (int k = 0; k < s->list->n; k++) {
 		const struct vfm_phase *phase = &s->list->v[k];
@@ -61,7 +62,7 @@ static int check_plans(const struct vfm_context *x, const struct vfm_phased *s, 
 
 		if (rc == 0)
 			rc = check_encoders(
-				phase, vfm_plan_header(m)->makers, &s->list->v[0], &all, s->run.allow_change, err);
+				phase, vfm_plan_header(m)->encoder_ids, &s->list->v[0], &all, s->run.allow_change, err);
 		vfm_plan_close(m);
 		if (rc < 0)
 			return vfm_err_context(err, "phase '%s'", phase->name);
@@ -84,7 +85,7 @@ static int check_done(const struct vfm_phased *s, int k, int64_t last, const str
 	memcpy(id.plan_sha256, phase->sha256, VFM_SHA256_HEX);
 	if (rc == 0) {
 		id.plan_steps = vfm_plan_header(m)->steps;
-		id.encoders = vfm_plan_header(m)->makers;
+		id.encoders = vfm_plan_header(m)->encoder_ids;
 		rc = vfm_identity_resume(&id, c, s->run.allow_change, "; another -o RUN starts anew", err);
 	}
 	vfm_plan_close(m);

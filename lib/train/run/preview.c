@@ -1,3 +1,4 @@
+/* preview.c - samples the prompts of a file every N steps, and writes videos or latents. */
 #include "train/run/preview.h"
 
 #include <stdlib.h>
@@ -89,13 +90,13 @@ static int read_items(struct vfm_previews *p, struct vfm_plan *plan, struct vfm_
 /* Whether the latents are those of the built-in wavelet. */
 static bool find_decoder(struct vfm_previews *p, const struct vfm_plan *plan)
 {
-	struct vfm_maker used = vfm_plan_header(plan)->makers.tokenizer, own;
+	struct vfm_encoder_id used = vfm_plan_header(plan)->encoder_ids.tokenizer, own;
 	struct vfm_err ignore;
 
 	if (!used.name[0] || vfm_wavelet_parse(&p->wavelet, used.name, &ignore) < 0)
 		return false;
-	own = vfm_wavelet_maker(&p->wavelet);
-	return vfm_maker_compare(&own, &used) == VFM_MAKER_SAME;
+	own = vfm_wavelet_id(&p->wavelet);
+	return vfm_encoder_id_compare(&own, &used) == VFM_ENCODER_ID_SAME;
 }
 
 static void set_sampler(struct vfm_previews *p)

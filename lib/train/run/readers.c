@@ -1,3 +1,4 @@
+/* readers.c - joins the ranks that read the same packs, and opens their loader. */
 #include "train/run/readers.h"
 
 #include "comm/coll/comm.h"

@@ -1,3 +1,4 @@
+/* run.c - sets a run up, and loops over steps, checkpoints, evaluations and signals. */
 #include "train/run/run.h"
 
 #include <errno.h>
@@ -174,7 +175,7 @@ static int identify(struct train_run *r, struct vfm_err *err)
 		.plan_path = r->o->plan,
 		.plan_steps = h->steps,
 		.last = r->last,
-		.encoders = h->makers};
+		.encoders = h->encoder_ids};
 	vfm_plan_digest(r->plan, digest);
 	TRY_OUT(compare_plans(r, digest, r->o->plan, err));
 	TRY_OUT(vfm_job_agree(r->job, hash_plan(r, sha, err), err));

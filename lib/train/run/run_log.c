@@ -1,3 +1,4 @@
+/* run_log.c - reads metrics.jsonl, starts and run.json of a run into curves and facts. */
 #include "train/run/run_log.h"
 
 #include <dirent.h>

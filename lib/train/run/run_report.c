@@ -1,3 +1,4 @@
+/* run_report.c - the sections of the HTML page: facts, curves, starts, samples, configuration. */
 #include "train/run/run_report.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* sample_net.c - opens one or two checkpoints with adapters, checks them, and loads weights on the mesh. */
 #include "train/run/sample_net.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 #include "ckpt/adapters.h"
 #include "ckpt/check.h"
 #include "comm/coll/comm.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 #include "io/json.h"
 #include "spec/model/linears.h"
 #include "spec/model/model.h"
@@ -144,13 +145,13 @@ static int compare_section(const json_t *a, const json_t *b, const char *section
 	return 0;
 }
 
-static int compare_network_makers(const struct vfm_sample_net *n, struct vfm_err *err)
+static int compare_network_encoders(const struct vfm_sample_net *n, struct vfm_err *err)
 {
-	struct vfm_makers a, b;
+	struct vfm_encoder_ids a, b;
 
 	TRY(vfm_identity_encoders(&a, n->of[0].ckpt, err));
 	TRY(vfm_identity_encoders(&b, n->of[1].ckpt, err));
-	return vfm_makers_check(&a, n->of[0].ckpt->path, &b, n->of[1].ckpt->path, err);
+	return vfm_encoder_ids_check(&a, n->of[0].ckpt->path, &b, n->of[1].ckpt->path, err);
 }
 
 /* Opens the second network, which must have the model of the first. */
@@ -168,7 +169,7 @@ static int open_low_noise(struct vfm_sample_net *n, const struct vfm_comm *world
 		rc = compare_section(a, b, "diffusion", "kind", n, err);
 	json_decref(a);
 	json_decref(b);
-	return rc < 0 ? rc : compare_network_makers(n, err);
+	return rc < 0 ? rc : compare_network_encoders(n, err);
 }
 
 static int check_boundary(const struct vfm_sample_net_opts *o, const struct vfm_sampler *s, struct vfm_err *err)

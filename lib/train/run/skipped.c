@@ -1,3 +1,4 @@
+/* skipped.c - names the samples whose loss is not finite, over all ranks. */
 #include "train/run/skipped.h"
 
 #include <math.h>

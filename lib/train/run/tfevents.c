@@ -1,3 +1,4 @@
+/* tfevents.c - encodes Event messages by hand, and frames them with masked CRCs. */
 #include "train/run/tfevents.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* capture.c - decides which packs to capture, and falls back to eager after a failure. */
 #include "train/step/capture.h"
 
 #include <stdlib.h>

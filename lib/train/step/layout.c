@@ -1,3 +1,4 @@
+/* layout.c - declares the model as each rank would, to find the slices of every tensor that it owns. */
 #include "train/step/layout.h"
 
 #include <stdlib.h>

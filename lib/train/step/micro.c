@@ -1,3 +1,4 @@
+/* micro.c - draws times and drops, uploads a pack, and runs the op that adds noise. */
 #include "train/step/micro.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* optim.c - order and streams of updates, clipping, and moments in f32 or 8 bits. */
 #include "train/step/optim.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* pipeline.c - slots, messages and actions of the schedule on one rank. */
 #include "train/step/pipeline.h"
 
 #include <stdlib.h>

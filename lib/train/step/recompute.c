@@ -1,3 +1,4 @@
+/* recompute.c - counts fixed memory and slots of a step, and asks keep_plan for the rest. */
 #include "train/step/recompute.h"
 
 #include <math.h>

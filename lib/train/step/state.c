@@ -1,3 +1,4 @@
+/* state.c - copies owned slices to the host for saving, and loads slices of any layout. */
 #include "train/step/state.h"
 
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* stats.c - the table of statistics, and their mean, maximum or sum over the ranks. */
 #include "train/step/stats.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* synthetic.c - shapes and normal values of synthetic packs. */
 #include "train/step/synthetic.h"
 
 #include "base/philox.h"

@@ -1,3 +1,4 @@
+/* trainer.c - one step: pipeline, reductions, update, and sums read back after the next is enqueued. */
 #include "train/step/trainer.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-#include "data/record/maker.h"
+/* encoder_id.c - compares, labels, reads and writes encoder identities. */
+#include "data/record/encoder_id.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,13 +12,13 @@
 
 /* ---- one encoder ---- */
 
-static bool has_same_name(const struct vfm_maker *a, const struct vfm_maker *b)
+static bool has_same_name(const struct vfm_encoder_id *a, const struct vfm_encoder_id *b)
 {
 	return !strcmp(a->name, b->name) && !strcmp(a->version, b->version);
 }
 
 /* Compares geometries and sizes of texts; one that is not recorded matches. */
-static bool has_same_sizes(const struct vfm_maker *a, const struct vfm_maker *b)
+static bool has_same_sizes(const struct vfm_encoder_id *a, const struct vfm_encoder_id *b)
 {
 	const struct vfm_geometry *g = &a->geometry, *h = &b->geometry;
 
@@ -28,43 +29,43 @@ static bool has_same_sizes(const struct vfm_maker *a, const struct vfm_maker *b)
 	return !a->dim || !b->dim || (a->dim == b->dim && a->rows == b->rows);
 }
 
-enum vfm_maker_relation vfm_maker_compare(const struct vfm_maker *a, const struct vfm_maker *b)
+enum vfm_encoder_id_relation vfm_encoder_id_compare(const struct vfm_encoder_id *a, const struct vfm_encoder_id *b)
 {
 	if (!a->name[0] || !b->name[0])
-		return VFM_MAKER_UNKNOWN;
-	return has_same_name(a, b) && !strcmp(a->sha256, b->sha256) && has_same_sizes(a, b) ? VFM_MAKER_SAME
-											    : VFM_MAKER_DIFFERENT;
+		return VFM_ENCODER_ID_UNKNOWN;
+	return has_same_name(a, b) && !strcmp(a->sha256, b->sha256) && has_same_sizes(a, b) ? VFM_ENCODER_ID_SAME
+											    : VFM_ENCODER_ID_DIFFERENT;
 }
 
 /* digits: of the sha256. */
-static void write_label(const struct vfm_maker *m, int digits, bool sizes, char label[VFM_MAKER_LABEL])
+static void write_label(const struct vfm_encoder_id *m, int digits, bool sizes, char label[VFM_ENCODER_ID_LABEL])
 {
 	char geometry[VFM_GEOMETRY_TEXT], rows[32] = "";
 	size_t n;
 
-	snprintf(label, VFM_MAKER_LABEL, "%s%s%s", m->name[0] ? m->name : "unknown", m->version[0] ? " " : "",
+	snprintf(label, VFM_ENCODER_ID_LABEL, "%s%s%s", m->name[0] ? m->name : "unknown", m->version[0] ? " " : "",
 		m->version);
 	n = strlen(label);
 	if (m->sha256[0])
-		snprintf(label + n, VFM_MAKER_LABEL - n, " (sha256 %.*s)", digits, m->sha256);
+		snprintf(label + n, VFM_ENCODER_ID_LABEL - n, " (sha256 %.*s)", digits, m->sha256);
 	n = strlen(label);
 	if (m->rows)
 		snprintf(rows, sizeof(rows), " in %d rows", m->rows);
 	else if (m->max_rows)
 		snprintf(rows, sizeof(rows), " in at most %d rows", m->max_rows);
 	if (sizes && vfm_geometry_is_known(&m->geometry))
-		snprintf(label + n, VFM_MAKER_LABEL - n, " (%s)", vfm_geometry_text(&m->geometry, geometry));
+		snprintf(label + n, VFM_ENCODER_ID_LABEL - n, " (%s)", vfm_geometry_text(&m->geometry, geometry));
 	else if (sizes && m->dim)
-		snprintf(label + n, VFM_MAKER_LABEL - n, " (width %d%s)", m->dim, rows);
+		snprintf(label + n, VFM_ENCODER_ID_LABEL - n, " (width %d%s)", m->dim, rows);
 }
 
-void vfm_maker_label(const struct vfm_maker *m, char label[VFM_MAKER_LABEL])
+void vfm_encoder_id_label(const struct vfm_encoder_id *m, char label[VFM_ENCODER_ID_LABEL])
 {
 	write_label(m, 12, false, label);
 }
 
-void vfm_maker_label_pair(
-	const struct vfm_maker *a, const struct vfm_maker *b, char x[VFM_MAKER_LABEL], char y[VFM_MAKER_LABEL])
+void vfm_encoder_id_label_pair(const struct vfm_encoder_id *a, const struct vfm_encoder_id *b,
+	char x[VFM_ENCODER_ID_LABEL], char y[VFM_ENCODER_ID_LABEL])
 {
 	bool named = has_same_name(a, b), equal = named && !strcmp(a->sha256, b->sha256);
 	int digits = named && !equal && !strncmp(a->sha256, b->sha256, 12) ? VFM_SHA256_HEX : 12;
@@ -73,7 +74,7 @@ void vfm_maker_label_pair(
 	write_label(b, digits, equal, y);
 }
 
-json_t *vfm_maker_json(const struct vfm_maker *m)
+json_t *vfm_encoder_id_json(const struct vfm_encoder_id *m)
 {
 	json_t *o;
 
@@ -105,7 +106,7 @@ static int read_name(const json_t *o, const char *where, const char *key, char *
 	return 0;
 }
 
-static int read_maker(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err)
+static int read_encoder_id(struct vfm_encoder_id *m, const json_t *o, const char *where, struct vfm_err *err)
 {
 	const json_t *geometry = json_object_get(o, "geometry");
 	const char *sha256 = "";
@@ -129,11 +130,11 @@ static int read_maker(struct vfm_maker *m, const json_t *o, const char *where, s
 	return 0;
 }
 
-int vfm_maker_from_json(struct vfm_maker *m, const json_t *o, const char *where, struct vfm_err *err)
+int vfm_encoder_id_from_json(struct vfm_encoder_id *m, const json_t *o, const char *where, struct vfm_err *err)
 {
-	*m = (struct vfm_maker){0};
-	if (read_maker(m, o, where, err) < 0) {
-		*m = (struct vfm_maker){0};
+	*m = (struct vfm_encoder_id){0};
+	if (read_encoder_id(m, o, where, err) < 0) {
+		*m = (struct vfm_encoder_id){0};
 		return VFM_EUSAGE;
 	}
 	return 0;
@@ -141,64 +142,64 @@ int vfm_maker_from_json(struct vfm_maker *m, const json_t *o, const char *where,
 
 /* ---- all encoders ---- */
 
-const struct vfm_maker_names vfm_maker_kinds[VFM_MAKER_KINDS] = {
-	[VFM_MAKER_TOKENIZER] = {"tokenizer", "tokenizer"},
-	[VFM_MAKER_TEXT] = {"text", "text encoder"},
-	[VFM_MAKER_IMAGE] = {"image", "image encoder"},
+const struct vfm_encoder_names vfm_encoder_kinds[VFM_ENCODER_KINDS] = {
+	[VFM_ENCODER_TOKENIZER] = {"tokenizer", "tokenizer"},
+	[VFM_ENCODER_TEXT] = {"text", "text encoder"},
+	[VFM_ENCODER_IMAGE] = {"image", "image encoder"},
 };
 
-int vfm_maker_check(enum vfm_maker_kind e, const struct vfm_maker *a, const char *a_owner, const struct vfm_maker *b,
-	const char *b_owner, struct vfm_err *err)
+int vfm_encoder_id_check(enum vfm_encoder_kind e, const struct vfm_encoder_id *a, const char *a_owner,
+	const struct vfm_encoder_id *b, const char *b_owner, struct vfm_err *err)
 {
-	char x[VFM_MAKER_LABEL], y[VFM_MAKER_LABEL];
+	char x[VFM_ENCODER_ID_LABEL], y[VFM_ENCODER_ID_LABEL];
 
-	if (vfm_maker_compare(a, b) != VFM_MAKER_DIFFERENT)
+	if (vfm_encoder_id_compare(a, b) != VFM_ENCODER_ID_DIFFERENT)
 		return 0;
-	vfm_maker_label_pair(a, b, x, y);
+	vfm_encoder_id_label_pair(a, b, x, y);
 	return vfm_fail(
-		err, VFM_EUSAGE, "%s has %s '%s', %s has '%s'", a_owner, vfm_maker_kinds[e].name, x, b_owner, y);
+		err, VFM_EUSAGE, "%s has %s '%s', %s has '%s'", a_owner, vfm_encoder_kinds[e].name, x, b_owner, y);
 }
 
-int vfm_makers_check(const struct vfm_makers *a, const char *a_owner, const struct vfm_makers *b, const char *b_owner,
-	struct vfm_err *err)
+int vfm_encoder_ids_check(const struct vfm_encoder_ids *a, const char *a_owner, const struct vfm_encoder_ids *b,
+	const char *b_owner, struct vfm_err *err)
 {
-	for (int e = 0; e < VFM_MAKER_KINDS; e++)
-		TRY(vfm_maker_check((enum vfm_maker_kind)e, &a->of[e], a_owner, &b->of[e], b_owner, err));
+	for (int e = 0; e < VFM_ENCODER_KINDS; e++)
+		TRY(vfm_encoder_id_check((enum vfm_encoder_kind)e, &a->of[e], a_owner, &b->of[e], b_owner, err));
 	return 0;
 }
 
-int vfm_maker_check_named(
-	enum vfm_maker_kind e, const struct vfm_maker *sample, const struct vfm_maker *dataset, struct vfm_err *err)
+int vfm_encoder_id_check_named(enum vfm_encoder_kind e, const struct vfm_encoder_id *sample,
+	const struct vfm_encoder_id *dataset, struct vfm_err *err)
 {
-	const char *kind = vfm_maker_kinds[e].name;
-	char label[VFM_MAKER_LABEL];
+	const char *kind = vfm_encoder_kinds[e].name;
+	char label[VFM_ENCODER_ID_LABEL];
 
 	if (!sample->name[0] == !dataset->name[0])
 		return 0;
-	vfm_maker_label(sample->name[0] ? sample : dataset, label);
+	vfm_encoder_id_label(sample->name[0] ? sample : dataset, label);
 	return sample->name[0]
 		? vfm_fail(err, VFM_EINPUT, "the sample has %s '%s', the dataset names none", kind, label)
 		: vfm_fail(err, VFM_EINPUT, "the sample names no %s, the dataset has '%s'", kind, label);
 }
 
-int vfm_maker_check_latent(const struct vfm_maker *m, int64_t channels, struct vfm_err *err)
+int vfm_encoder_id_check_latent(const struct vfm_encoder_id *m, int64_t channels, struct vfm_err *err)
 {
-	char label[VFM_MAKER_LABEL];
+	char label[VFM_ENCODER_ID_LABEL];
 
 	if (!vfm_geometry_is_known(&m->geometry) || m->geometry.channels == channels)
 		return 0;
-	vfm_maker_label(m, label);
+	vfm_encoder_id_label(m, label);
 	return vfm_fail(err, VFM_EINPUT, "the latent has %lld channels, its tokenizer '%s' makes %d",
 		(long long)channels, label, m->geometry.channels);
 }
 
-int vfm_maker_check_rows(
-	enum vfm_maker_kind e, const struct vfm_maker *m, int64_t rows, int64_t dim, struct vfm_err *err)
+int vfm_encoder_id_check_rows(
+	enum vfm_encoder_kind e, const struct vfm_encoder_id *m, int64_t rows, int64_t dim, struct vfm_err *err)
 {
-	const char *what = vfm_maker_kinds[e].key, *made = vfm_maker_kinds[e].name;
-	char label[VFM_MAKER_LABEL];
+	const char *what = vfm_encoder_kinds[e].key, *made = vfm_encoder_kinds[e].name;
+	char label[VFM_ENCODER_ID_LABEL];
 
-	vfm_maker_label(m, label);
+	vfm_encoder_id_label(m, label);
 	if (m->dim && m->dim != dim)
 		return vfm_fail(err, VFM_EINPUT, "the %s has width %lld, its %s '%s' makes %d", what, (long long)dim,
 			made, label, m->dim);
@@ -211,13 +212,13 @@ int vfm_maker_check_rows(
 	return 0;
 }
 
-static void fill_maker(struct vfm_maker *all, const struct vfm_maker *one)
+static void fill_encoder_id(struct vfm_encoder_id *all, const struct vfm_encoder_id *one)
 {
-	enum vfm_maker_relation rel = vfm_maker_compare(all, one);
+	enum vfm_encoder_id_relation rel = vfm_encoder_id_compare(all, one);
 
 	if (!all->name[0])
 		*all = *one;
-	if (rel != VFM_MAKER_SAME)
+	if (rel != VFM_ENCODER_ID_SAME)
 		return;
 	if (!vfm_geometry_is_known(&all->geometry))
 		all->geometry = one->geometry;
@@ -229,76 +230,78 @@ static void fill_maker(struct vfm_maker *all, const struct vfm_maker *one)
 		all->max_rows = one->max_rows;
 }
 
-void vfm_makers_fill(struct vfm_makers *all, const struct vfm_makers *one)
+void vfm_encoder_ids_fill(struct vfm_encoder_ids *all, const struct vfm_encoder_ids *one)
 {
-	for (int e = 0; e < VFM_MAKER_KINDS; e++)
-		fill_maker(&all->of[e], &one->of[e]);
+	for (int e = 0; e < VFM_ENCODER_KINDS; e++)
+		fill_encoder_id(&all->of[e], &one->of[e]);
 }
 
 /* Reads rec[section].maker. */
-static int maker_of_section(struct vfm_maker *m, const json_t *rec, const char *section, struct vfm_err *err)
+static int read_section_encoder(struct vfm_encoder_id *m, const json_t *rec, const char *section, struct vfm_err *err)
 {
 	const json_t *o = json_object_get(json_object_get(rec, section), "maker");
 	char where[32];
 
-	*m = (struct vfm_maker){0};
+	*m = (struct vfm_encoder_id){0};
 	if (!o || json_is_null(o))
 		return 0;
 	snprintf(where, sizeof(where), "%s.maker", section);
-	return vfm_rec_blame(vfm_maker_from_json(m, o, where, err), err);
+	return vfm_rec_blame(vfm_encoder_id_from_json(m, o, where, err), err);
 }
 
-int vfm_makers_from_record(struct vfm_makers *m, const json_t *rec, struct vfm_err *err)
+int vfm_encoder_ids_from_record(struct vfm_encoder_ids *m, const json_t *rec, struct vfm_err *err)
 {
-	struct vfm_maker cond;
+	struct vfm_encoder_id cond;
 
-	*m = (struct vfm_makers){0};
-	TRY(maker_of_section(&m->tokenizer, rec, "latent", err));
-	TRY(maker_of_section(&m->text, rec, "text", err));
-	TRY(maker_of_section(&m->image, rec, "image", err));
-	TRY(maker_of_section(&cond, rec, "cond", err));
+	*m = (struct vfm_encoder_ids){0};
+	TRY(read_section_encoder(&m->tokenizer, rec, "latent", err));
+	TRY(read_section_encoder(&m->text, rec, "text", err));
+	TRY(read_section_encoder(&m->image, rec, "image", err));
+	TRY(read_section_encoder(&cond, rec, "cond", err));
 	return vfm_rec_blame(
-		vfm_maker_check(VFM_MAKER_TOKENIZER, &cond, "the condition", &m->tokenizer, "the latent", err), err);
+		vfm_encoder_id_check(VFM_ENCODER_TOKENIZER, &cond, "the condition", &m->tokenizer, "the latent", err),
+		err);
 }
 
-json_t *vfm_makers_json(const struct vfm_makers *m)
+json_t *vfm_encoder_ids_json(const struct vfm_encoder_ids *m)
 {
 	json_t *o = json_object();
 
-	for (int e = 0; e < VFM_MAKER_KINDS; e++)
+	for (int e = 0; e < VFM_ENCODER_KINDS; e++)
 		if (m->of[e].name[0])
-			json_object_set_new(o, vfm_maker_kinds[e].key, vfm_maker_json(&m->of[e]));
+			json_object_set_new(o, vfm_encoder_kinds[e].key, vfm_encoder_id_json(&m->of[e]));
 	return o;
 }
 
-static int read_one(struct vfm_maker *m, const json_t *all, const char *where, const char *key, struct vfm_err *err)
+static int read_one(
+	struct vfm_encoder_id *m, const json_t *all, const char *where, const char *key, struct vfm_err *err)
 {
 	const json_t *o = json_object_get(all, key);
 	char path[80];
 
 	snprintf(path, sizeof(path), "%s.%s", where, key);
-	return o ? vfm_maker_from_json(m, o, path, err) : 0;
+	return o ? vfm_encoder_id_from_json(m, o, path, err) : 0;
 }
 
-int vfm_makers_from_json(struct vfm_makers *m, const json_t *o, const char *where, struct vfm_err *err)
+int vfm_encoder_ids_from_json(struct vfm_encoder_ids *m, const json_t *o, const char *where, struct vfm_err *err)
 {
-	*m = (struct vfm_makers){0};
+	*m = (struct vfm_encoder_ids){0};
 	if (!o)
 		return 0;
 	if (!json_is_object(o))
 		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
-	for (int e = 0; e < VFM_MAKER_KINDS; e++)
-		TRY(read_one(&m->of[e], o, where, vfm_maker_kinds[e].key, err));
+	for (int e = 0; e < VFM_ENCODER_KINDS; e++)
+		TRY(read_one(&m->of[e], o, where, vfm_encoder_kinds[e].key, err));
 	return 0;
 }
 
 /* ---- differences that a user accepted ---- */
 
-json_t *vfm_forced_entry(const char *tool, enum vfm_maker_kind e, const char *file, const struct vfm_maker *expected,
-	const struct vfm_maker *used)
+json_t *vfm_forced_entry(const char *tool, enum vfm_encoder_kind e, const char *file,
+	const struct vfm_encoder_id *expected, const struct vfm_encoder_id *used)
 {
-	return json_pack("{s:s,s:s,s:s,s:o,s:o}", "tool", tool, "encoder", vfm_maker_kinds[e].key, "file", file,
-		"expected", vfm_maker_json(expected), "used", vfm_maker_json(used));
+	return json_pack("{s:s,s:s,s:s,s:o,s:o}", "tool", tool, "encoder", vfm_encoder_kinds[e].key, "file", file,
+		"expected", vfm_encoder_id_json(expected), "used", vfm_encoder_id_json(used));
 }
 
 static bool has_entry(const json_t *all, const json_t *entry)

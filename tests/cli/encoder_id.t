@@ -1,13 +1,13 @@
 #!/bin/bash
-# Makers of latents and texts: their geometry gives the sizes of samples; every step refuses another maker, or records
-# that it was forced.
+# Identities of the encoders of latents and texts: their geometry gives the sizes of samples; every step refuses
+# another encoder, or records that it was forced.
 . "${0%/*}/lib.sh"
 export PYTHONPATH=$TOP/tests/tools PYTHONDONTWRITEBYTECODE=1
 
 [ -x "$B/bin/vfm-sample" ] || skip_all "vfm-sample is not built"
 export OMP_NUM_THREADS=1 # the models are tiny
 
-# An outside tokenizer: latents of the built-in one, with the maker of another.
+# An outside tokenizer: latents of the built-in one, with the identity of another.
 geometry='{"stride":[4,16,8],"channels":16,"frames":[1,4],"max_frames":34}'
 vae=$(jq -nc --argjson g "$geometry" '{name: "vae", version: "2.1", geometry: $g}')
 vfm-curate synth -q --count 8 -d clips --size 32x32 --frames 8 | vfm-curate encode -q -d latents --text bytes:32 | records >enc.jsonl || exit 1
@@ -21,7 +21,7 @@ vfm-train -q -c tiny.json --data vae.jsonl -o run >log || exit 1
 
 # ---- records and datasets -------------------------------------------------------
 umt5=$(jq -nc '{name: "umt5", version: "xxl", sha256: ("1a2b3c4d5e6f" + "0" * 52), dim: 32, rows: 5}')
-# with MAKER [KEY=latent]: the records with this maker
+# with ENCODER_ID [KEY=latent]: the records with this identity
 with() { jq -c --argjson m "$1" --arg k "${2-latent}" '.[$k].maker = $m' enc.jsonl; }
 is "$(jq -r .caption enc.jsonl | wc -w) $(with "$umt5" text | vfm-curate shard -q -d umt5 | records | jq -c '[.error, .text.maker.rows]' | sort -u)" "40 [null,5]" "a text encoder of 5 rows"
 is "$(jq -c .makers.text umt5/.nv-meta/vfm.json)" "$umt5" ".nv-meta/vfm.json has it"
@@ -31,9 +31,9 @@ refuses() {
 	is "$rc $(jq -r .error <<<"$out" | sort -u)" "1 $3" "$2"
 }
 new() { jq -c '.id += "-new"'; }
-refuses umt5 "a text of other rows than its maker makes" \
+refuses umt5 "a text of other rows than its encoder makes" \
 	"the text has 5 rows, its text encoder 'umt5 xxl (sha256 1a2b3c4d5e6f)' makes 512" <<<"$(with "$(jq -c '.rows = 512' <<<"$umt5")" text | new)"
-refuses umt5 "a text of more rows than its maker makes" \
+refuses umt5 "a text of more rows than its encoder makes" \
 	"the text has 5 rows, its text encoder 'umt5 xxl (sha256 1a2b3c4d5e6f)' makes at most 4" <<<"$(with "$(jq -c 'del(.rows) | .max_rows = 4' <<<"$umt5")" text | new)"
 refuses umt5 "rows that vary" \
 	"the sample has text encoder 'umt5 xxl (sha256 1a2b3c4d5e6f) (width 32)', the dataset 'umt5' has 'umt5 xxl (sha256 1a2b3c4d5e6f) (width 32 in 5 rows)'" <<<"$(with "$(jq -c '.rows = 0' <<<"$umt5")" text | new)"
@@ -44,14 +44,14 @@ refuses umt5 "weights without a sha256" \
 rm -rf edited && cp -r umt5 edited && sed -i 's/"rows":5/"rows":6/' edited/000000.tar
 run vfm-curate shard -d edited --resume /dev/null
 like "$rc $err" "^2 .*'edited/000000.tar': sample 0 .*: the text has 5 rows, its text encoder 'umt5 xxl \(sha256 1a2b3c4d5e6f\)' makes 6" "and in a shard of before"
-refuses vae "other channels than its maker makes" \
+refuses vae "other channels than its encoder makes" \
 	"the latent has 16 channels, its tokenizer 'vae 2.1' makes 8" <<<"$(with "$(jq -c '.geometry.channels = 8' <<<"$vae")" | new)"
 refuses vae "another geometry" \
 	"the sample has tokenizer 'vae 2.1 (stride 4x16x8, 16 channels, 1 + 8n frames, at most 33)', the dataset 'vae' has 'vae 2.1 (stride 4x16x8, 16 channels, 1 + 4n frames, at most 33)'" <<<"$(with "$(jq -c '.geometry.frames = [1, 8]' <<<"$vae")" | new)"
-refuses vae "no maker" "the sample names no tokenizer, the dataset has 'vae 2.1'" <<<"$(with null | new)"
-refuses vae "a maker without version" "latent.maker.version: missing (expected a string)" <<<"$(with '{"name":"vae"}' | new)"
+refuses vae "no encoder" "the sample names no tokenizer, the dataset has 'vae 2.1'" <<<"$(with null | new)"
+refuses vae "an encoder without version" "latent.maker.version: missing (expected a string)" <<<"$(with '{"name":"vae"}' | new)"
 jq -c '.caption_maker = {name: "captioner", version: "7", sha256: ("0" * 64)}' enc.jsonl | vfm-curate shard -q -d captioned >log
-is "$(tar -xOf captioned/000000.tar --wildcards '*.json' | jq -c .caption_maker.version | sort | uniq -c | tr -s ' ')" ' 8 "7"' "the maker of captions is kept"
+is "$(tar -xOf captioned/000000.tar --wildcards '*.json' | jq -c .caption_maker.version | sort | uniq -c | tr -s ' ')" ' 8 "7"' "the captioner's identity is kept"
 
 # edit DATASET FROM TO: replaces bytes in the JSON of its index, which keeps its length and gets its checksums
 edit() {
@@ -71,17 +71,17 @@ ok "verify likes the datasets" vfm-curate verify vae umt5 data captioned
 edit vae '"2.1"' '"2.2"'
 run vfm-curate verify edited
 is "$rc $(jq -r '.error' <<<"$out" | sort | uniq -c | tr -s ' ')" "1  1 'edited/.nv-meta/vfm.json' has tokenizer 'vae 2.1', the index has 'vae 2.2'
- 8 the sample has tokenizer 'vae 2.1', the index has 'vae 2.2'" "verify: an index of another maker"
+ 8 the sample has tokenizer 'vae 2.1', the index has 'vae 2.2'" "verify: an index of another encoder"
 edit vae '"tokenizer"' '"tokeniser"'
 run vfm-curate verify edited
 is "$rc $(jq -r '.error' <<<"$out" | sort | uniq -c | tr -s ' ')" "1  1 'edited/.nv-meta/vfm.json' and the index: only one of them names the tokenizer
- 8 the sample has tokenizer 'vae 2.1', the dataset names none" "verify: an index without a maker"
+ 8 the sample has tokenizer 'vae 2.1', the dataset names none" "verify: an index without an encoder"
 sed -i 's/"vae"/"vaf"/' edited/.nv-meta/vfm.json && cp vae/index.vfmi edited
 run vfm-curate verify edited
-is "$rc $(jq -r '.error' <<<"$out")" "1 'edited/.nv-meta/vfm.json' has tokenizer 'vaf 2.1', the index has 'vae 2.1'" "verify: .nv-meta of another maker"
+is "$rc $(jq -r '.error' <<<"$out")" "1 'edited/.nv-meta/vfm.json' has tokenizer 'vaf 2.1', the index has 'vae 2.1'" "verify: .nv-meta of another encoder"
 rm edited/.nv-meta/vfm.json
 run vfm-curate verify edited
-like "$rc $(jq -r '.error' <<<"$out")" "^1 cannot open 'edited/.nv-meta/vfm.json'" "verify: .nv-meta without makers"
+like "$rc $(jq -r '.error' <<<"$out")" "^1 cannot open 'edited/.nv-meta/vfm.json'" "verify: .nv-meta without encoders"
 edit vae '"2.1"' '"2.2"'
 vfm-pack -q --context 64 -b 2 --steps 4 vae >stale.jsonl
 sed -i '1s|"dir":"vae"|"dir":"edited"|' stale.jsonl
@@ -107,7 +107,7 @@ run vfm-sample -q --ckpt run --steps 1 --size 32x32 --frames 5 -p "" -o x.npy
 is "$(jq -c .encoders <<<"$out")" "{\"tokenizer\":$(jq -c '.max_frames = 33' <<<"$geometry" | jq -c --argjson m "$vae" '$m + {geometry: .}')}" "the record of latents names their tokenizer, and no text encoder"
 
 # ---- sets of two tokenizers -----------------------------------------------------
-# forced FILTER FILE: tool, encoder, names of both makers of each entry of .forced
+# forced FILTER FILE: tool, encoder, names of both encoders of each entry of .forced
 forced() { jq -c "$1"' | if .forced then [.forced[] | [.tool, .encoder, .file, .expected.name, .used.name]] else null end' "$2"; }
 run vfm-pack -q --context 64 data vae
 is "$rc ${#out} $err" "2 0 vfm-pack: set 'vae' (vae) has tokenizer 'vae 2.1', set 'data' (data) has 'wavelet:16 1' (--force mixes them)" "vfm-pack: two tokenizers"
@@ -132,14 +132,14 @@ tampered() {
 	run vfm-train -q -c tiny.json --data bad.jsonl -o bad
 	like "$rc $err" "^2 vfm-train: .*$2" "$3"
 }
-tampered 'del(.forced, .encoders)' "set 'data': '.*/data/index.vfmi' has tokenizer 'wavelet:16 1', the plan names none \(encoders\): pack again" "nor is one without makers"
+tampered 'del(.forced, .encoders)' "set 'data': '.*/data/index.vfmi' has tokenizer 'wavelet:16 1', the plan names none \(encoders\): pack again" "nor is one without encoders"
 tampered 'del(.forced)' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the plan has 'wavelet:16 1'" "a plan that does not record it is refused"
-tampered '.forced[0].used.version = "2.2"' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the plan has 'vae 2.2'" "the recorded maker counts"
+tampered '.forced[0].used.version = "2.2"' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the plan has 'vae 2.2'" "the recorded encoder counts"
 tampered '.forced[0].used.sha256 = "0" * 64' "set 'vae': '.*/vae/index.vfmi' has tokenizer 'vae 2.1', the plan has 'vae 2.1 \(sha256 000000000000\)'" "and its sha256"
 tampered '.forced[0].set = 3' "forced\[0\].set: expected an integer from 0 to 2, got 3" "a set that is none"
-tampered '.forced += .forced' "forced\[1\]: set 1 has two makers" "two entries of a set"
+tampered '.forced += .forced' "forced\[1\]: set 1 is listed twice for one encoder" "two entries of a set"
 tampered '.forced[0].encoder = "audio"' "forced\[0\].encoder: expected tokenizer or text" "an unknown encoder"
-tampered '.forced[0].used = null' "forced\[0\].used: expected an object" "an entry without a maker"
+tampered '.forced[0].used = null' "forced\[0\].used: expected an object" "an entry without an encoder"
 tampered '.forced = {}' "forced: expected an array" "entries that are no array"
 
 # ---- makers that only some know --------------------------------------------------
@@ -155,7 +155,7 @@ with null | jq -c 'del(.text.maker)' | vfm-curate shard -q -d bare >log
 vfm-pack -q --context 64 -b 2 --steps 6 bare >bare.plan 2>log
 cp -r run kept
 run vfm-train -c tiny.json --data bare.plan -o kept --allow-change plan
-is "$rc $(jq -r .encoders.tokenizer.name kept/run.json) $(grep -c "the plan names no tokenizer: .* checkpoint, 'vae 2.1'" <<<"$err")" "0 vae 1" "a plan without makers leaves those of the run"
+is "$rc $(jq -r .encoders.tokenizer.name kept/run.json) $(grep -c "the plan names no tokenizer: .* checkpoint, 'vae 2.1'" <<<"$err")" "0 vae 1" "a plan without encoders leaves those of the run"
 vfm-pack -q --context 64 -b 2 --steps 8 data >later.jsonl
 run vfm-train -q -c tiny.json --data later.jsonl -o kept --allow-change plan
 like "$rc $err" "^2 .*has tokenizer 'vae 2.1', the plan has 'wavelet:16 1'" "so that it cannot go on with those of others"
@@ -165,12 +165,12 @@ is "$rc $(jq -r .encoders.tokenizer.name fresh/run.json)" "0 vae" "also after --
 vfm-ckpt export --part model run weights.safetensors && vfm-ckpt export --part model --shard 20000 run weights
 for w in weights.safetensors weights; do
 	run vfm-train -q -c tiny.json --data later.jsonl -o conv --init $w
-	like "$rc $err" "^2 .*has tokenizer 'vae 2.1', the plan has 'wavelet:16 1'" "$w: the makers go with the weights"
+	like "$rc $err" "^2 .*has tokenizer 'vae 2.1', the plan has 'wavelet:16 1'" "$w: the encoders go with the weights"
 	vfm-ckpt import -c run/config.json $w back-"$w"
 	is "$(vfm-ckpt info --format jsonl back-"$w" | jq -r '.tokenizer, .text' | tr '\n' ' ')" "vae 2.1 bytes:32 1 " "$w: and come back"
 done
 
-# ---- a run that goes on with the data of another maker --------------------------
+# ---- a run that goes on with the data of another encoder --------------------------
 vfm-pack -q --context 64 -b 2 --steps 6 data >data.jsonl || exit 1
 run vfm-train -q -c tiny.json --data data.jsonl -o next --init run
 like "$rc $err" "^2 vfm-train: cannot take the weights of 'run/ckpt/step-00000004': the checkpoint has tokenizer 'vae 2.1', the plan has 'wavelet:16 1' \(--allow-change encoders" \
@@ -188,7 +188,7 @@ is "$(vfm-ckpt info --format jsonl run next mixed | jq -c '[.tokenizer, .text, .
 ["wavelet:16 1","bytes:32 1","vfm-train: tokenizer of run/ckpt/step-00000004"]
 ["wavelet:16 1","bytes:32 1","vfm-pack: tokenizer of vae"]' "vfm-ckpt info prints them"
 run vfm-ckpt diff --part ema --atol 1000 run mixed
-is "$rc $out$err" "1 vfm-ckpt diff: warning: A has tokenizer 'vae 2.1', B has 'wavelet:16 1'" "vfm-ckpt diff: two makers are a difference"
+is "$rc $out$err" "1 vfm-ckpt diff: warning: A has tokenizer 'vae 2.1', B has 'wavelet:16 1'" "vfm-ckpt diff: two encoders are a difference"
 run vfm-ckpt diff --part ema --atol 1000 next mixed
 is "$rc $out$err" "0 " "and equal ones none"
 run vfm-train -q -c tiny.json --data data.jsonl -o run --allow-change plan,schedule
@@ -197,7 +197,7 @@ run vfm-sample -q --ckpt run --size 32x32 --frames 5 --steps 1 -p "a red square"
 is "$rc $err" "2 vfm-sample: run/ckpt/step-00000004 was trained on data of the tokenizer 'vae 2.1', but 'wavelet:16 1' would be used (--force does so)" \
 	"latents of another tokenizer are not decoded"
 run vfm-sample -q --ckpt next "${small[@]}" -p "a red square" -o x.gif --force
-is "$rc $(forced . - <<<"$out")" "0 [$change]" "--force of vfm-sample adds nothing where the makers match"
+is "$rc $(forced . - <<<"$out")" "0 [$change]" "--force of vfm-sample adds nothing where the encoders match"
 run vfm-sample -q --ckpt run --size 32x32 --frames 7 --steps 1 -p "a red square" -o x.gif --force
 is "$rc $(forced . - <<<"$out")" '0 [["vfm-sample","tokenizer","run/ckpt/step-00000004","vae","wavelet:16"]]' "and is recorded where they do not; the sizes are those of the tokenizer in use"
 done_testing

@@ -1,11 +1,11 @@
-/* Makers of latents and texts: labels, JSON, records, comparison. */
+/* Identities of encoders: labels, JSON, records, comparison. */
 #include "ok.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/record/maker.h"
+#include "data/record/encoder_id.h"
 #include "io/json.h"
 
 #define SHA_A "1a2b3c4d5e6f00000000000000000000000000000000000000000000000000aa"
@@ -15,20 +15,20 @@
 #define GEOMETRY(C) {.stride = {4, 8, 8}, .channels = (C), .first = 1, .step = 4}
 /* clang-format on */
 
-static void expect_labels(const struct vfm_maker *a, const struct vfm_maker *b, const char *x, const char *y)
+static void expect_labels(const struct vfm_encoder_id *a, const struct vfm_encoder_id *b, const char *x, const char *y)
 {
-	char p[VFM_MAKER_LABEL], q[VFM_MAKER_LABEL];
+	char p[VFM_ENCODER_ID_LABEL], q[VFM_ENCODER_ID_LABEL];
 
-	assert_int_equal(vfm_maker_compare(a, b), VFM_MAKER_DIFFERENT);
-	assert_int_equal(vfm_maker_compare(b, a), VFM_MAKER_DIFFERENT);
-	vfm_maker_label_pair(a, b, p, q);
+	assert_int_equal(vfm_encoder_id_compare(a, b), VFM_ENCODER_ID_DIFFERENT);
+	assert_int_equal(vfm_encoder_id_compare(b, a), VFM_ENCODER_ID_DIFFERENT);
+	vfm_encoder_id_label_pair(a, b, p, q);
 	assert_string_equal(p, x);
 	assert_string_equal(q, y);
 }
 
 static void test_compare(void **state)
 {
-	const struct vfm_maker
+	const struct vfm_encoder_id
 		vae = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_A, .geometry = GEOMETRY(16)},
 		bare = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_A},
 		unhashed = {.name = "wan-vae", .version = "2.1"},
@@ -40,13 +40,14 @@ static void test_compare(void **state)
 		loose = {.name = "umt5", .version = "xxl", .sha256 = SHA_A, .dim = 4096},
 		at_512 = {.name = "umt5", .version = "xxl", .sha256 = SHA_A, .dim = 4096, .max_rows = 512},
 		at_226 = {.name = "umt5", .version = "xxl", .sha256 = SHA_A, .dim = 4096, .max_rows = 226};
-	char label[VFM_MAKER_LABEL];
+	char label[VFM_ENCODER_ID_LABEL];
 
 	(void)state;
-	assert_int_equal(vfm_maker_compare(&vae, &vae), VFM_MAKER_SAME);
-	assert_int_equal(vfm_maker_compare(&vae, &bare), VFM_MAKER_SAME); /* a geometry that is not recorded */
-	assert_int_equal(vfm_maker_compare(&vae, &none), VFM_MAKER_UNKNOWN);
-	assert_int_equal(vfm_maker_compare(&none, &vae), VFM_MAKER_UNKNOWN);
+	assert_int_equal(vfm_encoder_id_compare(&vae, &vae), VFM_ENCODER_ID_SAME);
+	assert_int_equal(
+		vfm_encoder_id_compare(&vae, &bare), VFM_ENCODER_ID_SAME); /* a geometry that is not recorded */
+	assert_int_equal(vfm_encoder_id_compare(&vae, &none), VFM_ENCODER_ID_UNKNOWN);
+	assert_int_equal(vfm_encoder_id_compare(&none, &vae), VFM_ENCODER_ID_UNKNOWN);
 	expect_labels(&vae, &unhashed, "wan-vae 2.1 (sha256 1a2b3c4d5e6f)", "wan-vae 2.1");
 	expect_labels(&vae, &far, "wan-vae 2.1 (sha256 1a2b3c4d5e6f)", "wan-vae 2.1 (sha256 ff0000000000)");
 	expect_labels(&vae, &near, "wan-vae 2.1 (sha256 " SHA_A ")", "wan-vae 2.1 (sha256 " SHA_B ")");
@@ -55,33 +56,32 @@ static void test_compare(void **state)
 		"wan-vae 2.1 (sha256 1a2b3c4d5e6f) (stride 4x8x8, 48 channels, 1 + 4n frames)");
 	expect_labels(&text, &loose, "umt5 xxl (sha256 1a2b3c4d5e6f) (width 4096 in 512 rows)",
 		"umt5 xxl (sha256 1a2b3c4d5e6f) (width 4096)");
-	assert_int_equal(vfm_maker_compare(&loose, &at_512), VFM_MAKER_SAME); /* a cut that is not recorded */
+	assert_int_equal(vfm_encoder_id_compare(&loose, &at_512), VFM_ENCODER_ID_SAME); /* a cut that is not recorded */
 	expect_labels(&at_512, &at_226, "umt5 xxl (sha256 1a2b3c4d5e6f) (width 4096 in at most 512 rows)",
 		"umt5 xxl (sha256 1a2b3c4d5e6f) (width 4096 in at most 226 rows)");
-	vfm_maker_label(&none, label);
+	vfm_encoder_id_label(&none, label);
 	assert_string_equal(label, "unknown");
 }
 
 static void test_check(void **state)
 {
-	const struct vfm_makers a = {.tokenizer = {.name = "wavelet:16", .version = "1"},
-					.text = {.name = "bytes:8", .version = "2"}},
-				b = {.tokenizer = {.name = "wavelet:16", .version = "1"},
-					.text = {.name = "bytes:8", .version = "1"}},
-				none = {0},
-				sized = {.tokenizer = {.name = "wavelet:16", .version = "1", .geometry = GEOMETRY(16)},
-					.text = {.name = "t5", .version = "2", .dim = 8}};
-	struct vfm_makers all = {.tokenizer = {.name = ""}, .text = {.name = "t5", .version = "1"}};
+	const struct vfm_encoder_ids
+		a = {.tokenizer = {.name = "wavelet:16", .version = "1"}, .text = {.name = "bytes:8", .version = "2"}},
+		b = {.tokenizer = {.name = "wavelet:16", .version = "1"}, .text = {.name = "bytes:8", .version = "1"}},
+		none = {0},
+		sized = {.tokenizer = {.name = "wavelet:16", .version = "1", .geometry = GEOMETRY(16)},
+			.text = {.name = "t5", .version = "2", .dim = 8}};
+	struct vfm_encoder_ids all = {.tokenizer = {.name = ""}, .text = {.name = "t5", .version = "1"}};
 
 	(void)state;
-	assert_int_equal(vfm_makers_check(&a, "x", &a, "y", &err), 0);
-	assert_int_equal(vfm_makers_check(&a, "x", &none, "y", &err), 0);
-	assert_int_equal(vfm_makers_check(&a, "x", &b, "y", &err), VFM_EUSAGE);
+	assert_int_equal(vfm_encoder_ids_check(&a, "x", &a, "y", &err), 0);
+	assert_int_equal(vfm_encoder_ids_check(&a, "x", &none, "y", &err), 0);
+	assert_int_equal(vfm_encoder_ids_check(&a, "x", &b, "y", &err), VFM_EUSAGE);
 	assert_string_equal(err.msg, "x has text encoder 'bytes:8 2', y has 'bytes:8 1'");
-	vfm_makers_fill(&all, &a);
+	vfm_encoder_ids_fill(&all, &a);
 	assert_string_equal(all.tokenizer.name, "wavelet:16");
 	assert_string_equal(all.text.name, "t5");
-	vfm_makers_fill(&all, &sized);
+	vfm_encoder_ids_fill(&all, &sized);
 	assert_int_equal(all.tokenizer.geometry.channels, 16);
 	assert_int_equal(all.text.dim, 0); /* of another version */
 }
@@ -89,31 +89,31 @@ static void test_check(void **state)
 /* A label of the longest fields is whole. */
 static void test_longest(void **state)
 {
-	struct vfm_maker a = {.sha256 = SHA_A,
+	struct vfm_encoder_id a = {.sha256 = SHA_A,
 		.geometry = {{256, 256, 256}, 4096, 16777216, 256, 16777216, false, "1234567890123456789012345678901"}};
-	struct vfm_maker b;
-	char x[VFM_MAKER_LABEL], y[VFM_MAKER_LABEL];
+	struct vfm_encoder_id b;
+	char x[VFM_ENCODER_ID_LABEL], y[VFM_ENCODER_ID_LABEL];
 
 	(void)state;
 	memset(a.name, 'n', sizeof(a.name) - 1);
 	memset(a.version, 'v', sizeof(a.version) - 1);
 	b = a;
 	b.geometry.scaling[0] = '2';
-	vfm_maker_label_pair(&a, &b, x, y);
+	vfm_encoder_id_label_pair(&a, &b, x, y);
 	assert_string_equal(strrchr(x, ' '), " 1234567890123456789012345678901)");
 	assert_string_equal(strrchr(y, ' '), " 2234567890123456789012345678901)");
 }
 
 static void test_json(void **state)
 {
-	const struct vfm_makers
+	const struct vfm_encoder_ids
 		a = {.tokenizer = {.name = "wan-vae", .version = "2.1", .sha256 = SHA_A, .geometry = GEOMETRY(16)},
 			.text = {.name = ""}},
 		t = {.tokenizer = {.name = ""},
 			.text = {.name = "umt5", .version = "xxl", .sha256 = SHA_B, .dim = 4096, .rows = 512}};
-	struct vfm_makers m;
+	struct vfm_encoder_ids m;
 	struct vfm_buf b = {0};
-	json_t *o = vfm_makers_json(&a);
+	json_t *o = vfm_encoder_ids_json(&a);
 
 	(void)state;
 	vfm_json_text(&b, o, 0);
@@ -122,21 +122,21 @@ static void test_json(void **state)
 		"\",\"geometry\":{\"stride\":"
 		"[4,8,8],\"channels\":16,\"frames\":[1,4]}}}");
 	vfm_buf_release(&b);
-	OK(vfm_makers_from_json(&m, o, "encoders", &err));
-	assert_int_equal(vfm_maker_compare(&m.tokenizer, &a.tokenizer), VFM_MAKER_SAME);
+	OK(vfm_encoder_ids_from_json(&m, o, "encoders", &err));
+	assert_int_equal(vfm_encoder_id_compare(&m.tokenizer, &a.tokenizer), VFM_ENCODER_ID_SAME);
 	assert_int_equal(m.tokenizer.geometry.channels, 16);
 	assert_string_equal(m.text.name, "");
 	json_decref(o);
-	o = vfm_makers_json(&t);
-	OK(vfm_makers_from_json(&m, o, "encoders", &err));
-	assert_int_equal(vfm_maker_compare(&m.text, &t.text), VFM_MAKER_SAME);
+	o = vfm_encoder_ids_json(&t);
+	OK(vfm_encoder_ids_from_json(&m, o, "encoders", &err));
+	assert_int_equal(vfm_encoder_id_compare(&m.text, &t.text), VFM_ENCODER_ID_SAME);
 	assert_int_equal(m.text.rows, 512);
 	json_decref(o);
-	OK(vfm_makers_from_json(&m, NULL, "encoders", &err));
+	OK(vfm_encoder_ids_from_json(&m, NULL, "encoders", &err));
 	assert_string_equal(m.tokenizer.name, "");
 	/* a version of earlier plans, and keys of later ones */
 	o = json_loads("{\"text\":{\"name\":\"t5\",\"version\":\"3\",\"later\":\"00\"},\"audio\":{}}", 0, NULL);
-	OK(vfm_makers_from_json(&m, o, "encoders", &err));
+	OK(vfm_encoder_ids_from_json(&m, o, "encoders", &err));
 	assert_string_equal(m.text.version, "3");
 	json_decref(o);
 }
@@ -180,10 +180,10 @@ static void test_bad_json(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		json_t *o = json_loads(bad[i].text, 0, NULL);
-		struct vfm_makers m;
+		struct vfm_encoder_ids m;
 
 		assert_non_null(o);
-		assert_int_equal(vfm_makers_from_json(&m, o, "encoders", &err), VFM_EUSAGE);
+		assert_int_equal(vfm_encoder_ids_from_json(&m, o, "encoders", &err), VFM_EUSAGE);
 		if (!strstr(err.msg, bad[i].says))
 			fail_msg("'%s' does not say '%s'", err.msg, bad[i].says);
 		json_decref(o);
@@ -198,18 +198,18 @@ static void test_record(void **state)
 		{"{\"latent\":{\"maker\":\"wavelet:16\"}}", "latent.maker: expected an object"},
 		{"{\"text\":{\"maker\":{\"name\":\"a\"}}}", "text.maker.version"},
 	};
-	struct vfm_makers m;
+	struct vfm_encoder_ids m;
 	json_t *o =
 		json_loads("{\"latent\":{\"maker\":{" NAMED "}},\"text\":\"a caption of another program\"}", 0, NULL);
 
 	(void)state;
-	OK(vfm_makers_from_record(&m, o, &err));
+	OK(vfm_encoder_ids_from_record(&m, o, &err));
 	assert_string_equal(m.tokenizer.name, "a");
 	assert_string_equal(m.text.name, "");
 	json_decref(o);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		o = json_loads(bad[i].text, 0, NULL);
-		assert_int_equal(vfm_makers_from_record(&m, o, &err), VFM_EINPUT);
+		assert_int_equal(vfm_encoder_ids_from_record(&m, o, &err), VFM_EINPUT);
 		assert_int_equal(err.code, VFM_EINPUT);
 		if (!strstr(err.msg, bad[i].says))
 			fail_msg("'%s' does not say '%s'", err.msg, bad[i].says);

@@ -1,0 +1,49 @@
+#!/bin/bash
+# README.md and docs/: every command block runs, on small data, with tiny weights and on the CPU; output shown is output seen.
+. "${0%/*}/lib.sh"
+# shellcheck source=../docs.sh
+. "$TOP/tests/docs.sh"
+[ -x "$B/bin/vfm-train" ] || skip_all "vfm-train is not built"
+[ -x "$B/tests/tools/toy_model" ] || skip_all "build/tests/tools/toy_model is not built (make check-cli)"
+export OMP_NUM_THREADS=1
+
+# What the documents take for granted: videos, a release of Wan, one of Wan for image to video, a picture, captions.
+python3 "$TOP/tests/tools/tiny_wan.py" Wan2.1-T2V-1.3B || exit 1
+vfm-curate synth -q --count 6 -d raw --size 96x64 --frames 40 --fps 16 >clips.jsonl || exit 1
+i2v=Wan2.1-I2V-14B-480P-Diffusers toy="$B/tests/tools/toy_model"
+cp -r Wan2.1-T2V-1.3B $i2v
+rm $i2v/config.json $i2v/diffusion_pytorch_model.safetensors
+vfm-curate encode -q -d start --condition --vae $i2v --text-encoder $i2v --image-exec "$toy -c image-encode" --frames 5 clips.jsonl |
+	vfm-curate shard -q -d start-data >/dev/null
+vfm-pack -q --context 4096 --steps 1 start-data >start.jsonl
+vfm-train -q --set model.arch=wan --set model.layers=1 --set model.hidden=32 --set model.heads=2 --set model.text_dim=32 \
+	--set model.cond_channels=20 --set model.image_dim=6 --set model.image_len=5 --set diffusion.kind=flow --data start.jsonl -o start >/dev/null
+cp -r start $i2v/transformer
+ffmpeg -v error -i raw/000000.mp4 -frames:v 1 fox.png
+
+small=(
+	-e 's/--device cuda//; s/--gpus-per-[a-z]*=[0-9]*//'
+	-e 's/synth --count 1000/synth --count 40/; s/--steps 4000/--steps 30/; s/--steps 1000/--steps 2/; s/--steps 50 /--steps 2 /'
+	-e 's/832x480/64x64/; s/--frames 81/--frames 17/; s/--height 480/--height 48/; s/--area 480p/--area 96x64/; s/--max-frames 81/--max-frames 17/'
+	-e 's/-n 8 /-n 4 /; s/parallel.cp=4/parallel.cp=2/'
+	-e 's,share/exec/caption_vlm.py Qwen2.5-VL-7B-Instruct,share/exec/caption.sh id kind,; s/-j 8/-j 2/'
+	-e "s,share/exec/vae_wan.py models/wan,$toy -c encode,; s,share/exec/text_t5.py models/wan,$toy -c text-encode,"
+	-e "s,share/exec/image_clip.py \$i2v,$toy -c image-encode,"
+)
+
+docs=()
+for doc in "$TOP"/docs/*.md; do docs+=("${doc#"$TOP/"}"); done
+ok "README.md has at most 100 lines" test "$(wc -l <"$TOP/README.md")" -le 100
+for doc in README.md bench/results/README.md "${docs[@]}"; do
+	broken=$(cd "$TOP/$(dirname "$doc")" && grep -oE '\]\([^):]+\)|src="[^"]+"' "$(basename "$doc")" | sed 's/^](//; s/)$//; s/^src="//; s/"$//' |
+		while read -r link; do [ -e "$link" ] || echo "$link"; done)
+	is "$broken" "" "$doc: every link leads to a file"
+done
+
+guide README.md "${small[@]}" -e 's/vfm-sample/& --steps 2/'
+guide docs/first-model.md "${small[@]}"
+guide docs/finetune-wan.md "${small[@]}"
+guide docs/extend.md "${small[@]}"
+guide docs/plan-cluster.md
+guide docs/curate.md "${small[@]}"
+done_testing
