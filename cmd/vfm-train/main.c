@@ -197,7 +197,7 @@ static int dump_parity(const struct vfm_config *c, struct vfm_err *err)
 }
 
 /* Refuses a bad plan before a device is opened. */
-static int check_plan(const struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err)
+static int check_train_plan(const struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err)
 {
 	int64_t last;
 	struct vfm_plan *p = vfm_plan_open_checked(plan, c, x->job.world->size, &last, err);
@@ -221,7 +221,7 @@ static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_e
 	TRY(vfm_change_parse(&o.allow_change, allow_change, err)); /* check_train_options has validated it */
 	if (phases.n)
 		return vfm_run_phases(x, &(struct vfm_phased){&phases, c, o}, err);
-	TRY(vfm_job_agree(&x->job, check_plan(x, c, err), err));
+	TRY(vfm_job_agree(&x->job, check_train_plan(x, c, err), err));
 	TRY(vfm_context_open(x, c, err));
 	return vfm_run(x, c, &o, err);
 }
