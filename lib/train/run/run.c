@@ -28,7 +28,7 @@
 #include "train/run/skipped.h"
 #include "train/step/state.h"
 
-/* What a run does between two steps, for the record of the first of them. */
+/* The work of a run between two steps, for the record of the first of them. */
 struct evaluation {
 	int64_t step; /* completed steps; 0: none has been evaluated */
 	struct vfm_held_out_loss held_out;
@@ -287,6 +287,21 @@ static int find_largest_pack(const struct train_run *r, struct vfm_pack_sums *p,
 	return rc;
 }
 
+/* Logs the plan, if there is one, on the first rank of each pp stage. */
+static void log_recompute(const struct train_run *r)
+{
+	const struct vfm_recompute_plan *plan = vfm_trainer_recompute(r->tr);
+	const int *at = r->mesh->coord;
+	char text[VFM_RECOMPUTE_TEXT], stage[32] = "";
+
+	if (!plan->made || at[VFM_AX_DP] || at[VFM_AX_CP] || at[VFM_AX_TP])
+		return;
+	if (r->mesh->size[VFM_AX_PP] > 1)
+		snprintf(stage, sizeof(stage), ", pp stage %d", at[VFM_AX_PP]);
+	vfm_recompute_text(plan, text, sizeof(text));
+	vfm_info("recompute%s: %s", stage, text);
+}
+
 /* Collective. */
 static int plan_recompute(struct train_run *r, struct vfm_err *err)
 {
@@ -297,7 +312,9 @@ static int plan_recompute(struct train_run *r, struct vfm_err *err)
 	if (r->c->train.recompute != VFM_RECOMPUTE_AUTO || r->first >= r->last)
 		return 0;
 	TRY(vfm_job_agree(r->job, find_largest_pack(r, &load.largest, err), err));
-	return vfm_job_agree(r->job, vfm_trainer_plan(r->tr, &load, err), err);
+	TRY(vfm_job_agree(r->job, vfm_trainer_plan(r->tr, &load, err), err));
+	log_recompute(r);
+	return 0;
 }
 
 static int open_records(struct train_run *r, struct vfm_err *err)
@@ -305,7 +322,7 @@ static int open_records(struct train_run *r, struct vfm_err *err)
 	const struct vfm_recompute_plan *plan = vfm_trainer_recompute(r->tr);
 	json_t *id = vfm_identity_json(&r->id);
 	int rc = vfm_json_save(r->o->dir, "config.json", r->config, 2, err);
-	char text[512];
+	char text[VFM_RECOMPUTE_TEXT];
 
 	if (plan->made) {
 		vfm_recompute_text(plan, text, sizeof(text));
@@ -321,7 +338,7 @@ static int open_records(struct train_run *r, struct vfm_err *err)
 
 static int set_up(struct train_run *r, struct vfm_err *err)
 {
-	/* Check what is possible before writing to RUN. */
+	/* Check as much as possible before writing to RUN. */
 	TRY(vfm_job_agree(r->job, open_run_plan(r, err), err));
 	TRY(identify(r, err));
 	TRY(vfm_job_agree(r->job, vfm_mesh_add_views(r->mesh, vfm_plan_header(r->plan)->cp, err), err));
