@@ -31,6 +31,8 @@ make_scene() {
 		vfm-curate encode -q -d latents clips.jsonl >encoded.jsonl &&
 		vfm-curate shard -q -d data encoded.jsonl >shards.jsonl && vfm-pack -q --context 512 -b 16 --epochs 20 data >plan.jsonl &&
 		tar -cf shards.tar --transform 's,.*/0*,,' raw/00000?.mp4 || return 1
+	cp embedded.jsonl real.jsonl
+	cp embedded.jsonl samples.jsonl
 	head -n 4 hashed.jsonl >hashed-monday.jsonl
 	tail -n 4 hashed.jsonl >hashed-tuesday.jsonl
 	printf 'file,caption,views\nfilm.mp4,shapes that move,12\n000000.mp4,a square,\n' >videos.csv
