@@ -29,6 +29,7 @@ static const struct vfm_verbs family = {
 	.name = "vfm-bench",
 	.word = "BENCH",
 	.summary = "measure the parts of the toolkit",
+	.example = "vfm-bench step --model dit-s",
 	.list = benches,
 	.pages = true,
 };

@@ -103,19 +103,15 @@ static void check_average(const struct vfm_config *c, int64_t steps)
 			(long long)steps, 100 * initial);
 }
 
-static int check_run_plan(struct train_run *r, struct vfm_err *err)
+static int open_run_plan(struct train_run *r, struct vfm_err *err)
 {
-	TRY(vfm_plan_check(vfm_plan_header(r->plan), r->o->plan, r->c, &r->mesh->p, &r->last, err));
+	r->plan = vfm_plan_open_checked(r->o->plan, r->c, r->job->world->size, &r->last, err);
+	if (!r->plan)
+		return err->code;
+	r->skipped.plan = r->plan;
 	if (is_root(r))
 		check_average(r->c, r->last);
 	return 0;
-}
-
-static int open_run_plan(struct train_run *r, struct vfm_err *err)
-{
-	r->plan = vfm_plan_open(r->o->plan, err);
-	r->skipped.plan = r->plan;
-	return r->plan ? check_run_plan(r, err) : err->code;
 }
 
 /* Collective: rank 0 broadcasts whether it hashes more of the plan.  Returns 1, 0, or a negative code. */
