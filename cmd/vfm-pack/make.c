@@ -161,7 +161,7 @@ static int parse_set_args(const struct pack_opts *o, int n, char **dirs, struct 
 
 /* ---- metadatasets of Megatron-Energon ---- */
 
-/* Takes the selection of s.  Sets of one folder get a number behind their name.  repeated: some have repetitions. */
+/* Takes the selection of s.  Sets of one folder get a number after their name.  repeated: some have repetitions. */
 static void add_metadataset_set(struct packing *p, struct vfm_metadataset_set *s, bool repeated)
 {
 	const char *dir = vfm_arena_strdup(&p->mem, s->dir), *name = name_of(dir, &p->mem);
@@ -272,7 +272,8 @@ static int check_mix(const struct packing *p, struct vfm_err *err)
 	if (changing && !p->po.steps)
 		return vfm_fail(err, VFM_EUSAGE, "--blend: weights that change need --steps");
 	if (passes && passes < p->n && !p->po.steps)
-		return vfm_fail(err, VFM_EUSAGE, "--blend: sets with passes beside sets with weights need --steps");
+		return vfm_fail(
+			err, VFM_EUSAGE, "--blend: sets with passes together with sets with weights need --steps");
 	if (passes == p->n && p->po.steps && p->o->blend.n)
 		return vfm_fail(err, VFM_EUSAGE,
 			"--steps: all sets of --blend have a number of passes, which is the length of the plan");

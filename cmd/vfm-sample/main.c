@@ -72,7 +72,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "text-exec", "CMD", "embed the prompts with a child", &o.encoder.text_exec},
 	{VFM_OPT_STR, 0, "image-exec", "CMD", "encode the picture of --image to image rows with a child",
 		&o.encoder.image_exec},
-	{VFM_OPT_FLAG, 0, "latents", NULL, "keep the latents too, as .latent.npy beside each video", &o.keep_latents},
+	{VFM_OPT_FLAG, 0, "latents", NULL, "keep the latents too, as .latent.npy next to each video", &o.keep_latents},
 	{VFM_OPT_FLAG, 0, "first-frame", NULL,
 		"start each video with the first latent frame that its line of --prompts names (latent.path)",
 		&o.first_frame},

@@ -2,7 +2,7 @@
  * and written for other programs.
  *
  * Inputs are a checkpoint or run of vfm-train with lora.rank, a directory of PEFT (adapter_model.safetensors,
- * adapter_config.json), or a .safetensors file with the names of a layout of the model (spec/model/foreign.h) behind
+ * adapter_config.json), or a .safetensors file with the names of a layout of the model (spec/model/foreign.h) after
  * one prefix, with '.' or '_' ("lora_unet_blocks_0_self_attn_q").  A file has pairs lora_A, lora_B or lora_down,
  * lora_up; biases .lora_B.bias; whole differences .diff, and .diff_b of a bias.
  *

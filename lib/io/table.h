@@ -38,7 +38,7 @@ void vfm_table_columns(struct vfm_table *t, const struct vfm_table_column *c);
 /* As `digits`: a column of strings that a table may lack.  In SQL it is text then, other columns without cells are
  * numbers. */
 #define VFM_TABLE_STRINGS INT_MIN
-/* A column of json and jsonl alone, behind all others; its cells are JSON texts. */
+/* A column of json and jsonl alone, after all others; its cells are JSON texts. */
 void vfm_table_json_col(struct vfm_table *t, const char *key);
 void vfm_table_row(struct vfm_table *t);
 void vfm_table_str(struct vfm_table *t, const char *key, const char *s); /* NULL: empty */

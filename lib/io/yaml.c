@@ -178,7 +178,7 @@ json_t *vfm_yaml_parse(const char *text, size_t len, const char *name, struct vf
 	yaml_parser_set_input_string(&y.parser, (const unsigned char *)text, len);
 	if (next_event(&y) && next_event(&y) && y.event.type == YAML_STREAM_END_EVENT) {
 		all = json_null();
-	} else if (next_event(&y)) { /* behind the beginnings of stream and document */
+	} else if (next_event(&y)) { /* after the beginnings of stream and document */
 		all = read_node(&y);
 		if (next_event(&y) && next_event(&y) && y.event.type != YAML_STREAM_END_EVENT)
 			refuse_event(&y, "a second document");

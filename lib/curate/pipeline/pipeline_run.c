@@ -149,7 +149,7 @@ static int set_aside(struct pipeline_run *r, int i, struct vfm_err *err)
 }
 
 /* Sets aside the records of all stages from `first` on.  If this ends early, the next run does it again: it must not
- * take records of the run before in a stage behind one that began anew. */
+ * take records of the run before in a stage after one that began anew. */
 static int set_aside_from(struct pipeline_run *r, int first, struct vfm_err *err)
 {
 	atomic_store(&r->progress->update, (int8_t)(first + 1));

@@ -1,9 +1,9 @@
 /* csv.h - reads rows of comma-separated values (RFC 4180), also with tabs or other separators.
  *
  * A cell that begins with a quote ends with one, and may have separators, line ends, and quotes (doubled) within.  A
- * quote within another cell stands for itself.  Rows end with LF or CRLF, or also with CR if the first one does;
- * otherwise a CR alone is text.  Empty lines are skipped, as are a byte order mark and a first line "sep=C", where C is
- * the separator.  A row has at most 16 MiB.
+ * quote within another cell is literal.  Rows end with LF or CRLF, or also with CR if the first one does; otherwise a
+ * CR alone is text.  Empty lines are skipped, as are a byte order mark and a first line "sep=C", where C is the
+ * separator.  A row has at most 16 MiB.
  */
 #ifndef VFM_CURATE_TABLE_CSV_H
 #define VFM_CURATE_TABLE_CSV_H
@@ -16,7 +16,7 @@
 #include "base/err.h"
 
 struct vfm_csv {
-	/* the row: n cells, each with a NUL behind its text; valid until the next call */
+	/* the row: n cells, each with a NUL after its text; valid until the next call */
 	int n;
 	struct vfm_csv_cell {
 		const char *s;

@@ -32,7 +32,7 @@ struct vfm_shard_cache_opts {
 
 /* Rows of a struct vfm_opt table; `o` is a struct vfm_shard_cache_opts *. */
 #define VFM_SHARD_CACHE_OPTS(o)                                                                                        \
-	{VFM_OPT_STR, 0, "remote", "URL", "fetch shards that are not beside their index from URL/SHARD", &(o)->url},   \
+	{VFM_OPT_STR, 0, "remote", "URL", "fetch shards not next to their index from URL/SHARD", &(o)->url},           \
 		{VFM_OPT_STR, 0, "cache", "DIR", "keep fetched shards in DIR", &(o)->dir},                             \
 		{VFM_OPT_NUM, 0, "cache-gib", "N", "at most N GiB of them", &(o)->gib},                                \
 	{                                                                                                              \

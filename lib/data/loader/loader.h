@@ -64,7 +64,7 @@ struct vfm_loader_opts {
 	/* The share of samples that may be replaced, of those delivered or, if more, of 1000; 0: none. */
 	double max_damaged;
 	struct vfm_shard_cache
-		*cache; /* for shards that are not beside their index (data/dataset/shard_cache.h); NULL: none */
+		*cache; /* for shards that are not next to their index (data/dataset/shard_cache.h); NULL: none */
 	/* of the plan (vfm_plan_sha256), borrowed; NULL: unknown.  The loader uses it if the modification time
 	 * of the file changes. */
 	const char *plan_sha256;

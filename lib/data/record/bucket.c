@@ -18,7 +18,7 @@ enum { SIZES_MAX = 4096, ASPECTS_MAX = 256, RATIO_MAX = 10000, SOURCE_SIDE_MAX =
 
 /* ---- lists ---- */
 
-/* Copies the next item of a list with commas to `item` and moves *list behind it.  Returns 0 at the end of the list, or
+/* Copies the next item of a list with commas to `item` and moves *list after it.  Returns 0 at the end of the list, or
  * VFM_EUSAGE for an item that is empty or too long. */
 static int next_item(const char **list, char *item, size_t size, struct vfm_err *err)
 {

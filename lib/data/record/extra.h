@@ -4,7 +4,7 @@
  * image  rows of an image encoder [rows, features]
  *
  * A record has an object "cond" or "image" with path, sha256 and maker, as "latent" has; a shard has the member
- * KEY.cond.npy or KEY.image.npy; the index has an entry behind the texts of the sample.
+ * KEY.cond.npy or KEY.image.npy; the index has an entry after the texts of the sample.
  */
 #ifndef VFM_DATA_RECORD_EXTRA_H
 #define VFM_DATA_RECORD_EXTRA_H

@@ -95,7 +95,7 @@ struct vfm_stage_link {
 void vfm_stage_link_set(struct vfm_stage_link *k);
 struct vfm_stage_link *vfm_stage_link(void); /* NULL: none */
 
-/* Opens the output behind the published bytes and, if the link has one, the input as a stream of lines.  *in is NULL
+/* Opens the output after the published bytes and, if the link has one, the input as a stream of lines.  *in is NULL
  * without.  Sets *counts to the published ones.  VFM_EENV: a file cannot be opened or cut. */
 int vfm_stage_link_begin(struct vfm_stage_link *k, FILE **in, struct vfm_stage_counts *counts, struct vfm_err *err);
 
@@ -124,7 +124,7 @@ struct vfm_stage_written {
 };
 /* Returns whether the output must be flushed now. */
 bool vfm_stage_link_wrote(struct vfm_stage_link *k, const struct vfm_stage_written *w);
-/* Publishes the progress.  The caller has flushed the output.  Blocks while the queue behind is full. */
+/* Publishes the progress.  The caller has flushed the output.  Blocks while the next stage's queue is full. */
 void vfm_stage_link_publish(struct vfm_stage_link *k, const struct vfm_stage_counts *counts);
 /* Syncs and closes the output; `done`: all inputs are done. */
 int vfm_stage_link_close(struct vfm_stage_link *k, bool done, struct vfm_err *err);

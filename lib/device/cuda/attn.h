@@ -19,7 +19,7 @@ int vfm_cuda_attn_bwd_own(struct vfm_stream *s, const struct vfm_attn_bwd *a, st
 enum vfm_attn_verdict {
 	VFM_ATTN_AGREES,
 	VFM_ATTN_DIFFERS,
-	VFM_ATTN_SILENT, /* nothing is proven: dout is zero, as behind a gate of zero, or there is no memory */
+	VFM_ATTN_SILENT, /* nothing is proven: dout is zero, as after a gate of zero, or there is no memory */
 };
 
 /* Compares the operands of an op that has been enqueued on s, in the samples and heads of a piece.  Without dout the op

@@ -83,7 +83,7 @@ struct vfm_quant {
 	struct vfm_tensor colsum; /* optional [D] f32 += sum over T of x: the bias gradient */
 };
 
-/* y = the transpose of 8-bit floats x, zeros behind it: vfm_quant.yt of an x that was quantized without. */
+/* y = the transpose of 8-bit floats x, zeros after it: vfm_quant.yt of an x that was quantized without. */
 struct vfm_transpose8 {
 	struct vfm_tensor x; /* [T,D] f8_e4m3 or f8_e5m2 */
 	struct vfm_tensor y; /* [D,T'], dtype of x; T' is T rounded up to a multiple of 16 */
@@ -178,7 +178,7 @@ struct vfm_qk_norm_rope {
 	struct vfm_tensor rope;   /* optional [T,d] f32: cos, sin of pair i at 2i, 2i+1; absent: no rotation */
 	struct vfm_tensor rstd;   /* [T,H] f32 out, with weight */
 	float eps;
-	/* Optional: a second tensor of the same d and dtype (k beside q), [T2,H2,d].  weight2 and rstd2 are present if
+	/* Optional: a second tensor of the same d and dtype (k with q), [T2,H2,d].  weight2 and rstd2 are present if
 	 * weight is, and rope2 [T2,d] if rope is. */
 	struct vfm_tensor x2, y2, weight2, rope2, rstd2;
 };

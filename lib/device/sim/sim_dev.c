@@ -277,7 +277,7 @@ static void sim_drop_copies(struct vfm_stream *s)
 /* A step of a ring reads this rank's part and the received one, and writes the sum or what it passes on. */
 enum { LINK_TRAFFIC = 3 };
 
-/* Returns what an op on s has of the device, unless another stream works beside it. */
+/* Returns the share of the device that an op on s has, unless another stream overlaps it. */
 static struct vfm_sim_room room_of(struct sim *d, struct sim_stream *s)
 {
 	struct vfm_sim_room r = {.units = s->s.units};

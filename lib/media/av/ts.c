@@ -23,7 +23,7 @@ struct ts_reader {
 	int rc; /* < 0: reading failed */
 };
 
-/* Returns `n` bytes at `pos`, or NULL behind the end or if reading failed. */
+/* Returns `n` bytes at `pos`, or NULL after the end or if reading failed. */
 static const uint8_t *ts_bytes(struct ts_reader *r, int64_t pos, int64_t n)
 {
 	int64_t size = (int64_t)r->in.size, len;

@@ -167,7 +167,7 @@ static int look_at(struct score_work *w, struct vfm_video *v, struct vfm_err *er
 
 /* ---- a clip ---- */
 
-/* Returns the number of black lines from one side, `step` 1 or -1.  A bar ends at an edge: the picture beside it is
+/* Returns the number of black lines from one side, `step` 1 or -1.  A bar ends at an edge: the picture next to it is
  * brighter than the bar at least once, unlike a dark sky. */
 static int bar(const float *mean, const uint8_t *max, int n, int step)
 {
@@ -276,7 +276,7 @@ static void prepare_score(struct score_work *w, const struct vfm_video_info *inf
 }
 
 /* Takes frame i, which `v` decoded last.  Of each period of `every` frames, the first is examined and compared with the
- * one behind it, and motion takes up to MOTION_FRAMES, pair_step apart. */
+ * one after it, and motion takes up to MOTION_FRAMES, pair_step apart. */
 static int take_frame(
 	struct score_work *w, struct vfm_video *v, const struct vfm_frame *f, int64_t i, struct vfm_err *err)
 {

@@ -345,7 +345,7 @@ static struct text_line measure_line(struct text_piece *v, int n, int root)
 	return l;
 }
 
-/* Returns the number of sets beside the letters of a line, in its box and half its height above and below. */
+/* Returns the number of sets other than the letters of a line, in its box and half its height above and below. */
 static int count_fragments(struct text_piece *v, int n, const struct text_line *l, int root)
 {
 	int count = 0, margin = (l->bottom - l->top + 1) / 2;

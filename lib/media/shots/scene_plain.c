@@ -1,4 +1,4 @@
-/* scene_plain.c - frames of one colour, and the fades beside them; see scene.h. */
+/* scene_plain.c - frames of one colour, and the fades next to them; see scene.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@
 #define FADE_SLOWER   0.4f /* growth, as a share of the mean of the fade so far, that ends it */
 #define FADE_FULL     0.8f /* of the contrast of the shot: so much looks like all of it */
 
-/* Frames beside a run of plain ones that are compared: numbers from the nearest on. */
+/* Frames next to a run of plain ones that are compared: numbers from the nearest on. */
 static const int beside[SCENE_COMPARED] = {0, 2, 4, 8, 15};
 
 static int median_luma(const struct vfm_sig *sig)
@@ -115,7 +115,7 @@ static void return_features(
 	f[3] = sharp;
 }
 
-/* The shot goes on behind the plain frames if some frames of both sides match, by the measure of how much the sides
+/* The shot goes on after the plain frames if some frames of both sides match, by the measure of how much the sides
  * change by themselves over as many frames.
  *   f[0..3] least difference of a frame before and one after, f[4] the same of whole pictures that are shifted,
  *   f[5..8], f[9..12] most and least difference of two frames of one side, as far apart as the plain ones are long */
@@ -205,8 +205,8 @@ static float contrast_over(const struct vfm_scene *s, int64_t t, int64_t plain)
 	return fmaxf(0, s->p[t].std - s->p[plain].std);
 }
 
-/* Goes from frame t, the first beside a plain one, outward to the first frame of full contrast: while contrast grows as
- * fast as it did from the plain frame on, at most to the next hard cut. */
+/* Goes from frame t, the first next to a plain one, outward to the first frame of full contrast: while contrast grows
+ * as fast as it did from the plain frame on, at most to the next hard cut. */
 static int64_t fade_end(const struct vfm_scene *s, int64_t t, int step)
 {
 	int64_t u = t, plain = t - step;
@@ -239,7 +239,7 @@ void vfm_scene_gather_fades(struct vfm_scene *s)
 		c.from = r->first > 0 ? fade_end(s, r->first - 1, -1) + 1 : 0;
 		c.frame = r->end < s->n ? fade_end(s, r->end, 1) : s->n;
 		c.abrupt = c.from == r->first || c.frame == r->end;
-		/* A single frame between two shots, with no fade beside it, is a flash at a cut. */
+		/* A single frame between two shots, with no fade next to it, is a flash at a cut. */
 		if (c.from > 0 && c.frame < s->n && c.frame - c.from == 1)
 			c.from = c.frame;
 		memcpy(c.f, r->f, sizeof(c.f));

@@ -268,7 +268,7 @@ static int balance(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *
 /* ---- dispatch and combine ---- */
 
 /* Keeps index lists on the device until the backward of the ops recorded after this, which read them.  A node without a
- * backward holds them, also if only parameters behind x have gradients. */
+ * backward holds them, also if only parameters after x have gradients. */
 static void hold_lists(struct vfm_tape *t, struct vfm_var *lists)
 {
 	struct vfm_var *end = vfm_input(t, (struct vfm_tensor){0});

@@ -365,7 +365,7 @@ static double interpolate_step(const struct timed_steps *t, double cost)
 }
 
 /* Simulates steps at equal distances in the order of their cost; *out is the middle one.  With many ranks, which take
- * long, only the least and the most beside it. */
+ * long, also only the least and the most expensive one. */
 static int time_all_steps(const struct vfm_dry_run_opts *o, const struct vfm_plan *m, const struct vfm_parallel *p,
 	const struct plan_costs *costs, struct vfm_dry_run *out, struct vfm_err *err)
 {

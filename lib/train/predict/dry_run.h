@@ -36,14 +36,14 @@ struct vfm_dry_run_opts {
 
 enum { VFM_TIMELINE_COLUMNS = 1000, VFM_STREAM_NAME = 32 };
 
-/* A simulated rank, and what it stands for. */
+/* A simulated rank, and the ranks that it represents. */
 struct vfm_dry_run_rank {
 	int rank, stage, stands_for;
 	int packs;        /* the number of its packs: equal for ranks with the same */
 	double wait_s;    /* that it waits for ranks with other packs, experts or speed (device/sim/uneven.h) */
 	int64_t launches; /* of the step */
 	int64_t mem_peak; /* bytes that the program holds at most */
-	/* bytes of the context and of libraries beside it, and of the pool's chunks that are partly in use */
+	/* bytes of the context and of libraries outside the pool, and of the pool's chunks that are partly in use */
 	int64_t mem_beside;
 	double class_s[VFM_SIM_CLASSES];     /* seconds of the kernels of a step, which may overlap */
 	double class_flops[VFM_SIM_CLASSES]; /* that they execute, with recompute */

@@ -108,7 +108,8 @@ static int side_new(struct vfm_optim *o, struct vfm_err *err)
 	return 0;
 }
 
-/* Allocates the moments of a chunk in f32, for each stream that updates: little beside what 8 bits save. */
+/* Allocates the moments of a chunk in f32, for each stream that updates: few compared with the bytes that 8 bits
+ * save. */
 static int unpacked_new(struct vfm_optim *o, struct vfm_err *err)
 {
 	int64_t n = o->ps->n_own / 32, least = LEAST_CHUNK8;
