@@ -38,8 +38,12 @@ static int64_t steps = VFM_UNSET;
 static struct vfm_shard_cache_opts cache;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static bool print_config, print_mesh, help_config, dry_run, report;
-static struct dry_run_cli dry = {
-	.format = -1, .context = VFM_UNSET, .packs = VFM_UNSET, .mtbf_h = NAN, .save_s = NAN, .restart_s = NAN};
+static struct dry_run_cli dry = {.table = {.format = (enum vfm_table_format) - 1},
+	.context = VFM_UNSET,
+	.packs = VFM_UNSET,
+	.mtbf_h = NAN,
+	.save_s = NAN,
+	.restart_s = NAN};
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'c', "config", "FILE", "configuration, JSON or YAML (vfm-config(5))", &config_path},
@@ -80,7 +84,9 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "html", "FILE", "with --dry-run: write a page with timeline and scaling", &dry.html},
 	{VFM_OPT_STR, 0, "trace", "FILE", "with --dry-run: write the launches of the step, for Perfetto or Chrome",
 		&dry.trace},
-	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "with --dry-run: how to print (text)", &dry.format},
+	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "with --dry-run: how to print (text)", &dry.table.format},
+	{VFM_OPT_STR, 0, "columns", "all|NAME,...", "with --dry-run: print these columns of the ranks",
+		&dry.table.columns},
 	{VFM_OPT_STR, 0, "dump-parity", "DIR",
 		"write one step on synthetic data to DIR, for comparison with other programs", &parity},
 	{VFM_OPT_FLAG, 0, "report", NULL,
@@ -365,7 +371,7 @@ static int check_dry_options(struct vfm_err *err)
 	const struct given_option of_dry[] = {{"--machine", dry.machine}, {"--context", dry.context != VFM_UNSET},
 		{"--packs", dry.packs != VFM_UNSET}, {"--mtbf-hours", !isnan(dry.mtbf_h)},
 		{"--save-s", !isnan(dry.save_s)}, {"--restart-s", !isnan(dry.restart_s)}, {"--html", dry.html},
-		{"--trace", dry.trace}, {"--format", dry.format >= 0},
+		{"--trace", dry.trace}, {"--format", (int)dry.table.format >= 0}, {"--columns", dry.table.columns},
 		{"--expert-skew, --slow-rank, --straggler-cv", vfm_uneven_given(&dry.uneven)}};
 
 	return refuse_given(of_dry, sizeof(of_dry) / sizeof(of_dry[0]), "only with --dry-run", err);

@@ -32,7 +32,7 @@ static char *printed(enum vfm_table_format format)
 	vfm_table_str(t, "name", "b");
 	vfm_table_f64(t, "tok_s", NAN);
 	vfm_table_note(t, "median of %d", 5);
-	assert_int_equal(vfm_table_print(t, format, f, &err), 0);
+	assert_int_equal(vfm_table_print(t, &(struct vfm_table_opts){.format = format}, f, &err), 0);
 	fclose(f);
 	vfm_table_free(t);
 	return text;
@@ -109,7 +109,7 @@ static void sql_of_odd_texts(void **state)
 	vfm_table_note(t, "x\n; DROP TABLE t;\r--");
 	assert_string_equal(vfm_table_notes(t, &n)[0], "x\n; DROP TABLE t;\r--");
 	assert_int_equal(n, 1);
-	assert_int_equal(vfm_table_print(t, VFM_TABLE_SQL, f, &err), 0);
+	assert_int_equal(vfm_table_print(t, &(struct vfm_table_opts){.format = VFM_TABLE_SQL}, f, &err), 0);
 	fclose(f);
 	assert_string_equal(text,
 		"CREATE TABLE IF NOT EXISTS \"t\" (\n  \"a\"\"b\" TEXT,\n  \"text\" TEXT,\n  \"number\" DOUBLE "
@@ -142,7 +142,7 @@ static void full_disk(void **state)
 
 	(void)state;
 	vfm_table_col(t, "a", "a", 0);
-	assert_int_equal(vfm_table_print(t, VFM_TABLE_TEXT, f, &err), VFM_EENV);
+	assert_int_equal(vfm_table_print(t, &(struct vfm_table_opts){0}, f, &err), VFM_EENV);
 	fclose(f);
 	vfm_table_free(t);
 }

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "io/key.h"
 #include "spec/model/model.h"
 #include "spec/model/shard.h"
@@ -54,6 +55,9 @@ void vfm_parallel_defaults(struct vfm_parallel *p);
 /* Checks p for `world` ranks and sets dp, shard and cp_a2a.  VFM_EUSAGE: the message names the key and the values that
  * fit: "parallel.tp: 4 does not divide model.heads 6; 1, 2, 3, 6 would fit". */
 int vfm_parallel_check(struct vfm_parallel *p, const struct vfm_model_spec *m, int world, struct vfm_err *err);
+
+/* Appends "tp=2 cp=2 ring fsdp": the degrees above 1 and the modes of parallelism; nothing for one rank. */
+void vfm_parallel_text(const struct vfm_parallel *p, struct vfm_buf *out);
 
 /* For all functions below, p must have passed the check. */
 void vfm_parallel_coord(const struct vfm_parallel *p, int rank, int coord[VFM_AXES]);

@@ -6,6 +6,7 @@
 #include "base/stats.h"
 #include "device/sim/sim.h"
 #include "train/job/context.h"
+#include "train/step/recompute.h"
 #include "train/step/trainer.h"
 
 struct vfm_bench_step {
@@ -32,6 +33,7 @@ struct vfm_bench_result {
 	int64_t mem_peak_bytes; /* maximum over the ranks */
 	int64_t compactions;    /* of the memory pool of this rank during the measured steps (device/dev/mapped.h) */
 	double loss;            /* loss of the last step; always finite */
+	char recompute[VFM_RECOMPUTE_TEXT]; /* the plan of the blocks of this rank (recompute.h); "": none */
 };
 
 /* Factors `tokens` into a video-like grid t x h x w: square frames of at most 16 x 16 patches.  If model.pos_max has no

@@ -169,6 +169,7 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 		.packs = class_of_packs(x, d),
 		.mem_peak = x->device.dev->mem_peak,
 		.mem_beside = bytes_beside(x->device.dev)};
+	memcpy(rank->recompute, r->recompute, sizeof(rank->recompute));
 	l = vfm_sim_launches(x->device.dev, &n);
 	rank->launches = (int64_t)n;
 	for (size_t i = 0; i < n; i++) {

@@ -14,6 +14,7 @@
 #include "device/sim/sim_memory.h"
 #include "io/opt.h"
 #include "train/job/config.h"
+#include "train/step/recompute.h"
 
 struct vfm_dry_run_opts {
 	const struct vfm_config *config;
@@ -42,8 +43,9 @@ struct vfm_dry_run_rank {
 	int packs;        /* the number of its packs: equal for ranks with the same */
 	double wait_s;    /* that it waits for ranks with other packs, experts or speed (device/sim/uneven.h) */
 	int64_t launches; /* of the step */
-	int64_t mem_peak; /* bytes that the program holds at most */
-	/* bytes of the context and of libraries outside the pool, and of the pool's chunks that are partly in use */
+	char recompute[VFM_RECOMPUTE_TEXT]; /* of struct vfm_bench_result */
+	int64_t mem_peak;                   /* bytes that the program holds at most */
+	/* bytes of the context and of libraries beside it, and of the pool's chunks that are partly in use */
 	int64_t mem_beside;
 	double class_s[VFM_SIM_CLASSES];     /* seconds of the kernels of a step, which may overlap */
 	double class_flops[VFM_SIM_CLASSES]; /* that they execute, with recompute */

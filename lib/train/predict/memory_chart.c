@@ -44,11 +44,11 @@ void vfm_memory_sentence(struct vfm_buf *b, const struct vfm_sim_memory *m)
 	int64_t rest = m->peak;
 
 	for (int i = 0; i < n; i++) {
-		vfm_buf_addf(b, "%s%s %.2f GiB", i ? ", " : "", m->owner[i].name, gib(m->owner[i].at_peak));
+		vfm_buf_addf(b, "%s%s %.2f", i ? ", " : "", m->owner[i].name, gib(m->owner[i].at_peak));
 		rest -= m->owner[i].at_peak;
 	}
 	if (rest > 0)
-		vfm_buf_addf(b, "%sother %.2f GiB", n ? ", " : "", gib(rest));
+		vfm_buf_addf(b, "%sother %.2f", n ? ", " : "", gib(rest));
 }
 
 void vfm_memory_trace(FILE *f, const struct vfm_sim_memory *m, int rank)

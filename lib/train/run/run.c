@@ -291,6 +291,21 @@ static int find_largest_pack(const struct train_run *r, struct vfm_pack_sums *p,
 	return rc;
 }
 
+/* Logs the plan, if there is one, on the first rank of each pp stage. */
+static void log_recompute(const struct train_run *r)
+{
+	const struct vfm_recompute_plan *plan = vfm_trainer_recompute(r->tr);
+	const int *at = r->mesh->coord;
+	char text[VFM_RECOMPUTE_TEXT], stage[32] = "";
+
+	if (!plan->made || at[VFM_AX_DP] || at[VFM_AX_CP] || at[VFM_AX_TP])
+		return;
+	if (r->mesh->size[VFM_AX_PP] > 1)
+		snprintf(stage, sizeof(stage), ", pp stage %d", at[VFM_AX_PP]);
+	vfm_recompute_text(plan, text, sizeof(text));
+	vfm_info("recompute%s: %s", stage, text);
+}
+
 /* Collective. */
 static int plan_recompute(struct train_run *r, struct vfm_err *err)
 {
@@ -301,7 +316,9 @@ static int plan_recompute(struct train_run *r, struct vfm_err *err)
 	if (r->c->train.recompute != VFM_RECOMPUTE_AUTO || r->first >= r->last)
 		return 0;
 	TRY(vfm_job_agree(r->job, find_largest_pack(r, &load.largest, err), err));
-	return vfm_job_agree(r->job, vfm_trainer_plan(r->tr, &load, err), err);
+	TRY(vfm_job_agree(r->job, vfm_trainer_plan(r->tr, &load, err), err));
+	log_recompute(r);
+	return 0;
 }
 
 static int open_records(struct train_run *r, struct vfm_err *err)
@@ -309,7 +326,7 @@ static int open_records(struct train_run *r, struct vfm_err *err)
 	const struct vfm_recompute_plan *plan = vfm_trainer_recompute(r->tr);
 	json_t *id = vfm_identity_json(&r->id);
 	int rc = vfm_json_save(r->o->dir, "config.json", r->config, 2, err);
-	char text[512];
+	char text[VFM_RECOMPUTE_TEXT];
 
 	if (plan->made) {
 		vfm_recompute_text(plan, text, sizeof(text));

@@ -495,7 +495,8 @@ double vfm_recompute_host_bytes(int local_ranks)
 	return 0.7 * vfm_host_memory() / local_ranks;
 }
 
-void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t size)
+/* Returns the length. */
+static size_t write_kept(const struct vfm_recompute_plan *p, char *buf, size_t size)
 {
 	double unit = p->capacity < 0x1p30 ? 0x1p20 : 0x1p30;
 	size_t at = 0;
@@ -514,6 +515,22 @@ void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t si
 	if (at < size && (p->blocks.host > 0 || (p->host > 0 && !p->blocks.fits)))
 		at += (size_t)snprintf(buf + at, size - at, "; %.1f of %.1f %s on the host", p->blocks.host / unit,
 			p->host / unit, p->capacity < 0x1p30 ? "MiB" : "GiB");
+	return at;
+}
+
+void vfm_recompute_keeps_text(const struct vfm_recompute_plan *p, char *buf, size_t size)
+{
+	size_t at = write_kept(p, buf, size);
+
+	if (at < size && !p->blocks.fits)
+		snprintf(buf + at, size - at, "; the step needs more memory than there is");
+}
+
+void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t size)
+{
+	double unit = p->capacity < 0x1p30 ? 0x1p20 : 0x1p30;
+	size_t at = write_kept(p, buf, size);
+
 	if (at < size)
 		snprintf(buf + at, size - at, "; predicted peak %.1f of %.1f %s%s", p->peak / unit, p->capacity / unit,
 			p->capacity < 0x1p30 ? "MiB" : "GiB", p->blocks.fits ? "" : ", which is more than there is");

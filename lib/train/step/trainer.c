@@ -39,7 +39,7 @@ struct vfm_trainer {
 	struct vfm_optim optim;
 	struct vfm_pipeline *pipe;
 	struct vfm_recompute_plan plan;
-	char plan_text[512];
+	char plan_text[VFM_RECOMPUTE_TEXT];
 	struct vfm_tensor sums;                    /* [N_SUMS] f64, device */
 	struct flight flight[VFM_STEPS_IN_FLIGHT]; /* step i at i % VFM_STEPS_IN_FLIGHT */
 	int64_t put, read, dropped;                /* number of steps enqueued, read, dropped */
@@ -187,19 +187,11 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 
 int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct vfm_err *err)
 {
-	const int *at = tr->mesh->coord;
-
 	TRY(vfm_recompute_plan(&tr->c, &tr->ps, load, &tr->plan, vfm_pipeline_keeps(tr->pipe), err));
 	if (!tr->plan.made)
 		return 0;
 	vfm_recompute_text(&tr->plan, tr->plan_text, sizeof(tr->plan_text));
 	tr->stream->dev->oom_hints.plan = tr->plan_text;
-	if (at[VFM_AX_DP] || at[VFM_AX_CP] || at[VFM_AX_TP])
-		return 0;
-	if (tr->mesh->size[VFM_AX_PP] > 1)
-		vfm_info("recompute, pp stage %d: %s", at[VFM_AX_PP], tr->plan_text);
-	else
-		vfm_info("recompute: %s", tr->plan_text);
 	return 0;
 }
 

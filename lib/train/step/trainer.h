@@ -43,8 +43,8 @@ struct vfm_trainer *vfm_trainer_new(
  * receive, call vfm_comm_abort first. */
 void vfm_trainer_free(struct vfm_trainer *tr);
 
-/* Collective.  Plans what blocks keep for their backward if train.recompute is auto, and prints the plan on the log;
- * else a no-op.  To be called once, before the first step; without it, auto recomputes nothing. */
+/* Collective.  Plans what blocks keep for their backward if train.recompute is auto; else a no-op.  To be called once,
+ * before the first step; without it, auto recomputes nothing. */
 int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct vfm_err *err);
 /* The plan; `made` is false without one. */
 const struct vfm_recompute_plan *vfm_trainer_recompute(const struct vfm_trainer *tr);
