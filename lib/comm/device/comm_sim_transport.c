@@ -91,7 +91,7 @@ static int grow_nccl(struct vfm_transport_comm *w, struct vfm_stream *s, struct 
 	if (!more)
 		return 0;
 	w->bytes = bytes;
-	return vfm_sim_take_beside(s->dev, more, "buffers of NCCL", err);
+	return vfm_sim_take_outside(s->dev, more, "buffers of NCCL", err);
 }
 
 static int meet_peer(struct vfm_transport_comm *w, struct vfm_stream *s, int peer, struct vfm_err *err)

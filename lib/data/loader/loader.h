@@ -23,8 +23,8 @@
 
 enum {
 	VFM_LOADER_PREFETCH_MAX = 4096,
-	VFM_LOADER_LEAD_MAX = 4096,
-	VFM_LOADER_SLOTS_MAX = VFM_LOADER_PREFETCH_MAX + VFM_LOADER_LEAD_MAX + 1,
+	VFM_LOADER_EXTRA_DEPTH_MAX = 4096,
+	VFM_LOADER_SLOTS_MAX = VFM_LOADER_PREFETCH_MAX + VFM_LOADER_EXTRA_DEPTH_MAX + 1,
 	VFM_LOADER_STEPS_SEARCHED = 256, /* for a sample in place of a damaged one, its own included */
 };
 
@@ -34,7 +34,7 @@ struct vfm_loader_group {
 	uint64_t at;                  /* vfm_loader_group_bytes() of it, reserved for this loader */
 	int32_t rank, size;           /* size 1: no group */
 	/* A rank may use a pack that is so many packs after one that another rank still uses (pp stages). */
-	int32_t lead;
+	int32_t extra_depth;
 	/* Called every 100 ms of a wait for other ranks, from any thread; a negative code ends it.  NULL: none. */
 	int (*check)(void *ctx, struct vfm_err *err);
 	void *ctx;

@@ -64,10 +64,10 @@ struct attn_item {
 	int64_t prev;
 	bool last;
 	/* Items with the same keys and different queries store dk and dv in parts; the item that finishes last (counted
-	 * in done[lead]) adds the parts in their order.  parts <= 1: not divided. */
+	 * in done[counter]) adds the parts in their order.  parts <= 1: not divided. */
 	float *part; /* [parts][2][k_n][d rounded up to 16] */
 	int32_t part_i, parts;
-	int64_t lead;
+	int64_t counter;
 };
 
 /* Returns the keys of a tile: tiles of equal size, a multiple of 16. */

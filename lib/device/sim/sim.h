@@ -75,11 +75,11 @@ const char *vfm_sim_text(struct vfm_dev *d, const char *text);
 /* Device memory for the libraries (libraries.h): of the pool, which mem_peak includes, and outside it, with the
  * machine's context.  pool_peak: bytes of the pool's chunks that were in use, completely or in part, at most. */
 struct vfm_sim_held {
-	int64_t scratch, beside, pool_peak;
+	int64_t scratch, outside, pool_peak;
 };
 struct vfm_sim_held vfm_sim_held(const struct vfm_dev *d);
 /* A library takes bytes outside the pool.  VFM_EENV: the device has too few. */
-int vfm_sim_take_beside(struct vfm_dev *d, int64_t bytes, const char *what, struct vfm_err *err);
+int vfm_sim_take_outside(struct vfm_dev *d, int64_t bytes, const char *what, struct vfm_err *err);
 
 /* The description of every simulated device (dev->descr). */
 extern const char vfm_sim_descr[];

@@ -105,7 +105,7 @@ struct sim {
 	size_t reserved;
 	double link[VFM_ESTIMATES];      /* vfm_sim_link_busy: the largest rate of the collectives in flight */
 	int64_t capacity;                /* of the memory, for the program and the libraries */
-	int64_t scratch, beside;         /* struct vfm_sim_held */
+	int64_t scratch, outside;        /* struct vfm_sim_held */
 	uint64_t zone_at[VFM_SIM_ZONES]; /* offset of each zone */
 	struct vfm_mapped mapped;
 	struct vfm_holders holders;

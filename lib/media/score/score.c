@@ -171,14 +171,14 @@ static int look_at(struct score_work *w, struct vfm_video *v, struct vfm_err *er
  * brighter than the bar at least once, unlike a dark sky. */
 static int bar(const float *mean, const uint8_t *max, int n, int step)
 {
-	int from = step > 0 ? 0 : n - 1, k = 0, beside;
+	int from = step > 0 ? 0 : n - 1, k = 0, next;
 
 	while (k < n && mean[from + step * k] < BAR_MEAN && max[from + step * k] < BAR_MAX)
 		k++;
 	if (k == 0 || k == n)
 		return 0;
-	beside = k + 2 < n ? k + 2 : n - 1;
-	return mean[from + step * beside] - mean[from + step * (k > 1 ? k - 2 : 0)] < BAR_STEP ? 0 : k;
+	next = k + 2 < n ? k + 2 : n - 1;
+	return mean[from + step * next] - mean[from + step * (k > 1 ? k - 2 : 0)] < BAR_STEP ? 0 : k;
 }
 
 static void compute_bars(struct score_work *w)

@@ -225,7 +225,7 @@ static struct text_piece trace_piece(struct vfm_text *t, int first, int least)
 	return p;
 }
 
-static void judge_piece(struct text_piece *p)
+static void classify_piece(struct text_piece *p)
 {
 	int w = p->right - p->left + 1, h = p->bottom - p->top + 1;
 	double fill = (double)p->area / w / h;
@@ -281,7 +281,7 @@ static int find_pieces(struct vfm_text *t, int least)
 		t->pieces[n] = trace_piece(t, i, least);
 		if (t->pieces[n].area < 4)
 			continue;
-		judge_piece(&t->pieces[n]);
+		classify_piece(&t->pieces[n]);
 		if (++n > PIECES_MAX)
 			return 0;
 	}

@@ -363,7 +363,7 @@ static void best_mixture(struct vfm_scene *s, int64_t t)
 	}
 }
 
-static void judge_mixture(struct vfm_scene *s, int64_t t)
+static void choose_mixture(struct vfm_scene *s, int64_t t)
 {
 	float best = s->p[t].mixture;
 
@@ -383,6 +383,6 @@ void vfm_scene_follow_mixtures(struct vfm_scene *s, bool ended)
 		if (s->mixed < s->n)
 			best_mixture(s, s->mixed);
 		if (s->mixed >= NEIGHBOURS)
-			judge_mixture(s, s->mixed - NEIGHBOURS);
+			choose_mixture(s, s->mixed - NEIGHBOURS);
 	}
 }

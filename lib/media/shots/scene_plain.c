@@ -24,7 +24,7 @@
 #define FADE_FULL     0.8f /* of the contrast of the shot: so much looks like all of it */
 
 /* Frames next to a run of plain ones that are compared: numbers from the nearest on. */
-static const int beside[SCENE_COMPARED] = {0, 2, 4, 8, 15};
+static const int distance[SCENE_COMPARED] = {0, 2, 4, 8, 15};
 
 static int median_luma(const struct vfm_sig *sig)
 {
@@ -127,24 +127,25 @@ static void same_shot_features(const struct vfm_scene *s, const struct plain_run
 	for (int k = 0; k < 4; k++)
 		f[k] = 1;
 	for (int a = 0; a < s->n_past; a++)
-		for (int b = 0; b < SCENE_COMPARED && r->end + beside[b] < s->n; b++) {
-			const struct vfm_sig *after = scene_sig(s, r->end + beside[b]);
+		for (int b = 0; b < SCENE_COMPARED && r->end + distance[b] < s->n; b++) {
+			const struct vfm_sig *after = scene_sig(s, r->end + distance[b]);
 
-			if (beside[a] + beside[b] > beside[SCENE_COMPARED - 1] || s->p[r->end + beside[b]].plain)
+			if (distance[a] + distance[b] > distance[SCENE_COMPARED - 1] ||
+				s->p[r->end + distance[b]].plain)
 				continue;
 			vfm_scene_differ(&s->past[a], after, x);
 			for (int k = 0; k < 4; k++)
 				f[k] = fminf(f[k], x[k]);
 		}
 	f[4] = vfm_sig_shifted(&s->past[0], scene_sig(s, r->end));
-	while (i + 1 < SCENE_COMPARED && beside[i] < gap)
+	while (i + 1 < SCENE_COMPARED && distance[i] < gap)
 		i++;
 	if (s->n_past > 1)
 		vfm_scene_differ(&s->past[i < s->n_past ? i : s->n_past - 1], &s->past[0], side[0]);
-	while (i > 0 && (r->end + beside[i] >= s->n || s->p[r->end + beside[i]].plain))
+	while (i > 0 && (r->end + distance[i] >= s->n || s->p[r->end + distance[i]].plain))
 		i--;
 	if (i)
-		vfm_scene_differ(scene_sig(s, r->end), scene_sig(s, r->end + beside[i]), side[1]);
+		vfm_scene_differ(scene_sig(s, r->end), scene_sig(s, r->end + distance[i]), side[1]);
 	for (int k = 0; k < 4; k++) {
 		f[5 + k] = fmaxf(side[0][k], side[1][k]);
 		f[9 + k] = fminf(side[0][k], side[1][k]);
@@ -178,10 +179,10 @@ static void store_run(struct vfm_scene *s)
 /* Keeps frames before the run that begins at n: a long one outlasts the ring. */
 static void keep_past(struct vfm_scene *s, int64_t n)
 {
-	s->before = *clearest(s, n - SCENE_BESIDE, n - 1);
+	s->before = *clearest(s, n - SCENE_NEAR, n - 1);
 	s->n_past = 0;
-	for (int i = 0; i < SCENE_COMPARED && n - 1 - beside[i] >= 0 && !s->p[n - 1 - beside[i]].plain; i++)
-		s->past[s->n_past++] = *scene_sig(s, n - 1 - beside[i]);
+	for (int i = 0; i < SCENE_COMPARED && n - 1 - distance[i] >= 0 && !s->p[n - 1 - distance[i]].plain; i++)
+		s->past[s->n_past++] = *scene_sig(s, n - 1 - distance[i]);
 }
 
 void vfm_scene_follow_plain(struct vfm_scene *s, int64_t n, bool ended)
@@ -190,7 +191,7 @@ void vfm_scene_follow_plain(struct vfm_scene *s, int64_t n, bool ended)
 
 	if (s->run_first >= 0 && s->run_end < 0 && !plain)
 		s->run_end = n;
-	if (s->run_end >= 0 && (plain || ended || n - s->run_end + 1 >= SCENE_BESIDE))
+	if (s->run_end >= 0 && (plain || ended || n - s->run_end + 1 >= SCENE_NEAR))
 		store_run(s);
 	if (plain && s->run_first < 0) {
 		s->run_first = n;

@@ -379,7 +379,7 @@ static int choose(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x
 	return vfm_has(&in->coef) ? balance(t, e, score, chosen, in, err) : 0;
 }
 
-static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x,
+static struct vfm_var *dispatch_and_combine(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x,
 	const struct vfm_moe_in *in, const struct dispatch *v, enum vfm_dtype out, struct vfm_err *err)
 {
 	struct vfm_comm *ep = in->mesh->group[VFM_AX_EP];
@@ -422,6 +422,6 @@ struct vfm_var *vfm_moe(
 	if (choose(t, e, x, in, &v, &err) < 0)
 		vfm_tape_fail(t, err.code, &err);
 	else
-		y = visit(t, e, x, in, &v, out, &err);
+		y = dispatch_and_combine(t, e, x, in, &v, out, &err);
 	return y;
 }

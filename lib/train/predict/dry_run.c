@@ -136,7 +136,7 @@ static int64_t bytes_beside(const struct vfm_dev *d)
 {
 	struct vfm_sim_held held = vfm_sim_held(d);
 
-	return held.beside + (held.pool_peak > d->mem_peak ? held.pool_peak - d->mem_peak : 0);
+	return held.outside + (held.pool_peak > d->mem_peak ? held.pool_peak - d->mem_peak : 0);
 }
 
 /* Returns the number of the packs of a rank. */

@@ -45,7 +45,7 @@ struct vfm_dry_run_rank {
 	int64_t launches; /* of the step */
 	char recompute[VFM_RECOMPUTE_TEXT]; /* of struct vfm_bench_result */
 	int64_t mem_peak;                   /* bytes that the program holds at most */
-	/* bytes of the context and of libraries beside it, and of the pool's chunks that are partly in use */
+	/* bytes of the context and of libraries outside the pool, and of the pool's chunks that are partly in use */
 	int64_t mem_beside;
 	double class_s[VFM_SIM_CLASSES];     /* seconds of the kernels of a step, which may overlap */
 	double class_flops[VFM_SIM_CLASSES]; /* that they execute, with recompute */
