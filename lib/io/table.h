@@ -89,11 +89,11 @@ struct json_t *vfm_table_last_row(const struct vfm_table *t);
 int vfm_table_check(const struct vfm_table_column *columns, const struct vfm_table_opts *o, struct vfm_err *err);
 
 /* Prints the table.  json: {"v":1,"rows":[{...}],"notes":[...]}; jsonl: {"v":1,...} for each row.  sql, for SQLite and
- * PostgreSQL: CREATE TABLE IF NOT EXISTS, named like the program with '_' for other characters than letters and digits
- * (vfm_bench_matrix), and an INSERT for each row; columns are BIGINT, DOUBLE PRECISION or TEXT.  Text aligns numbers
- * right and strings left, with two spaces between columns and no trailing blanks; widths are in code points.  Long notes
- * are broken into lines, and so are, without o->columns, the longest texts of a table that would be wider than 100.
- * Returns VFM_EUSAGE as vfm_table_check does. */
+ * PostgreSQL: CREATE TABLE IF NOT EXISTS, and an INSERT for each row.  The table is named like the program with '_' for
+ * other characters than letters and digits (vfm_bench_matrix); columns are BIGINT, DOUBLE PRECISION or TEXT.  Text
+ * aligns numbers right and strings left, with two spaces between columns and no trailing blanks; widths are in code
+ * points.  Long notes are broken into lines, and so are, without o->columns, the longest texts of a table that would be
+ * wider than 100.  Returns VFM_EUSAGE as vfm_table_check does. */
 int vfm_table_print(const struct vfm_table *t, const struct vfm_table_opts *o, FILE *f, struct vfm_err *err);
 
 #endif

@@ -35,14 +35,14 @@ struct vfm_csv {
 	bool ended, cr_ends;
 };
 
-/* f is seekable and stays the caller's; `name` is for messages, and outlives *c.  sep 0: that of a line "sep=C", or the
- * first of tab, comma and semicolon that stands in the first line outside of quotes, else a comma. */
+/* f is seekable and stays the caller's; `name` is for messages, and outlives *c.  sep 0: the separator of a line
+ * "sep=C", or the first tab, comma or semicolon in the first line outside of quotes, else a comma. */
 int vfm_csv_open(struct vfm_csv *c, FILE *f, const char *name, char sep, struct vfm_err *err);
 void vfm_csv_close(struct vfm_csv *c);
 
-/* Reads a row.  Returns 1; 0 at the end; VFM_EINPUT for a bad row, which err names with its line: the next call reads
- * the next row, but returns 0 after a cell without end, a row that is too long, or a zero byte, because no further row
- * can be found then; VFM_EENV: the file cannot be read. */
+/* Reads a row.  Returns 1; 0 at the end; VFM_EINPUT for a bad row, which err names with its line; VFM_EENV: the file
+ * cannot be read.  After a bad row the next call reads the next row.  It returns 0 after a cell without end, a row that
+ * is too long, or a zero byte, because no further row can be found then. */
 int vfm_csv_next(struct vfm_csv *c, struct vfm_err *err);
 
 #endif

@@ -36,8 +36,9 @@ struct vfm_index_join_stats {
 };
 
 /* Writes DIR/index.vfmi.  VFM_EUSAGE: a part without an index, a sample that a part lacks, two parts after the first
- * with the same kind of arrays, conditions of another tokenizer than the latents, two samples of one id, a part that is
- * no folder or whose path is not UTF-8, or DIR has an index that is no join; VFM_EENV: cannot write. */
+ * with the same kind of arrays, conditions of another tokenizer than the latents, or two samples of one id.  Also
+ * VFM_EUSAGE: a part that is no folder or whose path is not UTF-8, or DIR has an index that is no join.  VFM_EENV:
+ * cannot write. */
 int vfm_index_join(const struct vfm_join_how *how, struct vfm_index_join_stats *stats, struct vfm_err *err);
 
 /* Compares the index of part i with what it was when it was joined.  Returns 1 if it is the same, 0 if it is not there

@@ -106,9 +106,9 @@ struct vfm_loader *vfm_loader_open(struct vfm_plan *m, const struct vfm_loader_o
 void vfm_loader_close(struct vfm_loader *l); /* waits for running jobs; frees all packs; accepts NULL */
 
 /* Blocks until the next pack is read.  Returns 1 and sets *out, which the loader owns until vfm_loader_release; 0 at
- * the end of the plan; a negative code if the pack cannot be read: a sample is not in the index or its tokens differ
- * from the plan, plan or index changed during use, more samples are damaged than opts->max_damaged, or none has as
- * many tokens as a damaged one.  The message names pack, set, shard and index; all further calls return the same
+ * the end of the plan; a negative code if the pack cannot be read.  Reasons: a sample is not in the index or its tokens
+ * differ from the plan; plan or index changed during use; more samples are damaged than opts->max_damaged; no sample
+ * has as many tokens as a damaged one.  The message names pack, set, shard and index; all further calls return the same
  * error.  At most prefetch + 1 packs may be held; VFM_EUSAGE if the oldest of them is still held. */
 int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err *err);
 void vfm_loader_release(struct vfm_loader *l, struct vfm_pack *p);

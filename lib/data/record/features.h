@@ -2,8 +2,8 @@
  *
  * An npy file [rows, dim] of floating-point numbers is mapped.  Of records (JSON Lines, such as those of `vfm-curate
  * embed`), a key names the npy file [dim] of each vector, as a path or as an object with `path` and, optionally,
- * `sha256` and `maker`, which are then checked; the vectors are copied to an unlinked temporary file in TMPDIR and
- * mapped, so that memory does not grow with them.  Records with "error" or "drop" and headers are left out.
+ * `sha256` and `maker`, which are then checked.  The vectors are copied to an unlinked temporary file in TMPDIR and
+ * mapped, so memory does not grow with them.  Records with "error" or "drop" and headers are left out.
  *
  * Reading is thread-safe.
  */

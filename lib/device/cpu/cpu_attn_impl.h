@@ -57,7 +57,7 @@ struct attn_item {
 	int64_t k_first, k_n; /* keys; the forward takes all */
 	/* Backward only.  `self` is the item's index, and of its counter in `done`. */
 	int64_t self;
-	/* Items with the same queries and different keys accumulate block b of dq, [d][BQ], one after another: an item
+	/* Items with the same queries and different keys accumulate block b of dq, [d][BQ], one after another.  An item
 	 * raises its counter to b + 1 when it has added its part.  prev < 0: the item starts the sum; last: it stores
 	 * the result. */
 	float *dq;

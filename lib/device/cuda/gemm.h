@@ -86,9 +86,9 @@ bool vfm_lt_bias_differs(const struct vfm_lt_problem *p, const struct vfm_gemm *
 enum { VFM_LT_KEY = 224 };
 void vfm_lt_key(const struct vfm_lt_problem *p, char key[VFM_LT_KEY]);
 int64_t vfm_lt_round(int64_t dim);
-/* The rows of data of an op, which differ between packs and experts: those of C, or for the gradient of weights the
- * terms of its sums.  set: for a single product; the operands get n rows, with their addresses.  round: to those of the
- * key; returns whether this changes the op.  No-op for a batch, whose strides depend on the rows. */
+/* The rows of data of an op, which differ between packs and experts.  They are the rows of C, or for the gradient of
+ * weights the terms of its sums.  set: for a single product; the operands get n rows, with their addresses.  round: to
+ * those of the key; returns whether this changes the op.  No-op for a batch, whose strides depend on the rows. */
 int64_t vfm_gemm_rows(const struct vfm_gemm *g);
 void vfm_gemm_set_rows(struct vfm_gemm *g, int64_t n);
 bool vfm_gemm_round_rows(struct vfm_gemm_op *op);

@@ -87,9 +87,9 @@ extern const char vfm_sim_descr[];
 /* d is a device of vfm_sim_open.  The launches since the last clear, in the order of the calls; valid until the next
  * call of the device. */
 const struct vfm_sim_launch *vfm_sim_launches(const struct vfm_dev *d, size_t *n);
-/* Ends a step, and waits for its work on all streams.  How much of its time other streams overlap a launch is what it
- * was in the step before, since it is known only when the step has passed; in the first step, whether one does when the
- * launch begins. */
+/* Ends a step, and waits for its work on all streams.  The time that other streams overlap a launch is that of the step
+ * before, since it is known only when a step has passed.  In the first step, a stream overlaps a launch if it works
+ * when the launch begins. */
 void vfm_sim_clear(struct vfm_dev *d);
 /* The time of the host, in seconds since open. */
 void vfm_sim_host_now(const struct vfm_dev *d, double at[VFM_ESTIMATES]);

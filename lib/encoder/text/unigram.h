@@ -1,7 +1,7 @@
 /* unigram.h - the best segmentation of a word into the pieces of a unigram language model (Kudo, arXiv 1804.10959).
  *
- * The result is that of the `tokenizers` library bit for bit: scores are added in f64 from the left, a longer path wins
- * only if its score is higher, and a character without a piece of its own costs the lowest score - 10.  sentencepiece
+ * The result is that of the `tokenizers` library bit for bit.  Scores are added in f64 from the left.  A longer path
+ * wins only if its score is higher.  A character without a piece of its own costs the lowest score - 10.  sentencepiece
  * adds in f32 and so decides near ties differently.
  */
 #ifndef VFM_ENCODER_TEXT_UNIGRAM_H

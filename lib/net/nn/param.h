@@ -188,10 +188,10 @@ int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
  * gradient is exercised.  Collective. */
 int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
 
-/* Makes the weights follow the masters.  begin waits for the last updates and drops gathered weights; updated says that
- * s writes the masters of bucket i until now, and starts its all-gather on mesh->gather_stream; end starts the
- * all-gather of the unit that comes next.  updated is called once for each bucket; cast false: the optimizer has
- * already written the shards in the compute dtype (vfm_bucket.w).  Collective. */
+/* Makes the weights follow the masters.  begin waits for the last updates and drops gathered weights. updated is called
+ * once for each bucket: s writes the masters of bucket i until now; it starts the all-gather of the bucket on
+ * mesh->gather_stream. cast false: the optimizer has already written the shards in the compute dtype (vfm_bucket.w).
+ * end starts the all-gather of the next unit.  Collective. */
 int vfm_params_update_begin(struct vfm_params *ps, struct vfm_err *err);
 int vfm_params_updated(struct vfm_params *ps, int i, struct vfm_stream *s, bool cast, struct vfm_err *err);
 int vfm_params_update_end(struct vfm_params *ps, struct vfm_err *err);
