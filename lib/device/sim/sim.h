@@ -94,8 +94,8 @@ void vfm_sim_clear(struct vfm_dev *d);
 /* The time of the host, in seconds since open. */
 void vfm_sim_host_now(const struct vfm_dev *d, double at[VFM_ESTIMATES]);
 void vfm_sim_host_until(struct vfm_dev *d, const double at[VFM_ESTIMATES]); /* the host waits until then */
-/* The streams come as far as the other ranks let them: before the host waits for these (vfm_sim_world_wait), which may
- * wait for a collective that is after others in a stream of this device. */
+/* Advances the streams as far as the other ranks let them.  Called before the host waits for these
+ * (vfm_sim_world_wait): they may wait for a collective that follows others in a stream of this device. */
 void vfm_sim_progress(struct vfm_dev *d);
 
 #endif

@@ -1,7 +1,7 @@
 /* dry_run.h - predicts a training run on a machine that need not be there: whether it fits, the time of a step, and its
  * parts.  Runs the training step on a simulated job (simulate.h) with the packs of a plan.
  *
- * The step of median cost is simulated, and for the memory the one with the largest pack.  dp ranks have the packs that
+ * Simulates the step of median cost, and for the memory the step with the largest pack.  dp ranks have the packs that
  * the plan gives them; where many differ, a few represent all (dry_run_packs.h).  The time of all steps is interpolated
  * in the cost of the most expensive rank, from the least, the most, and one or three costs between.  Samples get grids
  * of their tokens (vfm_bench_grid), and texts of model.text_len rows, the most.
