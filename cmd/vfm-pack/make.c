@@ -618,7 +618,7 @@ static int64_t hold_out(struct packing *p, const struct pack_out *out, struct vf
 		return vfm_fail(err, VFM_EUSAGE, "'%s': --held-out %g holds out no sample; a larger fraction may",
 			p->o->held_out_plan, p->o->held_out);
 	if (samples == 0)
-		vfm_warn("--held-out %g holds out no sample of these", p->o->held_out);
+		vfm_warn("--held-out %g holds out none of these samples", p->o->held_out);
 	else if (out->held_out)
 		TRY(write_held_out(p->sets, p->n, &p->h, &p->po, p->o->bin, out->held_out, &p->mem, err));
 	return samples;

@@ -8,12 +8,11 @@
  *	vfm_table_print(t, &o, stdout, err);
  *	vfm_table_free(t);
  *
- * csv, json, jsonl and sql have all columns; text and md, which people read, the main ones that have a cell.  Text fits
- * 100 columns.  --columns chooses others for any format.
+ * csv, json, jsonl and sql have all columns; text and md only the main ones that have a cell.  Text fits 100 columns.
+ * --columns chooses others for any format.
  *
- * Strings are copied.  Numbers keep their full precision in csv, json, jsonl and sql.  `digits` applies to text and md:
- * the digits after the point, or if negative the number of significant digits (%g).  NaN and infinities are null in
- * JSON and SQL, empty in CSV, "-" in text.  Not thread-safe.  An unknown key is a programming error and aborts.
+ * Strings are copied.  NaN and infinities are null in JSON and SQL, empty in CSV, "-" in text.  Not thread-safe.  An
+ * unknown key is a programming error and aborts.
  */
 #ifndef VFM_IO_TABLE_H
 #define VFM_IO_TABLE_H
@@ -47,12 +46,14 @@ enum vfm_table_show {
 	/* everywhere; in text and md in a line above the rows that agree in it, if there are half as many lines as rows,
 	 * or fewer */
 	VFM_COLUMN_GROUP,
-	VFM_COLUMN_JSON, /* in json and jsonl, behind all others; its cells are JSON texts */
+	VFM_COLUMN_JSON, /* in json and jsonl, after all others; its cells are JSON texts */
 };
 
 struct vfm_table;
 struct vfm_table_column {
 	const char *key, *heading;
+	/* of numbers in text and md: after the point, or if negative the significant digits (%g).  Other formats keep
+	 * full precision. */
 	int digits;
 	enum vfm_table_show show;
 };

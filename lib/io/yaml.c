@@ -134,7 +134,7 @@ static void read_pair(struct yaml *y, json_t *map)
 	else
 		refuse_event(y, "a key is no text");
 	if (key && json_object_get(map, json_string_value(key))) {
-		snprintf(why, sizeof(why), "the key '%.200s' stands twice", json_string_value(key));
+		snprintf(why, sizeof(why), "the key '%.200s' occurs twice", json_string_value(key));
 		refuse_event(y, why);
 	}
 	if (key && next_event(y))

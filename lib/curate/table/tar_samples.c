@@ -381,7 +381,7 @@ static void read_meta(const struct vfm_tar_samples *s, struct meta *m)
 	char *text;
 
 	if (m->is_twice) {
-		vfm_fail(&m->fault, VFM_EINPUT, "%s stands twice", what);
+		vfm_fail(&m->fault, VFM_EINPUT, "%s occurs twice", what);
 		return;
 	}
 	if (m->size > meta_max[m->type]) {
@@ -447,7 +447,7 @@ static int make_member_record(struct vfm_tar_samples *s, const struct media *m, 
 	if (key && m->is_twice) {
 		json_decref(key);
 		return vfm_fail(err, VFM_EINPUT,
-			"'%s': '%.200s' stands twice in a sample; this is the later one, at "
+			"'%s': '%.200s' occurs twice in a sample; this is the later one, at "
 			"byte %" PRIu64,
 			s->path, m->name, m->offset);
 	}

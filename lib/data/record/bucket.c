@@ -290,7 +290,7 @@ static int check_bucket_opts(const struct vfm_bucket_opts *o, struct vfm_err *er
 	if (!(o->fps >= 0 && o->fps <= FPS_MAX))
 		return vfm_fail(err, VFM_EUSAGE, "--fps: expected a rate above 0, up to %d", FPS_MAX);
 	if (!(o->max_upscale >= 1 && o->max_upscale <= 1000))
-		return vfm_fail(err, VFM_EUSAGE, "--max-upscale: expected a factor from 1, which is none, to 1000");
+		return vfm_fail(err, VFM_EUSAGE, "--max-upscale: expected a factor from 1 (none) to 1000");
 	if (!(o->max_crop >= 0 && o->max_crop <= 1))
 		return vfm_fail(err, VFM_EUSAGE, "--max-crop: expected a share from 0 to 1");
 	return 0;

@@ -1,5 +1,5 @@
 /* stage.h - the loop that all stages of vfm-curate share: JSON Lines in, JSON Lines out.  A stage gives one function
- * that works on one record; the loop does the rest (vfm-curate(1)):
+ * for one record; the loop does the rest (vfm-curate(1)):
  *
  *   reading     the files named, or stdin; a line that is no record becomes a record with "error"
  *   passing on  records with "error" or "drop" pass unchanged; unknown keys are kept; "v":1 comes first

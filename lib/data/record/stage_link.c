@@ -254,8 +254,8 @@ static int check_inputs(const struct vfm_stage_link *k, struct vfm_err *err)
 	if (k->n_read >= k->skip && k->hash == k->at.hash)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE,
-		"the first %lld inputs differ from those with which this run began (--update does the records again "
-		"that differ)",
+		"the first %lld inputs differ from those that this run began with (--update repeats the records that "
+		"differ)",
 		(long long)k->skip);
 }
 

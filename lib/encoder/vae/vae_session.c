@@ -233,7 +233,7 @@ int vfm_vae_encode_push(struct vfm_vae_session *s, const uint8_t *rgb, int64_t n
 	const int step = s->v->geometry.step, most = s->v->geometry.max_frames;
 
 	if (s->failed)
-		return vfm_fail(err, VFM_EUSAGE, "internal: a session of the VAE goes on after an error");
+		return vfm_fail(err, VFM_EUSAGE, "internal: a VAE session is used after an error");
 	if (n < 0 || (n && (s->pictures ? n : n - 1) % step))
 		return vfm_fail(
 			err, VFM_EUSAGE, "the VAE takes 1 + %dn frames, then %dn; got %lld", step, step, (long long)n);

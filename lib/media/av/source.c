@@ -107,7 +107,7 @@ int vfm_source_failed(struct vfm_source *s, int rc, const char *what, struct vfm
 	const char *line = vfm_av_last_line();
 
 	if (!strncmp(line, "Format not on whitelist", 23))
-		return vfm_fail(err, VFM_EINPUT, "'%s': %s: a format that is not supported", s->path, what);
+		return vfm_fail(err, VFM_EINPUT, "'%s': %s: unsupported format", s->path, what);
 	TRY(vfm_source_check(s, err));
 	s->abandoned = vfm_av_code(rc, 0) < 0;
 	return vfm_fail(err, s->abandoned ? VFM_EENV : VFM_EINPUT, "'%s': %s: %s%s%s", s->path, what,

@@ -245,9 +245,8 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 			"model.image_dim: only cross-attention reads image rows, and model.cross_attention is false");
 	if (m->image_pos && (!m->image_dim || m->image_pos != m->image_len))
 		return vfm_fail(err, VFM_EUSAGE,
-			"model.image_pos: %lld positions of the image rows, of which model.image_len and "
-			"model.image_dim "
-			"give [%lld, %lld]",
+			"model.image_pos: %lld positions of image rows, but model.image_len and model.image_dim give "
+			"[%lld, %lld]",
 			(long long)m->image_pos, (long long)m->image_len, (long long)m->image_dim);
 	TRY(check_heads(m, err));
 	TRY(check_positions(m, err));
