@@ -15,7 +15,7 @@
 
 #include "ckpt/ckpt.h"
 
-/* From here on reads of the weights of c return W + scale * alpha / rank * B A (and W + scale * D for a difference),
+/* Afterwards reads of the weights of c return W + scale * alpha / rank * B A (and W + scale * D for a difference),
  * summed in f32; several files add up.  Other parameters that a run with adapters has trained replace those of c, if
  * scale is 1.  part: "model" or "ema" of a checkpoint; without averages both are "model".  VFM_EUSAGE: an unknown
  * tensor, half of a pair, another shape, a second tensor for the same weights, a scale that cannot be honoured, or

@@ -30,8 +30,8 @@ struct vfm_launch {
 	void *priv;
 };
 
-/* Finds out which rank this process is, or forks n local ranks (n 0: no forks).  To be called before the first thread
- * and the first output, with the handlers of SIGTERM, SIGINT and SIGUSR1 installed.  Returns
+/* Finds out which rank this process is, or forks n local ranks (n 0: no forks).  Call before the first thread and the
+ * first output, with the handlers of SIGTERM, SIGINT and SIGUSR1 installed.  Returns
  *   0  in a rank: the only one, one of n forks, or a task of a Slurm step
  *   1  in the parent of the forks, after all of them have ended.  It exits with l->status, the worst of the ranks: 75
  *   if they stopped early, 3 if one was killed.  The parent forwards signals to the ranks.  If a rank dies, the others

@@ -4,8 +4,8 @@
  * and its sign ("winner takes all": Yagnik et al., "The power of comparative reasoning", ICCV 2011).  Magnitudes are
  * scaled by their frequency.  Mirroring changes no key.
  *
- * Of the keys of all slots, a clip keeps the VFM_CLIP_KEYS least (a bottom-k sketch: Cohen, Kaplan, PODC 2007), so
- * clips that share a part share keys of it.  A clip with one key in a table also has the keys of three of its crops
+ * A clip keeps the VFM_CLIP_KEYS least keys of all its slots (a bottom-k sketch: Cohen, Kaplan, PODC 2007), so clips
+ * that share a part share keys of it.  A clip with one key in a table also has the keys of three of its crops
  * (vfm_clip_hash_crop).
  *
  * An image with detail has VFM_IMAGE_TABLES tables, and in each its key and three others: of its boxes

@@ -123,11 +123,11 @@ void vfm_index_close(struct vfm_index *ix); /* NULL is fine */
 void vfm_index_expect_random(struct vfm_index *ix);
 
 /* Shards that are not next to the index are then read from the cache, which outlives the index.  set: the name of the
- * dataset, borrowed; of a join, shards have the name of their own folder.  To be called before the first payload is
- * read.  VFM_EUSAGE: a join whose folders are not told apart by the URL. */
+ * dataset, borrowed; of a join, shards have the name of their own folder.  Call before the first payload is read.
+ * VFM_EUSAGE: a join whose folders are not told apart by the URL. */
 struct vfm_shard_cache;
 int vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, const char *set, struct vfm_err *err);
-/* Of all indexes that read from one cache: VFM_EUSAGE if two folders with shards have the same name, and the URL
+/* Checks all indexes that read from one cache: VFM_EUSAGE if two folders with shards have the same name, and the URL
  * depends on it. */
 int vfm_index_check_remote(struct vfm_index *const *ix, size_t n, struct vfm_err *err);
 

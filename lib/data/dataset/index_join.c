@@ -36,7 +36,7 @@ struct joining {
 
 /* ---- the parts ---- */
 
-/* Sets has[kind] of the arrays in a dataset.  Of extra arrays, any sample may be the first that has them. */
+/* Sets has[kind] of the arrays in a dataset.  Any sample may be the first with extra arrays. */
 static int find_kinds(const struct vfm_index *ix, bool has[JOIN_KINDS], struct vfm_err *err)
 {
 	struct vfm_index_record r;

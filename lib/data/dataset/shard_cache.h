@@ -49,7 +49,7 @@ bool vfm_shard_cache_names_set(const struct vfm_shard_cache *c);
  * is larger than the cache, or the folder cannot be used; VFM_EINPUT: it has another size, twice. */
 int vfm_shard_cache_get(
 	struct vfm_shard_cache *c, const char *set, const char *shard, uint64_t bytes, struct vfm_err *err);
-/* To be called if what fd of vfm_shard_cache_get has is truncated or contradicts the index.  Returns 1 if the shard was
+/* Call if the file of vfm_shard_cache_get's fd is truncated or contradicts the index.  Returns 1 if the shard was
  * downloaded again, here or by another process; the caller opens and reads it anew.  Returns 0 if that has been done
  * before, or fd is not of this cache: the fault stays.  Thread-safe.  Errors as of vfm_shard_cache_get. */
 int vfm_shard_cache_renew(

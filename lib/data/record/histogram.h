@@ -1,8 +1,8 @@
 /* histogram.h - statistics of a stream of records: histograms of numbers, counts of words, and reasons of drops and
  * errors.
  *
- * Memory is bounded: 256 numeric keys, 64 words a key, and 65,536 values a number, twice if records are dropped.  Of
- * more values it keeps a uniform sample; count, mean, minimum and maximum stay exact.  One thread at a time.
+ * Memory is bounded: 256 numeric keys, 64 words a key, and 65,536 values a number, twice if records are dropped.  It
+ * keeps a uniform sample of more values; count, mean, minimum and maximum stay exact.  One thread at a time.
  */
 #ifndef VFM_DATA_RECORD_HISTOGRAM_H
 #define VFM_DATA_RECORD_HISTOGRAM_H

@@ -99,15 +99,15 @@ struct vfm_stage_link *vfm_stage_link(void); /* NULL: none */
  * without.  Sets *counts to the published ones.  VFM_EENV: a file cannot be opened or cut. */
 int vfm_stage_link_begin(struct vfm_stage_link *k, FILE **in, struct vfm_stage_counts *counts, struct vfm_err *err);
 
-/* To be called before, by a stage that reads all its inputs to work on the first one: blocks until the stage before has
+/* A stage that reads all its inputs to work on the first one calls this first.  Blocks until the stage before has
  * finished.  Meanwhile any number of records may wait.  No-op for the first stage.  VFM_ESIGNAL: the run stops. */
 int vfm_stage_link_await(struct vfm_stage_link *k, struct vfm_err *err);
 
-/* To be called for each input that was read; `rec` is NULL for a header, `line` the number of lines read so far.
- * Returns 1 if the input is to be worked on, 0 if it is done.  VFM_EUSAGE: inputs that are done have changed;
- * VFM_ESIGNAL: the run stops. */
+/* Call for each input that was read; `rec` is NULL for a header, `line` the number of lines read so far.  Returns 1 if
+ * the input is to be worked on, 0 if it is done.  VFM_EUSAGE: inputs that are done have changed; VFM_ESIGNAL: the run
+ * stops. */
 int vfm_stage_link_read(struct vfm_stage_link *k, const json_t *rec, int64_t line, struct vfm_err *err);
-/* To be called at the end of the inputs; errors as above. */
+/* Call at the end of the inputs; errors as above. */
 int vfm_stage_link_end(struct vfm_stage_link *k, struct vfm_err *err);
 
 void vfm_stage_link_work(struct vfm_stage_link *k); /* takes a token; blocks */

@@ -212,8 +212,8 @@ static inline bool vfm_dev_predicts(const struct vfm_dev *d)
 
 /* Returns a number that no tensor on this device has as its version (device/ops/tensor.h). */
 int64_t vfm_dev_version(struct vfm_dev *d);
-/* Frees the copies that ops keep of held tensors.  To be called before such tensors are freed; their versions must not
- * be used again.  No-op on devices that keep none. */
+/* Frees the copies that ops keep of held tensors.  Call before such tensors are freed; their versions must not be used
+ * again.  No-op on devices that keep none. */
 void vfm_dev_drop_copies(struct vfm_stream *s);
 
 /* Adds device memory that another library allocated (bytes > 0) or freed (bytes < 0) to the counts. */

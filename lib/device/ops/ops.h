@@ -514,9 +514,9 @@ struct vfm_softmax_bwd {
 	struct vfm_tensor y, dy, dx; /* [T,E] f32; dx = */
 };
 
-/* Expert choice (Zhou et al., arXiv 2202.09368) within each sample, so that results do not depend on packing.  Of a
- * sample of n tokens each expert selects the vfm_moe_expert_capacity(n, E, capacity) with the highest score.  Ties go
- * to the lower token. */
+/* Expert choice (Zhou et al., arXiv 2202.09368) within each sample, so that results do not depend on packing.  Each
+ * expert selects the vfm_moe_expert_capacity(n, E, capacity) tokens with the highest score of a sample of n tokens.
+ * Ties go to the lower token. */
 struct vfm_moe_topk_expert {
 	double capacity;             /* capacity factor: mean number of experts a token; > 0 */
 	struct vfm_tensor score;     /* [T,E] f32: all tokens of the pack, in its order */

@@ -68,7 +68,7 @@ struct vfm_machine {
 	struct vfm_rate_range hop;            /* that each further GPU of a ring within a node adds */
 	struct vfm_rate_range network_hop;    /* that each further node of a ring adds */
 	struct vfm_rate_range collective_sms; /* multiprocessors that a collective occupies */
-	/* Of a CPU, which has of the above only name, capacity and copy. */
+	/* A CPU has only these, and name, capacity and copy of the above. */
 	int64_t threads; /* of each rank when it was measured */
 	/* packed copies of weights of f32 and of bf16 (device/cpu/cpu.h) */
 	struct vfm_cpu_copy_rule {

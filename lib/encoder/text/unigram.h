@@ -33,7 +33,7 @@ void vfm_unigram_add(struct vfm_unigram *u, const char *text, size_t len, double
 int vfm_unigram_finish(struct vfm_unigram *u, const char *what, struct vfm_err *err);
 void vfm_unigram_release(struct vfm_unigram *u);
 
-/* Returns the id of a piece, or -1.  Of equal pieces the last counts. */
+/* Returns the id of a piece, or -1.  The last of equal pieces counts. */
 int32_t vfm_unigram_find(const struct vfm_unigram *u, const char *s, size_t len);
 
 /* Memory of a caller for vfm_unigram_encode, kept between calls; `= {0}`, released by free(node) and free(id). */

@@ -65,7 +65,7 @@ static void store_picture(const struct vae_config *c, const struct vae_out *o, i
 			}
 }
 
-/* Of the patches of the first output only the last frame is a picture. */
+/* Only the last frame of the patches of the first output is a picture. */
 static void store_pixels(const struct vfm_vae *v, const struct vae_out *o, int64_t t, const float *raw, int64_t raw_w,
 	const struct vae_window *at)
 {

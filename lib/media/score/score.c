@@ -275,8 +275,8 @@ static void prepare_score(struct score_work *w, const struct vfm_video_info *inf
 	w->col_mean = vfm_calloc(CW, sizeof(float));
 }
 
-/* Takes frame i, which `v` decoded last.  Of each period of `every` frames, the first is examined and compared with the
- * one after it, and motion takes up to MOTION_FRAMES, pair_step apart. */
+/* Takes frame i, which `v` decoded last.  Examines the first of each period of `every` frames and compares it with the
+ * one after it.  Motion takes up to MOTION_FRAMES of them, pair_step apart. */
 static int take_frame(
 	struct score_work *w, struct vfm_video *v, const struct vfm_frame *f, int64_t i, struct vfm_err *err)
 {

@@ -1,8 +1,8 @@
 /* scene_mix.c - mixtures of two pictures, the evidence for dissolves; see scene.h.
  *
  * A mixture has a middle frame and `half` frames to either end.  Frames at 1/4, 1/2 and 3/4 of it are fitted to a
- * weighted mean of its ends; their shares and residuals say how good it is.  Of the halves the best counts for each
- * middle, and of the middles those that are better than their neighbours become candidates. */
+ * weighted mean of its ends; their shares and residuals say how good it is.  The best of the halves counts for each
+ * middle.  Middles that are better than their neighbours become candidates. */
 #include <math.h>
 #include <stdlib.h>
 

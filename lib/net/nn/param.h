@@ -172,8 +172,7 @@ void vfm_params_all_pp_stages(struct vfm_params *ps, bool on);
 /* Makes n parameters one operand and returns its variable, which is valid after vfm_params_alloc.  They are declared in
  * one unit without others of their bucket between them, and are neither cut nor, if n > 1, sharded by fsdp. */
 struct vfm_var *vfm_params_stack(struct vfm_params *ps, struct vfm_param *const *p, int n);
-/* Lets a matrix be stored as MXFP8 if it is frozen and the tuning asks for it.  To be called before vfm_params_alloc.
- */
+/* Lets a matrix be stored as MXFP8 if it is frozen and the tuning asks for it.  Call before vfm_params_alloc. */
 void vfm_param_allow_mxfp8(struct vfm_param *p);
 /* Returns the bytes that all ranks together take to store a frozen parameter, without copies, if the compute dtype is
  * dt. */

@@ -15,8 +15,8 @@
 #include "train/predict/memory_chart.h"
 #include "train/predict/simulate.h"
 
-/* Simulated ranks, if possible at most so many: of each class of dp ranks each pp stage, up to 3 ranks of tp and, with
- * packs of their own, all of cp; and of each of these those in different groups. */
+/* Simulated ranks, if possible at most so many.  Each class of dp ranks has each pp stage, up to 3 ranks of tp and,
+ * with packs of their own, all of cp; ranks of these in different groups count apart. */
 enum { RANKS_SIMULATED = 36 };
 
 /* ---- a simulated step ---- */
