@@ -34,7 +34,7 @@ static const struct vfm_opt opts[] = {
 		&o.prompt_file},
 	{VFM_OPT_STR, 0, "caption", "NAME", "which of the named captions in FILE is the prompt", &o.caption},
 	{VFM_OPT_TEXT, 'o', "output", "FILE",
-		"the video: .mp4, .gif, .png; or its latents: .npy; {prompt} and {n} name those of several prompts",
+		"the video: .mp4, .gif, .png; or its latents: .npy; {prompt} and {n} name the files of several prompts",
 		&o.out_file},
 	{VFM_OPT_TEXT, 'd', "dir", "DIR", "where the videos of many prompts go", &o.out_dir},
 	{VFM_OPT_WORD, 0, "format", "mp4|gif|png|npy", "of the files in DIR (mp4)", &o.format},
