@@ -43,8 +43,8 @@ struct vfm_table_opts {
 enum vfm_table_show {
 	VFM_COLUMN_MAIN,   /* everywhere */
 	VFM_COLUMN_DETAIL, /* not in text and md */
-	/* everywhere; in text and md in a line above the rows that agree in it, if there are half as many lines as rows,
-	 * or fewer */
+	/* everywhere; in text and md in a line above the rows that agree in it, if that makes at most half as many
+	 * lines as rows */
 	VFM_COLUMN_GROUP,
 	VFM_COLUMN_JSON, /* in json and jsonl, after all others; its cells are JSON texts */
 };

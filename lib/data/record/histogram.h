@@ -18,8 +18,8 @@ struct vfm_histogram *vfm_histogram_new(void);
 void vfm_histogram_free(struct vfm_histogram *t);
 void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec);
 
-/* Returns the statistics, which the caller owns; `words` and `numbers` are those of the records that are neither dropped
- * nor failed, and `bins` counts from min to max:
+/* Returns the statistics, which the caller owns.  `words` and `numbers` are those of the records that are neither
+ * dropped nor failed, and `bins` counts from min to max:
  *
  *	{"records","dropped","failed","reasons":{TEXT:N},"words":{KEY:{WORD:N}},
  *	 "numbers":{KEY:{"count","missing","min","p5","p50","mean","p95","max","bins":[N]}}}
