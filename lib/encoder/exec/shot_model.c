@@ -1,5 +1,5 @@
-/* shot_model.c - see shot_model.h.  The window moves by its frames without the margins; the first and the last frame of
- * the video are repeated as margins. */
+/* shot_model.c - shows a child windows of frames and makes cuts of its probabilities.  The window moves by its frames
+ * without the margins; the first and the last frame of the video are repeated as margins. */
 #include "encoder/exec/shot_model.h"
 
 #include <stdlib.h>

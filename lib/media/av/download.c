@@ -1,4 +1,4 @@
-/* download.c - see download.h. */
+/* download.c - opens the URL by FFmpeg, reads the response's header from its log, and copies and checks the content. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* probe.c - see probe.h. */
+/* probe.c - decodes a file to count frames and collect their times, and recognizes names of media. */
 #include <string.h>
 #include <strings.h>
 

@@ -1,4 +1,4 @@
-/* source.c - see source.h. */
+/* source.c - opens files and members through callbacks that limit time and refuse other names. */
 #include <errno.h>
 #include <libavformat/avformat.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* ts.c - see ts.h. */
+/* ts.c - reads the packets of the file once, and checks sync bytes and PES headers. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>

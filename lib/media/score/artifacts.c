@@ -1,4 +1,4 @@
-/* artifacts.c - see artifacts.h. */
+/* artifacts.c - widths of edges, steps at a grid of blocks, and combing between lines, of some rows of a frame. */
 #include "media/score/artifacts.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* score.c - see score.h. */
+/* score.c - walks the frames of a clip once, and collects brightness, bars, edges, motion, text and artifacts. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>

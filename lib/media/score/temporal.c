@@ -1,4 +1,4 @@
-/* temporal.c - see temporal.h. */
+/* temporal.c - differences of lumas in a ring of frames: runs of repeats, and flicker of tiles. */
 #include "media/score/temporal.h"
 
 #include <math.h>

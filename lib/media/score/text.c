@@ -1,4 +1,4 @@
-/* text.c - see text.h. */
+/* text.c - strokes from morphology, pieces to letters to lines, and the odds of a line from its features. */
 #include "media/score/text.h"
 
 #include <math.h>
