@@ -12,16 +12,16 @@
 #include "io/version.h"
 
 static const struct vfm_verb benches[] = {
-	{"matrix", "the table of models, contexts and configurations", bench_matrix},
-	{"step", "one training step of one model", bench_step},
-	{"launches", "the launches of a training step, predicted", bench_launches},
-	{"ops", "each operation of the device", bench_ops},
-	{"calibrate", "the rates of this CPU, as a machine file", bench_calibrate},
-	{"cost", "the cost of samples by their length, for vfm-pack", bench_cost},
-	{"loader", "read the packs of a plan as training would", bench_loader},
-	{"comm", "the collectives of several ranks", bench_comm},
-	{"eval", "evaluate reconstructions and samples", bench_eval},
-	{"plot", "draw the curves of one or more runs", bench_plot},
+	{"matrix", "measure or predict a table of models, contexts and layouts", bench_matrix},
+	{"step", "measure or predict one training step", bench_step},
+	{"launches", "predict the time of each kernel of a training step", bench_launches},
+	{"ops", "time each operation of the device", bench_ops},
+	{"calibrate", "measure this machine, and write a machine file", bench_calibrate},
+	{"cost", "measure the cost of samples by their length, for vfm-pack", bench_cost},
+	{"loader", "read the packs of a plan as training does", bench_loader},
+	{"comm", "time the collectives of several ranks", bench_comm},
+	{"eval", "evaluate reconstructions, samples and captions", bench_eval},
+	{"plot", "draw the curves of training runs", bench_plot},
 	{0},
 };
 
@@ -29,6 +29,7 @@ static const struct vfm_verbs family = {
 	.name = "vfm-bench",
 	.word = "BENCH",
 	.summary = "measure the parts of the toolkit",
+	.example = "vfm-bench step --model dit-s",
 	.list = benches,
 	.pages = true,
 };

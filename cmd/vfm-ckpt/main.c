@@ -127,6 +127,7 @@ int main(int argc, char **argv)
 	struct vfm_verbs family = {.name = "vfm-ckpt",
 		.word = "VERB",
 		.summary = "inspect, verify, compare and convert checkpoints",
+		.example = "vfm-ckpt info run",
 		.list = verbs};
 	struct vfm_err err = {0};
 

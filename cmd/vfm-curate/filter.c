@@ -121,7 +121,7 @@ int curate_filter(int argc, char **argv, struct vfm_err *err)
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate filter",
 		.synopsis = "[OPTION ...] [FILE ...]",
-		.summary = "drop records outside of limits",
+		.summary = "drop records by limits of their numbers, or by the held-out split",
 		.opts = opts,
 	};
 	int rc = curate_parse(&cmd, &stage, argc, argv, err);

@@ -255,7 +255,7 @@ static int parse_plan(const struct pack_opts *o, struct vfm_packing_opts *p, str
 	return 0;
 }
 
-/* Fails if weights change, or sets have passes, in a plan in which that has no meaning. */
+/* Fails if weights change, or sets have passes, and the plan gives that no meaning. */
 static int check_mix(const struct packing *p, struct vfm_err *err)
 {
 	int passes = 0, changing = 0;
@@ -603,7 +603,7 @@ static int read_sets(struct packing *p, struct vfm_err *err)
 	return 0;
 }
 
-/* Reports and, if asked, writes what is held out.  Returns the number of samples. */
+/* Reports and, if asked, writes the held-out samples.  Returns the number of samples. */
 static int64_t hold_out(struct packing *p, const struct pack_out *out, struct vfm_err *err)
 {
 	int64_t samples;

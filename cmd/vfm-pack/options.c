@@ -47,6 +47,7 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-pack",
+	.example = "vfm-pack --context 8192 data > plan.jsonl",
 	.synopsis = "[OPTION ...] DIR ...\n[OPTION ...] --blend NAME=WEIGHT:DIR ...\n-o DIR [OPTION ...] --phase NAME "
 		    "[OPTION ...] [DIR ...] [--phase NAME ...]\n--check FILE\n"
 		    "show [--samples] [--step N] [--format FORMAT] PLAN\nstats [--format FORMAT] PLAN",

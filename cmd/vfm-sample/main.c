@@ -94,6 +94,7 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-sample",
+	.example = "vfm-sample --ckpt run -p 'a red square moves left' -o red.mp4",
 	.synopsis = "[OPTION ...] --ckpt PATH -p TEXT -o FILE\n"
 		    "[OPTION ...] --ckpt PATH [-p TEXT ...] [--prompts FILE] -d DIR | -o FILE",
 	.summary = "sample videos from a trained model",

@@ -14,6 +14,7 @@
 #include "dry_run.h"
 #include "io/version.h"
 #include "train/job/context.h"
+#include "train/job/plan_check.h"
 #include "train/predict/parity.h"
 #include "train/run/origin.h"
 #include "train/run/phased.h"
@@ -100,6 +101,7 @@ static const struct vfm_cmd cmd = {
 	.synopsis = "[OPTION ...] --data PLAN | --phases FILE -o RUN\n[OPTION ...] --print-config\n[OPTION ...] "
 		    "--print-mesh\n[OPTION ...] --dry-run [--data PLAN | --context N --packs N]\n[OPTION ...] "
 		    "--dump-parity DIR\n--report [-o FILE] RUN ...\n--help-config",
+	.example = "vfm-train --model dit-s --data plan.jsonl -o run",
 	.summary = "train a video diffusion transformer",
 	.opts = opts,
 };
@@ -200,6 +202,16 @@ static int dump_parity(const struct vfm_config *c, struct vfm_err *err)
 	return rc;
 }
 
+/* Refuses a bad plan before a device is opened. */
+static int check_train_plan(const struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err)
+{
+	int64_t last;
+	struct vfm_plan *p = vfm_plan_open_checked(plan, c, x->job.world->size, &last, err);
+
+	vfm_plan_close(p);
+	return p ? 0 : err->code;
+}
+
 static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err)
 {
 	struct vfm_run_opts o = {.plan = plan,
@@ -215,6 +227,7 @@ static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_e
 	TRY(vfm_change_parse(&o.allow_change, allow_change, err)); /* check_train_options has validated it */
 	if (phases.n)
 		return vfm_run_phases(x, &(struct vfm_phased){&phases, c, o}, err);
+	TRY(vfm_job_agree(&x->job, check_train_plan(x, c, err), err));
 	TRY(vfm_context_open(x, c, err));
 	return vfm_run(x, c, &o, err);
 }

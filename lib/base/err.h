@@ -4,8 +4,8 @@
  * negative code on failure.  Before it fails, it writes one sentence into the struct: lower case, no full stop, with
  * the file, key or record and the reason.  Only a failed *small* allocation ends the process (mem.h).
  *
- * A code is the negative exit status of the command, except VFM_EPIPE, for which the status is 0.  A message that is
- * too long is cut and ends with "...".
+ * A code is the negative exit status of the command, except VFM_EPIPE: its status is 0.  A message that is too long is
+ * cut and ends with "...".
  */
 #ifndef VFM_BASE_ERR_H
 #define VFM_BASE_ERR_H

@@ -217,7 +217,7 @@ static struct model_names *own_names(const struct vfm_ckpt *c)
 	return index_names(&map, true);
 }
 
-/* Sets the dimensions on which the names and shapes of tensors depend. */
+/* Sets the dimensions that determine the names and shapes of tensors. */
 static int read_dims(
 	const struct vfm_ckpt *c, const struct vfm_arch *arch, struct vfm_model_spec *m, struct vfm_err *err)
 {

@@ -3,8 +3,8 @@
  *
  *	TAR@OFFSET+SIZE/MEMBER		shards/000001.tar@1536+48211/clips/a.mp4
  *
- * OFFSET is the byte of TAR at which the first header of the member begins (that of its long name, if it has one), SIZE
- * the bytes of its content, both decimal without a leading zero; MEMBER is its name in the tar.  The text alone
+ * OFFSET is the byte of TAR where the first header of the member begins (that of its long name, if it has one).  SIZE
+ * is the bytes of its content; both are decimal without a leading zero.  MEMBER is its name in the tar.  The text alone
  * decides: TAR ends at the first "@DIGITS+DIGITS/".  Opening reads one header and compares name and size; no tar is
  * searched.
  */

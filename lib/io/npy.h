@@ -48,7 +48,7 @@ struct vfm_npy { /* plain data */
 uint64_t vfm_npy_count(const struct vfm_npy *n);
 
 /* Reads the header from the first `len` bytes (more than the header is fine) of a payload of `total`
- * bytes.  VFM_EINPUT names `what` and what is wrong; *n is then unchanged. */
+ * bytes.  VFM_EINPUT names `what` and the fault; *n is then unchanged. */
 int vfm_npy_parse(
 	struct vfm_npy *n, const void *buf, size_t len, uint64_t total, const char *what, struct vfm_err *err);
 

@@ -62,8 +62,8 @@ void vfm_table_free(struct vfm_table *t);
 void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, int digits); /* a main one */
 /* Adds the columns up to the first without a key. */
 void vfm_table_columns(struct vfm_table *t, const struct vfm_table_column *c);
-/* As `digits`: a column of strings of which a table may have none.  In SQL it is text then, other columns without cells
- * are numbers. */
+/* As `digits`: a column of strings that a table may lack.  In SQL it is text then, other columns without cells are
+ * numbers. */
 #define VFM_TABLE_STRINGS INT_MIN
 void vfm_table_row(struct vfm_table *t);
 void vfm_table_str(struct vfm_table *t, const char *key, const char *s); /* NULL: empty */

@@ -19,7 +19,7 @@
 #define VFM_TAR_BLOCK    512
 #define VFM_TAR_NAME_MAX 4096
 
-/* ---- reading: over memory, usually a vfm_map, or over an open file, of which only the headers are read ---- */
+/* ---- reading: over memory, usually a vfm_map, or over an open file, whose headers alone are read ---- */
 
 struct vfm_tar {             /* plain data; borrows data, fd and what */
 	const uint8_t *data; /* NULL: fd is read */

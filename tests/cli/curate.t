@@ -200,6 +200,44 @@ run vfm-curate stats filter.jsonl
 like "$out" 'filter: motion # < #' "stats: reasons fall together"
 run vfm-curate stats --format json filter.jsonl
 is "$(jq -c '[.records, .numbers["score.motion"].count > 0, (.numbers.width.bins | length)]' <<<"$out")" "[$(count filter.jsonl),true,20]" "stats: as JSON"
+for i in 1 2 2 3 10 10 10; do echo "{\"id\":\"$i\",\"frames\":$i,\"width\":64,\"codec\":\"c$((i % 3))\",\"score\":{\"motion\":0.5}}"; done >known.jsonl
+echo '{"id":"x","width":64,"has_audio":true,"drop":"filter: frames is missing"}' >>known.jsonl
+echo '{"id":"y","height":48,"has_audio":true}' >>known.jsonl
+run vfm-curate stats known.jsonl
+is "$out" "9 records: 8 kept, 1 dropped, 0 failed
+         1  filter: frames is missing
+
+key     n  missing  min  median  max  from min to max
+frames  7        1    1       3   10  ▃ ▆ ▃              █
+
+key           n  missing  distinct  values, the most frequent first
+codec         7        1         3  c1 4, c2 2, c0 1
+has_audio     1        7         1  true
+width         7        1         1  64
+score.motion  7        1         1  0.5
+height        1        7         1  48" "stats: the tables"
+run vfm-curate stats --histogram frames --histogram codec known.jsonl
+is "$(sed -n '1,2p;5p;21,$p' <<<"$out")" "frames: n 7, missing 1, min 1, 5 % 1, median 3, mean 5.429, 95 % 10, max 10
+          1 to 1.45              1  ████████████████████
+       2.35 to 2.8               0
+       9.55 to 10                3  ████████████████████████████████████████████████████████████
+
+codec: n 7, distinct 3
+  c1                             4  ████████████████████████████████████████████████████████████
+  c2                             2  ██████████████████████████████
+  c0                             1  ███████████████" "stats: histograms"
+run vfm-curate stats --histogram motoin known.jsonl
+is "$rc $err" "2 vfm-curate stats: 9 in = 8 out + 1 dropped + 0 failed
+vfm-curate stats: --histogram: no record has the key 'motoin' (did you mean 'motion'?)" "stats: an unknown key"
+run vfm-curate stats --histogram frames --format json known.jsonl
+is "$rc $err" "2 vfm-curate stats: --histogram: not with --format json, which has the bins of all numbers" "stats: --histogram with JSON"
+jq -nc --arg word "$(printf 'é%.0s' {1..300})" '{id: "long", codec: $word, fps: ($word + "x"), ("n" + $word): 1, score: {("s" + $word): -0.00012345678}}' >wide.jsonl
+jq -nc --arg word "$(printf 'é%.0s' {1..300})" '{id: "long", drop: $word},
+	{id: "more", ("n" + $word): -1.2345678e8, score: {("s" + $word): -1.2345678e-100}}' >>wide.jsonl
+for histogram in "" --histogram=codec; do
+	run vfm-curate stats $histogram wide.jsonl
+	is "$rc $(python3 -c 'import sys; print(max(len(line.rstrip("\n")) for line in sys.stdin) <= 100)' <<<"$out")" "0 True" "stats $histogram: within 100 columns"
+done
 
 # ---- what all share
 for i in 0 1 2; do vfm-curate probe -q --part $i/3 raw | vfm-curate split -q --part $i/3; done | records | jq -r '.id // .src' | sort >parts

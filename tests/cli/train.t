@@ -285,6 +285,12 @@ run "${train[@]}" -o nowhere --set model.text_dim=16
 complaint 2 "plan.jsonl has text of 8 features, but model.text_dim is 16$" "other text"
 run vfm-train -q -c tiny.json --data nowhere.jsonl -o nowhere
 complaint 2 "cannot open 'nowhere.jsonl'" "no such plan"
+for n in 1 2; do
+	run vfm-train -n $n --model wan-14b --device cuda --data nowhere.jsonl -o nowhere
+	complaint 2 "cannot open 'nowhere.jsonl'" "no such plan: that comes before the device, $n ranks"
+	run vfm-train -n $n --model wan-14b --device cuda --data plan.jsonl -o nowhere
+	complaint 2 "plan.jsonl has latents of 4 channels, but model.channels is 16$" "a plan for another model, $n ranks"
+done
 head -c 20000 plan.jsonl >cut.jsonl
 run vfm-train -q -c tiny.json --data cut.jsonl -o nowhere
 complaint 2 ".*cut.jsonl" "a truncated plan"

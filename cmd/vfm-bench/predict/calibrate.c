@@ -301,7 +301,7 @@ static int time_collective(struct vfm_comm *c, struct vfm_stream *s, const struc
 	return mean_of_ranks(r, seconds, err);
 }
 
-/* The collectives of groups of c->size ranks, all of which call at the same time. */
+/* The collectives of groups of c->size ranks; all groups call at the same time. */
 static int measure_group(struct vfm_comm *c, struct vfm_stream *s, struct rates *r, struct vfm_err *err)
 {
 	const int64_t most = o.tiny ? 16 << 10 : 64 << 20;

@@ -148,7 +148,7 @@ static int place_rows(struct matrix *m, int world, bool started, bool says, stru
 
 /* ---- measuring ---- */
 
-/* What the libraries and the rest of a process take of a device's memory, in part of it. */
+/* The fraction of a device's memory that the libraries and the rest of a process take. */
 #define MEMORY_OF_OTHERS 0.05
 
 /* Sets o->need and o->fits by a simulated step (train/predict/step_memory.h).  Collective. */
@@ -326,7 +326,7 @@ static int predict_matrix(struct matrix *m, struct vfm_err *err)
 	return 0;
 }
 
-/* A sentence on what was tried. */
+/* A sentence about the layouts that were tried. */
 static void describe_search(
 	struct vfm_buf *b, const struct matrix_row *w, const struct vfm_machine *m, const struct matrix_found *f)
 {

@@ -1,4 +1,4 @@
-/* comm_sim_transport.c - collectives on the streams of simulated devices, and the transport of which they are part. */
+/* comm_sim_transport.c - a transport: collectives on the streams of simulated devices. */
 #include "comm/device/comm_sim.h"
 
 #include <math.h>
@@ -68,7 +68,7 @@ static int node_of(const struct vfm_transport_comm *w, int i)
 	return comm_sim_member_node(w->r, &w->of, i);
 }
 
-/* What NCCL would use for it, without any calls yet. */
+/* The resources that NCCL would use for it before any call. */
 static struct vfm_sim_nccl unused_nccl(const struct vfm_transport_comm *w, bool p2p)
 {
 	struct vfm_sim_nccl c = {.nodes = w->span.nodes, .in_switch = !w->r->deterministic};
@@ -283,7 +283,7 @@ static int sim_transport_all_to_all(struct vfm_transport_comm *w, struct vfm_str
 	return enqueue_traffic(w, s, "all_to_all", &t, &v, w->of.n_reps > 1, err);
 }
 
-/* What another rank sends is as what this one sends to it. */
+/* Other ranks send what this rank sends to them. */
 static void move_known(struct vfm_stream *s, const struct vfm_transport_msg *m, int n)
 {
 	for (int i = 0; i < n; i++) {

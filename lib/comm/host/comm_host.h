@@ -32,7 +32,8 @@ int vfm_comm_host_new(
 /* Returns VFM_EENV with the job's message once the job has failed, for waits of other kinds (local).  c: any host
  * communicator, or self, which never fails.  Thread-safe. */
 int vfm_comm_host_check(struct vfm_comm *c, struct vfm_err *err);
-/* Returns the shared memory of this node, in which c's ranks may reserve more; NULL: c spans nodes or is self (local).
+/* Returns the shared memory of this node, where c's ranks may reserve more.  Returns NULL if c spans nodes or is self
+ * (local).
  */
 const struct vfm_shared *vfm_comm_host_shared(const struct vfm_comm *c);
 

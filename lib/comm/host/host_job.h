@@ -74,7 +74,7 @@ struct vfm_endpoint {
 	uint8_t secret[VFM_SECRET]; /* handshake.h; that of rank 0 gives the job's key */
 	uint8_t net[16];            /* of the network namespace and boot: equal on one host */
 	char host[32];
-	uint8_t n_addr, loopback; /* addresses on which it listens; loopback: it is the only one */
+	uint8_t n_addr, loopback; /* its listening addresses; loopback: the only one */
 	union vfm_inet_address {
 		struct sockaddr any;
 		struct sockaddr_in v4;

@@ -34,14 +34,14 @@ struct vfm_launch {
  * and the first output, with the handlers of SIGTERM, SIGINT and SIGUSR1 installed.  Returns
  *   0  in a rank: the only one, one of n forks, or a task of a Slurm step
  *   1  in the parent of the forks, after all of them have ended; it exits with l->status, the worst of the ranks: 75 if
- *      they stopped early, 3 if one was killed.  The parent forwards signals to the ranks.  If a rank dies, the parent
- *      kills the others after some seconds, in which they report it.  No rank outlives the parent.
- * Gives a rank its share of the processors as compute threads (base/par.h).  Binds forked ranks to their processors,
- * unless VFM_BIND=none or there are fewer processors than ranks.
+ *      they stopped early, 3 if one was killed.  The parent forwards signals to the ranks.  If a rank dies, the others
+ *      report it, and the parent kills them after some seconds.  No rank outlives the parent.  Gives a rank its share
+ *      of the processors as compute threads (base/par.h).  Binds forked ranks to their processors, unless VFM_BIND=none
+ *      or there are fewer processors than ranks.
  *
- * VFM_EUSAGE: n within a Slurm step of several tasks, or several tasks without PMI2 (srun --mpi=none), each of which
- * would act as rank 0.  VFM_EENV: libpmi2 is missing, PMI2 or fork failed, or a rank did not come in time;
- * vfm_launch_abort then ends the ranks that wait. */
+ * VFM_EUSAGE: n within a Slurm step of several tasks, or several tasks without PMI2 (srun --mpi=none): each task would
+ * act as rank 0.  VFM_EENV: libpmi2 is missing, PMI2 or fork failed, or a rank did not come in time; vfm_launch_abort
+ * then ends the ranks that wait. */
 int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err);
 
 /* Publishes n bytes of this rank, n <= VFM_PUBLISH_MAX the same on all ranks.  Collective: returns once all ranks have

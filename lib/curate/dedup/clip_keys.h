@@ -1,4 +1,4 @@
-/* clip_keys.h - keys of hashed clips, of which copies of a clip share some: locality-sensitive hashing.
+/* clip_keys.h - keys of hashed clips.  Copies of a clip share some of their keys: locality-sensitive hashing.
  *
  * Each of VFM_CLIP_TABLES tables has a key for each slot: in several random groups of coefficients, the largest one
  * and its sign ("winner takes all": Yagnik et al., "The power of comparative reasoning", ICCV 2011).  Magnitudes are

@@ -136,7 +136,7 @@ static int find_changed(const struct pipeline_run *r)
 	return -1;
 }
 
-/* Makes the records of a stage those of the run before, from which it copies. */
+/* Renames the records of a stage to those of the run before; the stage copies from them. */
 static int set_aside(struct pipeline_run *r, int i, struct vfm_err *err)
 {
 	struct vfm_progress_stage *s = &r->progress->stage[i];
@@ -198,7 +198,7 @@ static int prepare_stages(struct pipeline_run *r, struct vfm_err *err)
 
 /* ---- a child ---- */
 
-/* A pattern of --done in which a percent sign stands for itself. */
+/* A pattern of --done whose percent signs are literal. */
 static char *done_option(const char *path)
 {
 	struct vfm_buf b = {0};
@@ -475,7 +475,7 @@ static void draw_table(struct pipeline_run *r, const struct vfm_view *v)
 	vfm_buf_release(&b);
 }
 
-/* Shows what is due; `last`: all of it. */
+/* Shows the lines that are due; `last`: all of them. */
 static void show_run(struct pipeline_run *r, bool last, enum vfm_view_state state, const char *message)
 {
 	double now = vfm_now();

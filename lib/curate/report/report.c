@@ -19,7 +19,7 @@
 
 enum {
 	BINS = 48,
-	SAMPLE = 2048,   /* records of which the pictures are chosen */
+	SAMPLE = 2048,   /* records that the pictures are chosen from */
 	WORDS = 4096,    /* that a prune leaves at most */
 	WORD_BYTES = 64, /* longer words are cut */
 	SHOWN_WORDS = 48,
@@ -234,8 +234,8 @@ static void add_source(struct vfm_report *r, const json_t *rec)
 	free(file);
 }
 
-/* Returns the id of the record that dedup kept in the place of this one, or NULL.  What an index had already is a
- * duplicate of itself. */
+/* Returns the id of the record that dedup kept in the place of this one, or NULL.  A clip that an index already had is
+ * a duplicate of itself. */
 static const char *duplicate_of(const json_t *rec)
 {
 	const char *of = json_string_value(vfm_rec_at(rec, "dedup.of")), *id = vfm_rec_str(rec, "id", "");
@@ -358,7 +358,7 @@ static int compare_ranked(const void *a, const void *b)
 	return p->x != q->x ? (p->x < q->x ? -1 : 1) : p->at - q->at;
 }
 
-/* The number by which the pictures are chosen. */
+/* The number that chooses the pictures. */
 static const char *choose_key(const struct vfm_report *r, const json_t *numbers)
 {
 	const char *key;

@@ -22,7 +22,7 @@ struct vfm_csv {
 		const char *s;
 		size_t len;
 	} * cells;
-	int64_t line; /* at which the row begins, from 1 */
+	int64_t line; /* where the row begins, from 1 */
 	char sep;
 	/* private */
 	FILE *f;

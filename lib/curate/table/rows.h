@@ -22,7 +22,7 @@ struct vfm_rows { /* `= {0}` before open; close in any case */
 	const char *name;
 	const char **columns; /* [n_columns] */
 	int n_columns;        /* -1: JSON, whose columns are not known before its rows are read */
-	int64_t place;        /* the line at which the last row begins, from 1 */
+	int64_t place;        /* where the last row begins, from 1 */
 	/* private */
 	FILE *f;
 	bool is_array, ended;

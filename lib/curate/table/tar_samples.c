@@ -1,4 +1,9 @@
-/* tar_samples.c - groups the members of a tar by key into media, metadata and labels. */
+/* tar_samples.c - groups the members of a tar by key into media, metadata and labels.
+ *
+ * Members without a key belong to no sample.  The type of a member is the last part of its extension, in any case; its
+ * prefix is the part before: "mp4" and "seg1" of "x/0001.seg1.mp4".  txt, cls and json are the members with the prefix
+ * of the video or image, or else those without a prefix.
+ */
 #include "curate/table/tar_samples.h"
 
 #include <errno.h>
@@ -408,7 +413,7 @@ static const struct meta *meta_of(struct vfm_tar_samples *s, const struct media 
 	return m;
 }
 
-/* Sets the metadata of a media member.  VFM_EINPUT: err says what is wrong with it. */
+/* Sets the metadata of a media member.  VFM_EINPUT: err names its fault. */
 static int set_meta(struct vfm_tar_samples *s, const struct media *media, json_t *rec, struct vfm_err *err)
 {
 	static const char *const keys[N_META] = {"caption", "cls", "meta"};

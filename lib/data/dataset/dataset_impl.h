@@ -48,7 +48,7 @@ struct vfm_dataset *vfm_dataset_new(const struct vfm_dataset_opts *o);
 int vfm_dataset_lock(struct vfm_dataset *d, struct vfm_err *err);
 int vfm_dataset_open_indexes(struct vfm_dataset *d, struct vfm_err *err);
 
-/* What a sample shares with all others of a dataset. */
+/* Properties that all samples of a dataset share. */
 struct vfm_dataset_common {
 	struct vfm_encoder_ids encoder_ids;
 	int64_t channels, text_dim; /* text_dim 0: no text */

@@ -62,7 +62,7 @@ static int expand_range(struct names *out, size_t len, const char *inside, const
 	return 0;
 }
 
-/* Appends the names of which the first len bytes of text are the begin, and the pattern `rest` the end. */
+/* Appends the names that begin with the first len bytes of text and end with the pattern `rest`. */
 static int expand_braces(struct names *out, size_t len, const char *rest, struct vfm_err *err)
 {
 	const char *open = strchr(rest, '{'), *close = open ? strchr(open, '}') : NULL, *comma;
@@ -229,7 +229,7 @@ static int exclude_samples(struct vfm_selection *selection, struct vfm_index *ix
 
 /* ---- the split ---- */
 
-/* Adds the shards of the split in the order in which it names them. */
+/* Adds the shards of the split in its order. */
 static int add_shards(struct vfm_selection *selection, const struct shard_table *t, const struct names *names,
 	const struct names *excluded, struct vfm_err *err)
 {

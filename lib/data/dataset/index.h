@@ -173,7 +173,7 @@ int vfm_index_at(
 int vfm_index_text(const struct vfm_index *ix, const struct vfm_index_record *r, uint32_t i, struct vfm_index_text *out,
 	struct vfm_err *err);
 
-/* What reading took.  Functions add to it; NULL: it is not measured. */
+/* The cost of reading.  Functions add to it; NULL: it is not measured. */
 struct vfm_index_spent {
 	double files_s, check_s; /* in read calls; in checksums and checks of the elements */
 	int64_t bytes;           /* read from shards */

@@ -151,7 +151,7 @@ static int make_texts(struct vfm_index_writer *w, const struct vfm_index_record 
 	return 0;
 }
 
-/* The same of the extra arrays, of which `extra` has those of the record. */
+/* The same for the extra arrays; `extra` has those of the record. */
 static int make_extras(struct vfm_index_writer *w, const struct vfm_index_record *r, const struct vfm_index_text *extra,
 	struct vfm_index_text *out, struct vfm_err *err)
 {

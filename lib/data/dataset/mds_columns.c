@@ -87,7 +87,7 @@ static const char *part_named(struct vfm_arena *arena, const char *name)
 	return NULL;
 }
 
-/* What columns can be a part. */
+/* Checks which columns can be a part. */
 static const char *fitting_encodings(const char *part)
 {
 	if (!strcmp(part, "key"))

@@ -34,7 +34,7 @@ static void tell(struct verify *v, const char *shard, int64_t index, const char 
 	v->tell(&f, v->ctx);
 }
 
-/* Returns the first field in which the index's record `r` differs from the file's `m`, or NULL. */
+/* Returns the first field that differs between the index's record `r` and the file's `m`, or NULL. */
 static const char *difference(const struct vfm_index_record *r, const struct vfm_index_record *m)
 {
 	struct vfm_index_record own;

@@ -27,7 +27,7 @@ int vfm_moments_init(struct vfm_moments *m, int64_t dim, struct vfm_err *err);
 void vfm_moments_release(struct vfm_moments *m);
 
 /* Computes mean and covariance of the rows of f, >= 2.  counts NULL: each row once, else row i counts[i] times, with
- * `about`, the mean of all rows, from which differences are taken.  Runs on the compute threads. */
+ * `about`, the mean of all rows, which is subtracted.  Runs on the compute threads. */
 int vfm_moments_of(struct vfm_moments *m, const struct vfm_features *f, const uint32_t *counts, const double *about,
 	struct vfm_err *err);
 

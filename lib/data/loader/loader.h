@@ -5,11 +5,9 @@
  * release are called from one thread.  All calls are local.  Ranks of a node that need the same packs (tp, cp, pp)
  * form a group: one of them, in turn, reads a pack into shared memory.
  *
- * A damaged sample is replaced by the next sample of the plan that has as many tokens: in the following slots of the
- * pack, the following packs of the step and then the earlier ones, the steps after it.  The choice depends only on
- * the plan and on the damaged samples, so every rank and every resumed run takes the same.  Damaged are samples whose
- * bytes contradict the index, and records of the index that are damaged themselves; a file that cannot be opened or
- * read is a failure of the machine and ends the run.
+ * The next sample of the plan with as many tokens replaces a damaged one, the same on every rank and in every resumed
+ * run.  A sample is damaged if its bytes contradict the index, or if its record of the index is damaged.  A file that
+ * cannot be opened or read is a failure of the machine and ends the run.
  */
 #ifndef VFM_DATA_LOADER_LOADER_H
 #define VFM_DATA_LOADER_LOADER_H
@@ -75,7 +73,7 @@ struct vfm_loader_opts {
 	bool skip_hash;
 };
 
-/* What a thread that reads packs does. */
+/* The state of a thread that reads packs. */
 enum vfm_load_cause {
 	VFM_LOAD_FILES,   /* reads shards */
 	VFM_LOAD_CHECK,   /* checks what it read: checksums, finite values */

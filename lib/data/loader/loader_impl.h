@@ -66,7 +66,7 @@ struct vfm_loader {
 	int64_t file_bytes;
 	atomic_bool is_cold; /* the last pack was not in the page cache */
 	struct vfm_pool *pool;
-	pthread_mutex_t lock; /* guards the cache, what was logged and file_bytes */
+	pthread_mutex_t lock; /* guards the cache, the logged samples and file_bytes */
 	pthread_cond_t changed;
 	struct vfm_loader_stats stats;
 };

@@ -14,7 +14,7 @@
 
 enum { VFM_LOAD_NAMED = 8 }; /* replaced samples of a pack that are named */
 
-/* What the reader of a pack tells the ranks that use it. */
+/* The message of a pack's reader to the ranks that use it. */
 struct vfm_load_facts {
 	int64_t unlisted, replaced;
 	struct vfm_plan_sample named[VFM_LOAD_NAMED]; /* the first replaced ones */

@@ -6,7 +6,7 @@
  * all sets has each sample of a set so many times, rounded down or up; fractions add up over the passes.
  *
  * A steered blend has weights that change over the steps of the plan, or some sets with a number of passes in the
- * whole plan.  The caller says at which step the next samples will be (vfm_blend_steer).
+ * whole plan.  The caller names the step of the next samples (vfm_blend_steer).
  *
  * A set holds the length of each sample in two bytes (lengths.h); the order takes no memory (base/permute.h).
  */
@@ -100,8 +100,8 @@ void vfm_blend_steer(struct vfm_blend *b, double step, double tokens_left);
 int64_t vfm_blend_left(const struct vfm_blend *b, double *tokens);
 /* Returns the next sample of a set with passes; there is one left. */
 struct vfm_blend_sample vfm_blend_next_left(struct vfm_blend *b);
-/* Fails if a set with passes has returned fewer samples than it has in so many passes, of which got [n_sets] are in the
- * plan.  VFM_EUSAGE. */
+/* Fails if a set with passes has returned fewer samples than so many passes have. got [n_sets]: samples in the plan.
+ * VFM_EUSAGE. */
 int vfm_blend_check_passes(const struct vfm_blend *b, const int64_t *got, struct vfm_err *err);
 /* Returns the first step after `step` that the weights name; INFINITY: none. */
 double vfm_blend_next_point(const struct vfm_blend *b, double step);

@@ -57,7 +57,7 @@ struct vfm_packing_pack {
 	const struct vfm_blend_sample *samples; /* [n]; valid during the call that passes the pack */
 };
 
-/* What a plan consists of. */
+/* The counts of a plan. */
 struct vfm_packing {
 	int64_t steps, n_packs;                 /* n_packs == steps x batch, or less with cp */
 	int64_t n_samples;                      /* in the packs of the plan */

@@ -18,8 +18,8 @@ struct vfm_bins { /* `= {0}` */
 void vfm_bins_reserve(struct vfm_bins *b, int64_t n);
 void vfm_bins_release(struct vfm_bins *b);
 
-/* Returns the parts of `context` tokens of a bin whose longest item has `tokens`: the smallest power of two with which
- * the item fits. */
+/* Returns the parts of `context` tokens of a bin whose longest item has `tokens`: the smallest power of two that holds
+ * it. */
 int32_t vfm_bin_parts(int32_t tokens, int32_t context);
 
 struct vfm_mbs {

@@ -4,7 +4,7 @@
 #include <math.h>
 
 enum {
-	FEW_PARTS = 16, /* of a short window, in which the mix may change more */
+	FEW_PARTS = 16, /* of a short window, whose mix may change more */
 	WINDOWS = 64,   /* of a plan, at least, if they are not short */
 	MEASURED = 256  /* parts whose samples tell how many the next ones have */
 };

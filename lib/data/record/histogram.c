@@ -13,16 +13,19 @@
 #define MAX_KEYS   256
 #define MAX_VALUES 65536
 #define MAX_WORDS  64
-#define BAR        40
-#define N_WORDS    5 /* keys whose values are words */
+#define N_WORDS    15 /* keys whose values are words */
+
+struct values {
+	int64_t n;
+	double min, max, sum;
+	double *v; /* [kept] */
+	size_t kept, cap;
+	bool sorted;
+};
 
 struct number {
 	char *key;
-	int64_t n;
-	double min, max, sum;
-	double *v;
-	size_t kept, cap;
-	bool sorted;
+	struct values good, dropped; /* of records that are kept, and of those with "drop" */
 };
 
 struct vfm_histogram {
@@ -36,7 +39,9 @@ struct vfm_histogram {
 
 /* Keys without useful statistics: ids and bookkeeping. */
 static const char *const ignored[] = {"v", "start_pts", "siblings", "rotation"};
-static const char *const word_keys[N_WORDS] = {"kind", "container", "codec", "fps", "bucket.name"};
+/* Texts of few values, and keys that are true or absent. */
+static const char *const word_keys[N_WORDS] = {"kind", "container", "codec", "fps", "bucket.name", "pix_fmt", "sar",
+	"color_transfer", "color_primaries", "has_audio", "vfr", "interlaced", "mirrored", "resized", "bad_times"};
 
 struct vfm_histogram *vfm_histogram_new(void)
 {
@@ -55,7 +60,8 @@ void vfm_histogram_free(struct vfm_histogram *t)
 		return;
 	for (int i = 0; i < t->n_numbers; i++) {
 		free(t->numbers[i].key);
-		free(t->numbers[i].v);
+		free(t->numbers[i].good.v);
+		free(t->numbers[i].dropped.v);
 	}
 	for (int i = 0; i < N_WORDS; i++)
 		json_decref(t->words[i]);
@@ -63,26 +69,34 @@ void vfm_histogram_free(struct vfm_histogram *t)
 	free(t);
 }
 
+static struct number *find_histogram_number(const struct vfm_histogram *t, const char *name)
+{
+	for (int i = 0; i < t->n_numbers; i++)
+		if (!strcmp(t->numbers[i].key, name))
+			return (struct number *)(uintptr_t)&t->numbers[i];
+	return NULL;
+}
+
 static struct number *number_of(struct vfm_histogram *t, const char *prefix, const char *key)
 {
 	char name[160];
+	struct number *x;
 
 	snprintf(name, sizeof(name), "%s%s", prefix, key);
-	for (int i = 0; i < t->n_numbers; i++)
-		if (!strcmp(t->numbers[i].key, name))
-			return &t->numbers[i];
-	if (t->n_numbers == MAX_KEYS)
-		return NULL;
-	t->numbers[t->n_numbers] = (struct number){.key = vfm_strdup(name), .min = INFINITY, .max = -INFINITY};
-	return &t->numbers[t->n_numbers++];
+	x = find_histogram_number(t, name);
+	if (x || t->n_numbers == MAX_KEYS)
+		return x;
+	x = &t->numbers[t->n_numbers++];
+	*x = (struct number){.key = vfm_strdup(name)};
+	x->good.min = x->dropped.min = INFINITY;
+	x->good.max = x->dropped.max = -INFINITY;
+	return x;
 }
 
-static void add_number(struct vfm_histogram *t, struct number *x, double v)
+static void add_histogram_value(struct vfm_histogram *t, struct values *x, double v)
 {
 	uint64_t at;
 
-	if (!x)
-		return;
 	x->n++;
 	x->sum += v;
 	x->min = fmin(x->min, v);
@@ -118,8 +132,9 @@ static void count_reason(struct vfm_histogram *t, const char *why)
 	count_word(t->reasons, text);
 }
 
-static void add_object(struct vfm_histogram *t, const json_t *obj, const char *prefix)
+static void add_object(struct vfm_histogram *t, const json_t *obj, const char *prefix, bool is_dropped)
 {
+	struct number *x;
 	const char *key;
 	json_t *v;
 
@@ -129,9 +144,15 @@ static void add_object(struct vfm_histogram *t, const json_t *obj, const char *p
 
 		for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
 			skip |= !*prefix && !strcmp(key, ignored[i]);
-		if (!skip && json_is_number(v))
-			add_number(t, number_of(t, prefix, key), json_number_value(v));
+		if (!skip && json_is_number(v) && (x = number_of(t, prefix, key)))
+			add_histogram_value(t, is_dropped ? &x->dropped : &x->good, json_number_value(v));
 	}
+}
+
+static void add_numbers(struct vfm_histogram *t, const json_t *rec, bool is_dropped)
+{
+	add_object(t, rec, "", is_dropped);
+	add_object(t, json_object_get(rec, "score"), "score.", is_dropped);
 }
 
 void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec)
@@ -143,21 +164,23 @@ void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec)
 		t->failed += json_object_get(rec, "error") != NULL;
 		t->dropped += json_object_get(rec, "error") == NULL;
 		count_reason(t, error ? error : drop ? drop : "?");
+		if (!json_object_get(rec, "error"))
+			add_numbers(t, rec, true);
 		return;
 	}
 	for (int i = 0; i < N_WORDS; i++) {
-		const char *word = json_string_value(vfm_rec_at(rec, word_keys[i]));
+		const json_t *v = vfm_rec_at(rec, word_keys[i]);
+		const char *word = json_is_boolean(v) ? (json_is_true(v) ? "true" : "false") : json_string_value(v);
 
 		if (word)
 			count_word(t->words[i], word);
 	}
-	add_object(t, rec, "");
-	add_object(t, json_object_get(rec, "score"), "score.");
+	add_numbers(t, rec, false);
 }
 
-/* ---- reports ---- */
+/* ---- results ---- */
 
-static double quantile(struct number *x, double q)
+static double quantile(struct values *x, double q)
 {
 	if (!x->sorted)
 		vfm_sort(x->v, x->kept);
@@ -165,68 +188,25 @@ static double quantile(struct number *x, double q)
 	return x->v[(size_t)lrint(q * (double)(x->kept - 1))];
 }
 
-static void fill_bins(const struct number *x, int bins, int64_t *count)
+/* Counts the values in bins from `min` to `max`. */
+static void fill_bins(const struct values *x, double min, double max, int bins, int64_t *count)
 {
 	memset(count, 0, (size_t)bins * sizeof(count[0]));
 	for (size_t i = 0; i < x->kept; i++) {
-		int b = x->max > x->min ? (int)((x->v[i] - x->min) / (x->max - x->min) * bins) : 0;
+		int b = max > min ? (int)((x->v[i] - min) / (max - min) * bins) : 0;
 
 		count[b < 0 ? 0 : b >= bins ? bins - 1 : b]++;
 	}
 }
 
-static void print_counts(const char *title, const json_t *counts, FILE *out)
+static json_t *number_json(struct values *x, int64_t good, int bins)
 {
-	const char *key;
-	json_t *v;
-
-	if (!json_object_size(counts))
-		return;
-	fprintf(out, "%s\n", title);
-	json_object_foreach((json_t *)(uintptr_t)counts, key, v)
-	{
-		fprintf(out, "  %8lld  %s\n", (long long)json_integer_value(v), key);
-	}
-}
-
-static void print_number(struct number *x, int bins, FILE *out)
-{
-	int64_t count[100], most = 1;
-
-	fill_bins(x, bins, count);
-	for (int i = 0; i < bins; i++)
-		most = count[i] > most ? count[i] : most;
-	fprintf(out, "%s  n %lld  min %.6g  p5 %.6g  median %.6g  mean %.6g  p95 %.6g  max %.6g\n", x->key,
-		(long long)x->n, x->min, quantile(x, 0.05), quantile(x, 0.5), x->sum / (double)x->n, quantile(x, 0.95),
-		x->max);
-	if (x->max <= x->min)
-		return;
-	for (int i = 0; i < bins; i++) {
-		int len = (int)((count[i] * BAR + most - 1) / most);
-
-		fprintf(out, "  %12.6g  %8lld  %.*s\n", x->min + (x->max - x->min) * i / bins, (long long)count[i], len,
-			"########################################");
-	}
-}
-
-void vfm_histogram_print(struct vfm_histogram *t, int bins, FILE *out)
-{
-	fprintf(out, "%lld records, %lld dropped, %lld failed\n", (long long)t->records, (long long)t->dropped,
-		(long long)t->failed);
-	print_counts("reasons", t->reasons, out);
-	for (int i = 0; i < N_WORDS; i++)
-		print_counts(word_keys[i], t->words[i], out);
-	for (int i = 0; i < t->n_numbers; i++)
-		print_number(&t->numbers[i], bins, out);
-}
-
-static json_t *number_json(struct number *x, int bins)
-{
-	int64_t count[100];
+	int64_t count[VFM_HISTOGRAM_BINS];
 	json_t *o = json_object(), *list = json_array();
 
-	fill_bins(x, bins, count);
+	fill_bins(x, x->min, x->max, bins, count);
 	json_object_set_new(o, "count", json_integer(x->n));
+	json_object_set_new(o, "missing", json_integer(good - x->n));
 	json_object_set_new(o, "min", vfm_json_real(x->min));
 	json_object_set_new(o, "p5", vfm_json_real(quantile(x, 0.05)));
 	json_object_set_new(o, "p50", vfm_json_real(quantile(x, 0.5)));
@@ -242,6 +222,7 @@ static json_t *number_json(struct number *x, int bins)
 json_t *vfm_histogram_object(struct vfm_histogram *t, int bins)
 {
 	json_t *o = json_object(), *words = json_object(), *numbers = json_object();
+	int64_t good = t->records - t->dropped - t->failed;
 
 	json_object_set_new(o, "v", json_integer(1));
 	json_object_set_new(o, "records", json_integer(t->records));
@@ -252,7 +233,23 @@ json_t *vfm_histogram_object(struct vfm_histogram *t, int bins)
 		json_object_set(words, word_keys[i], t->words[i]);
 	json_object_set_new(o, "words", words);
 	for (int i = 0; i < t->n_numbers; i++)
-		json_object_set_new(numbers, t->numbers[i].key, number_json(&t->numbers[i], bins));
+		if (t->numbers[i].good.n)
+			json_object_set_new(numbers, t->numbers[i].key, number_json(&t->numbers[i].good, good, bins));
 	json_object_set_new(o, "numbers", numbers);
 	return o;
+}
+
+bool vfm_histogram_compare(const struct vfm_histogram *t, const char *key, int bins, struct vfm_histogram_pair *p)
+{
+	const struct number *x = find_histogram_number(t, key);
+
+	if (!x || !x->dropped.n)
+		return false;
+	*p = (struct vfm_histogram_pair){.n_good = x->good.n,
+		.n_dropped = x->dropped.n,
+		.min = fmin(x->good.min, x->dropped.min),
+		.max = fmax(x->good.max, x->dropped.max)};
+	fill_bins(&x->good, p->min, p->max, bins, p->good);
+	fill_bins(&x->dropped, p->min, p->max, bins, p->dropped);
+	return true;
 }

@@ -1,24 +1,38 @@
 /* histogram.h - statistics of a stream of records: histograms of numbers, counts of words, and reasons of drops and
  * errors.
  *
- * Memory is bounded: 256 numeric keys, 64 words a key, and 65,536 values a number.  Of more values it keeps a uniform
- * sample; count, mean, minimum and maximum stay exact.  One thread at a time.
+ * Memory is bounded: 256 numeric keys, 64 words a key, and 65,536 values a number, twice if records are dropped.  Of
+ * more values it keeps a uniform sample; count, mean, minimum and maximum stay exact.  One thread at a time.
  */
 #ifndef VFM_DATA_RECORD_HISTOGRAM_H
 #define VFM_DATA_RECORD_HISTOGRAM_H
 
 #include <jansson.h>
-#include <stdio.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { VFM_HISTOGRAM_BINS = 100 }; /* at most */
 
 struct vfm_histogram;
 struct vfm_histogram *vfm_histogram_new(void);
 void vfm_histogram_free(struct vfm_histogram *t);
 void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec);
 
-/* bins: 1 to 100. */
-void vfm_histogram_print(struct vfm_histogram *t, int bins, FILE *out);
-/* {"records","dropped","failed","reasons":{…},"words":{key:{…}},"numbers":{key:{count,min,p5,p50,mean,p95,max,bins:[…]}}}
+/* Returns the statistics, which the caller owns; `words` and `numbers` are those of the records that are neither dropped
+ * nor failed, and `bins` counts from min to max:
+ *
+ *	{"records","dropped","failed","reasons":{TEXT:N},"words":{KEY:{WORD:N}},
+ *	 "numbers":{KEY:{"count","missing","min","p5","p50","mean","p95","max","bins":[N]}}}
  */
-json_t *vfm_histogram_object(struct vfm_histogram *t, int bins); /* the caller owns it */
+json_t *vfm_histogram_object(struct vfm_histogram *t, int bins);
+
+/* The values of one number, those of dropped records apart.  Counts are of the uniform sample. */
+struct vfm_histogram_pair {
+	int64_t n_good, n_dropped;                                     /* values */
+	double min, max;                                               /* of both */
+	int64_t good[VFM_HISTOGRAM_BINS], dropped[VFM_HISTOGRAM_BINS]; /* [bins] from min to max */
+};
+/* Returns false if no dropped record has the number. */
+bool vfm_histogram_compare(const struct vfm_histogram *t, const char *key, int bins, struct vfm_histogram_pair *p);
 
 #endif

@@ -1,4 +1,11 @@
-/* stage_input.c - reads input lines, passes headers on, takes this process's share, and detects duplicate ids. */
+/* stage_input.c - reads input lines, passes headers on, takes this process's share, and detects duplicate ids.
+ *
+ * The first output line is the chain of the inputs and this stage's entry (provenance.h); a later header that adds to
+ * the chain makes another.  fn, --part and the counts never see one; a damaged one becomes a record with "error".
+ *
+ * --part I/N keeps the records whose id hashes to I and sets "part":"I/N" in them; a later stage with the same N uses
+ * it instead of the hash.
+ */
 #include "data/record/stage_impl.h"
 
 #include <stdarg.h>

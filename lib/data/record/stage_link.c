@@ -1,4 +1,12 @@
-/* stage_link.c - publishes the progress of a stage in a mapped file, and follows the output of the stage before. */
+/* stage_link.c - publishes the progress of a stage in a mapped file, and follows the output of the stage before.
+ *
+ * Progress is published, atomically, after its bytes are in the file.  After kill -9 a stage cuts its file to the
+ * published bytes, reads its inputs again from the start without working on those that are done, and continues.  If
+ * the machine itself failed and the file lacks published bytes, the stage begins again.
+ *
+ * Workers: a semaphore of the run's -j tokens in the progress file.  A thread holds a token while it works on a record.
+ * A full queue stops its writer, so the tokens go to the slowest stages.
+ */
 #include "data/record/stage_link.h"
 
 #include <errno.h>
@@ -312,8 +320,8 @@ static void count_progress_reason(struct vfm_stage_progress *c, const char text[
 	c->reasons[i].n++;
 }
 
-/* Counts the values of the top-level key of each output line.  A line is compact JSON, in which a quote within a string
- * is escaped; so `head` is found at a key alone. */
+/* Counts the values of the top-level key of each output line.  A line is compact JSON, which escapes a quote within a
+ * string; so `head` is found at a key alone. */
 static void count_reasons(
 	struct vfm_stage_progress *c, const struct vfm_stage_written *w, const char *head, const char *kind)
 {

@@ -1,15 +1,8 @@
 /* stage_link.h - a stage as one process of a run (curate/pipeline/pipeline_run.h): its progress, input and workers.
  *
  * All processes of a run map the progress file.  Stage k appends its output lines to a file and publishes its
- * progress in it: the number of inputs done, the bytes of the file that hold their outputs, and the counts.
- * Stage k+1 reads that file up to the published bytes, and waits for more: the files are the queues.
- *
- * Progress is published, atomically, after its bytes are in the file.  After kill -9 a stage cuts its file to the
- * published bytes, reads its inputs again from the start without working on those that are done, and continues.  If
- * the machine itself failed and the file lacks published bytes, the stage begins again.
- *
- * Workers: a semaphore of the run's -j tokens in the progress file.  A thread holds a token while it works on a record.
- * A full queue stops its writer, so the tokens go to the slowest stages.
+ * progress: the number of inputs done, the bytes of the file that hold their outputs, and the counts.  Stage k+1 reads
+ * that file up to the published bytes, and waits for more: the files are the queues.
  *
  * A process has at most one link.  It is set before vfm_stage_run, which finds it.
  */
@@ -120,7 +113,7 @@ int vfm_stage_link_end(struct vfm_stage_link *k, struct vfm_err *err);
 void vfm_stage_link_work(struct vfm_stage_link *k); /* takes a token; blocks */
 void vfm_stage_link_rest(struct vfm_stage_link *k); /* returns it */
 
-/* What one input has become, in the order of the inputs. */
+/* The outcome of one input, in the order of the inputs. */
 struct vfm_stage_written {
 	int64_t inputs;   /* its number, from 1 */
 	uint64_t hash;    /* vfm_stage_link.hash after it */

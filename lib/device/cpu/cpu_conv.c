@@ -2,7 +2,7 @@
  *
  * For each block of output pixels, the pixels of one frame that it reads are copied to `lines`: 16 words of each pixel,
  * converted for the kernel of the instruction set (f32; pairs of bf16; three bf16 of f32), with zeros where x is
- * padded.  A tap is then an offset into the lines, at which the tile kernel reads the rows of A.
+ * padded.  A tap is then an offset into the lines: the tile kernel reads the rows of A there.
  *
  * Lines have the order [group of words][part][phase][row][column].  Pixels of a block are numbered along the rows of
  * lines, padding included, and mr neighbours form a tile; pixels past the end of a row are computed and dropped.  With

@@ -70,7 +70,7 @@ enum { VFM_GEMM_PATHS = 6 };
  * f32, whose dtype they have. */
 int vfm_gemm_paths(const struct vfm_gemm_op *op, struct vfm_gemm_path out[VFM_GEMM_PATHS]);
 /* Returns the epilogue flags that stand for the whole op except row sums, 0 if the library has no such epilogue (SiLU).
- * *why: NULL, or the reason for which the operands exclude an epilogue that the library has. */
+ * *why: NULL, or why the operands exclude an epilogue of the library. */
 unsigned vfm_gemm_whole_epilogue(const struct vfm_gemm_op *op, const char **why);
 
 /* Returns the library's problem of a path.  Not for f32, whose product is an op of its own. */
@@ -95,10 +95,10 @@ bool vfm_gemm_round_rows(struct vfm_gemm_op *op);
 /* Returns the key of an op: that of its problem with the whole epilogue, and the rest of the op. */
 void vfm_gemm_key(const struct vfm_gemm_op *op, char key[VFM_LT_KEY]);
 
-/* The file of chosen algorithms, by key: JSON Lines {"v":2,"key":…,"path":code,"algo":<hex>,"ws":bytes,"us":time}, where
- * path is vfm_gemm_path_code and the time, in microseconds, is that of the whole op.  Lines are appended in one write; of several
- * with one key the first counts, so that ranks which read after they have written agree.  Lines that are broken, or of
- * another version, are passed over.  What is no file, or one of more than 64 MiB, is neither read nor written. */
+/* The file of chosen algorithms, by key: JSON Lines {"v":2,"key":…,"path":code,"algo":<hex>,"ws":bytes,"us":time},
+ * where path is vfm_gemm_path_code and the time, in microseconds, is that of the whole op.  Each line is appended in
+ * one write.  The first line of a key counts, so ranks that read after they have written agree.  Skips broken lines and
+ * lines of another version.  Ignores a path that is no regular file, or a file of more than 64 MiB. */
 enum { VFM_LT_ALGO = 64 };
 struct vfm_lt_entry {
 	char key[VFM_LT_KEY];      /* first */

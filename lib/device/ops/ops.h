@@ -1,18 +1,14 @@
 /* ops.h - the op table: everything that a device must be able to compute.
  *
- * An op is a struct of operands and a function vfm_op_X(stream, &args, err).  The function checks shapes and dtypes
- * (VFM_EUSAGE, naming op and operand), then calls the implementation of the stream's device, which enqueues the work
- * and returns.  Ops are local: none communicates.
+ * An op is a struct of operands and a function vfm_op_X(stream, &args, err).  It checks shapes and dtypes (VFM_EUSAGE,
+ * naming op and operand), then enqueues the work on the stream's device and returns.  Ops are local.
  *
  * Letters: T tokens of a pack, S samples in it, D hidden, H heads, d head dim, F features.  Activations are f32 or
  * bf16, as each struct says; statistics, biases, norm weights and reductions are f32.  Sums are accumulated in f32 or
- * better, in a fixed order for a given shape.  seg[T] gives the sample of each token (ascending); `seqs` gives the same
- * as boundaries.
+ * better, in a fixed order for a given shape.  seg[T] is each token's sample (ascending); `seqs` has the boundaries.
  *
- * "+=": the op adds to the operand.  "=": it overwrites the operand.
- *
- * Every dimension may be 0, because a rank may hold no row of a pack.  A sum over no rows is zero for "=" and a no-op
- * for "+=".  S may be positive while T is 0.
+ * "+=" adds to the operand, "=" overwrites it.  Every dimension may be 0, because a rank may hold no row
+ * of a pack.  A sum over no rows is zero for "=" and a no-op for "+=".  S may be positive while T is 0.
  */
 #ifndef VFM_DEVICE_OPS_OPS_H
 #define VFM_DEVICE_OPS_OPS_H
@@ -356,7 +352,7 @@ struct vfm_split_master {
 };
 
 /* Converts x to block-wise 8-bit floats, or with back from them (dynamic8.h).  Block b are the elements
- * [256 b - first, 256 (b + 1) - first) of x.  y = x / scale in f32, of which the nearest value is chosen: every device
+ * [256 b - first, 256 (b + 1) - first) of x.  Each code is the value nearest to y = x / scale in f32, so every device
  * has the same codes. */
 struct vfm_block8 {
 	bool back;
@@ -405,8 +401,8 @@ struct vfm_fill {
 /* ---- rows by index ----
  * index: i32 on the device with values in [0, M); negative: no row.  An index of M or more is an error of the caller,
  * as are expert numbers, keys and positions out of range below.  The CPU returns VFM_EUSAGE at once.  A GPU treats the
- * index as "no row", and the next call in which the host waits for it (stream_sync, event_sync) returns VFM_EUSAGE. A
- * tensor [M,H,d] has rows of D = H d elements; its heads are contiguous. */
+ * index as "no row", and the host's next wait for it (stream_sync, event_sync) returns VFM_EUSAGE. A tensor [M,H,d] has
+ * rows of D = H d elements; its heads are contiguous. */
 
 /* y[i] = weight[i] x[index[i]]; zeros for "no row".  An index may repeat. */
 struct vfm_index_select {

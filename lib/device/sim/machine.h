@@ -55,7 +55,8 @@ struct vfm_machine {
 	int n_attn;
 	struct vfm_rate_range gap, graph_gap; /* microseconds before a kernel: launched alone, and in a graph */
 	struct vfm_rate_range
-		launch_host;         /* microseconds in which the host enqueues a launch, or a graph; zeros: unknown */
+		/* microseconds that the host takes to enqueue a launch, or a graph; zeros: unknown */
+		launch_host;
 	struct vfm_rate_range least; /* microseconds that the shortest kernel takes; zeros: unknown */
 	struct vfm_rate_range pcie;  /* GB/s between device and pinned host memory, each direction */
 	/* Of jobs of several GPUs; 0: unknown. */
@@ -82,7 +83,7 @@ struct vfm_machine {
  * VFM_EUSAGE, naming the file and the key, if the file does not follow vfm-machine(5), VFM_EENV if it cannot be read.
  */
 int vfm_machine_load(struct vfm_machine *m, const char *name, struct vfm_err *err);
-/* A machine of which only the memory is known: all rates are 1.  ranks: of the jobs on a CPU, which keeps no copies of
+/* A machine with only its memory known: all rates are 1.  ranks: of the jobs on a CPU, which keeps no copies of
  * weights. */
 void vfm_machine_of_memory(struct vfm_machine *m, enum vfm_machine_kind kind, int64_t capacity, int ranks);
 /* The same as vfm_machine_load from a text; `what` names it in errors. */

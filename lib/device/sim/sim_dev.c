@@ -1,4 +1,7 @@
-/* sim_dev.c - a device without contents: allocations, launches and copies with their texts and times. */
+/* sim_dev.c - a device without contents: allocations, launches and copies with their texts and times.
+ *
+ * Large pinned memory is backed by pages only where the host writes.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +43,7 @@ const char *vfm_sim_text(struct vfm_dev *dev, const char *text)
 
 /* ---- the record ---- */
 
-/* Made for every launch, so without printf.  What is beyond the end is left out. */
+/* Made for every launch, so without printf.  Omits the rest beyond the end. */
 struct description {
 	char text[512];
 	size_t n;

@@ -20,7 +20,7 @@ struct sim_rank {
 	void *stack;   /* behind a page that faults */
 	void *self;
 	bool silent, left, waits;
-	bool met;              /* a meeting to which it came became complete since it began to wait */
+	bool met;              /* one of its meetings has become complete since it began to wait */
 	const char *what, *of; /* vfm_sim_world_wait */
 };
 
@@ -129,7 +129,7 @@ static void pass_turn(struct vfm_sim_world *w)
 		switch_to_rank(w, next);
 }
 
-/* The begin of a rank, and its end, at which another goes on. */
+/* The begin of a rank, and its end, when another goes on. */
 static void begin_rank(void)
 {
 	struct vfm_sim_world *w = current;

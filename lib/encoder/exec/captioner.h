@@ -1,4 +1,5 @@
-/* captioner.h - captions of clips from an outside model: which are missing, of which windows, and how they combine. */
+/* captioner.h - captions of clips from an outside model: finds the missing ones, asks for windows, and combines
+ * them. */
 #ifndef VFM_ENCODER_EXEC_CAPTIONER_H
 #define VFM_ENCODER_EXEC_CAPTIONER_H
 

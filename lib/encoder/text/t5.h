@@ -7,11 +7,6 @@
  * Texts are packed by their tokens, without padding, into packs of at most max_rows tokens.  The rows of a text have
  * the same bits whatever else is encoded with it.  Products run in `dtype`; the residual stream is f32.
  *
- * The weights stay mapped.  A device whose ops read host memory uses them there if they have `dtype`, and gives the
- * pages of a block back after its use.  Otherwise they are converted and copied to the device when it opens, or, with
- * `stream`, block by block for each pack, on a stream of their own through two buffers.  Token embeddings are always
- * read from the mapping.
- *
  * Calls are local and belong to the thread of the device.
  */
 #ifndef VFM_ENCODER_TEXT_T5_H

@@ -252,7 +252,7 @@ static void encode_word(const struct vfm_text_tokenizer *t, const char *word, si
 		w->ids[w->n++] = w->scratch.id[i];
 }
 
-/* Encodes text in which U+2581 is to stand for spaces. */
+/* Encodes text with U+2581 in place of spaces. */
 static void encode_text(
 	const struct vfm_text_tokenizer *t, const char *s, size_t len, bool first, struct tokenizer_work *w)
 {

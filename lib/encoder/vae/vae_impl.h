@@ -114,7 +114,7 @@ bool vae_release_scaling(struct vae_config *c);
 
 /* ---- layers (vae_net.c) ---- */
 
-/* What a convolution computes where its weights come from no file. */
+/* The weights of a convolution that no file has. */
 enum vae_fixed {
 	VAE_LEARNED,
 	VAE_AVG_DOWN, /* AvgDown3D: means of groups of channels and pixels */

@@ -2,8 +2,8 @@
  *
  * A strip of the current frame replaces those rows of a convolution's oldest frame that it has read for the last
  * time.  So the convolution holds two frames and a strip, not three frames.  The second convolution follows a row
- * behind the first, and adds its results to x, of which the first has read these rows.  Each pixel has the same bits
- * as in a whole frame (struct vfm_conv3d), unless a device chooses another order of sums for a strip.
+ * behind the first, and adds its results to rows of x that the first has already read.  Each pixel has the same bits as
+ * in a whole frame (struct vfm_conv3d), unless a device chooses another order of sums for a strip.
  */
 #include "encoder/vae/vae_impl.h"
 
@@ -68,7 +68,7 @@ static int run_strip(struct vae_run *r, const struct strip_conv *c, struct vae_f
 	return vae_run_conv(r, &v, &past, &x, add ? y : NULL, &y, err);
 }
 
-/* Keeps the rows of the strip before `row`, for which no later result reads the oldest frame. */
+/* Keeps the rows of the strip before `row`: no later result reads the oldest frame for them. */
 static int keep_rows(struct vae_run *r, const struct strip_conv *c, int64_t row, struct vfm_err *err)
 {
 	const struct vae_frame from = vae_frame_window(c->strip, 0, row - c->first);

@@ -204,7 +204,7 @@ static void make_room(struct vfm_artifacts *a, int w, int n_rows)
 	a->change = vfm_malloc(((size_t)w + 1) * sizeof(int16_t));
 }
 
-/* Stores in which [BANDS * BAND] the rows of a frame that are examined, and returns their number. */
+/* Stores the examined rows of a frame in which [BANDS * BAND], and returns their number. */
 static int choose_rows(int h, int *which)
 {
 	int n = 0;

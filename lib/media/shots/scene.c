@@ -1,4 +1,16 @@
-/* scene.c - see scene.h.  The trees of the confidence are those that bench/shots-calibrate prints. */
+/* scene.c - the criteria of cuts, dissolves and fades, and the confidence, whose trees bench/shots-calibrate prints.
+ *
+ * Hard cut: the frames before and after differ in colour, and no pair of frames across the cut matches by blocks,
+ * while the frames of each side match among themselves.  A difference no larger than within a side (fast motion) is
+ * no cut; a side ends where another change is nearly as large.  Blocks are compared after division by the local
+ * contrast.
+ *
+ * Dissolve: the frames between two different pictures are mixtures with a steadily growing share, also after division
+ * by the local contrast; the shots on either side change less over as many frames.
+ *
+ * Fade: frames of one colour, apart from a logo or black bars, between different pictures, or long black, with the
+ * frames around whose contrast is reduced.  If frames of both sides match, it is none.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -390,7 +402,7 @@ static bool has_hard(const struct vfm_scene *s, int64_t n_hard, int64_t from, in
 	return false;
 }
 
-/* Chooses fades; without `gradual`, those of plain frames of which a side is a cut. */
+/* Chooses fades; without `gradual`, those of plain frames with a cut on one side. */
 static void choose_fades(struct vfm_scene *s, double threshold, bool gradual)
 {
 	for (int64_t i = s->n_hard; i < s->n_candidates; i++) {

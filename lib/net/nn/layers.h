@@ -11,7 +11,7 @@
 
 /* y = x W^T + b;  W [out,in], Xavier normal (Glorot & Bengio 2010), b zero.  Dimensions are global; a rank holds its
  * slice.  Column split: x has all rows, y has this rank's outputs.  Row split: x has this rank's inputs, y is a partial
- * sum, to which tp rank 0 adds the bias. */
+ * sum; tp rank 0 adds the bias to it. */
 struct vfm_linear {
 	struct vfm_param *w, *b; /* b NULL: no bias */
 	bool skip_bias;          /* row split: another rank adds it */

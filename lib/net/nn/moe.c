@@ -1,4 +1,8 @@
-/* moe.c - routing by token or expert choice, dispatch over ep, grouped products and combine. */
+/* moe.c - routing by token or expert choice, dispatch over ep, grouped products and combine.
+ *
+ * The host reads back only the tokens per expert; with expert choice it reads nothing if the rank holds whole packs and
+ * all experts.
+ */
 #include "net/nn/moe.h"
 
 #include <math.h>

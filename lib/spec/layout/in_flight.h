@@ -14,7 +14,7 @@
  * ahead. */
 enum { VFM_UNRECEIVED = 2 };
 
-/* What a pp stage holds during a backward. */
+/* The packs and messages that a pp stage holds during a backward. */
 struct vfm_in_flight {
 	int chunk;         /* of the backward */
 	int64_t *saved;    /* [vpp] forwards of each chunk whose backward has not ended, including this one */

@@ -3,8 +3,8 @@
  *
  * world = pp * dp * cp * tp, tp fastest:  rank = ((pp_i * dp + dp_i) * cp + cp_i) * tp + tp_i.
  * cp_i = ring_i * a2a + a2a_i (hybrid; ring: a2a = 1, a2a: ring = 1).
- * ep divides dp * cp * tp, the ranks of a pp stage, each of which has different tokens:
- * ep_i = ((dp_i * cp + cp_i) * tp + tp_i) % ep.
+ * ep divides dp * cp * tp, the ranks of a pp stage, which have different tokens: ep_i = ((dp_i * cp + cp_i) * tp +
+ * tp_i) % ep.
  *
  * tp > 1 always implies sequence parallelism: the tokens of the residual stream are sharded over tp.
  */

@@ -69,3 +69,19 @@ int vfm_plan_check(const struct vfm_plan_header *h, const char *path, const stru
 			(long long)h->steps);
 	return check_division(h, path, p, err);
 }
+
+struct vfm_plan *vfm_plan_open_checked(
+	const char *path, const struct vfm_config *c, int ranks, int64_t *last, struct vfm_err *err)
+{
+	struct vfm_parallel p = c->parallel;
+	struct vfm_plan *plan;
+
+	if (vfm_parallel_check(&p, &c->model, ranks, err) < 0)
+		return NULL;
+	plan = vfm_plan_open(path, err);
+	if (plan && vfm_plan_check(vfm_plan_header(plan), path, c, &p, last, err) < 0) {
+		vfm_plan_close(plan);
+		return NULL;
+	}
+	return plan;
+}

@@ -365,8 +365,8 @@ static double interpolate_step(const struct timed_steps *t, double cost)
 	return t->s[i - 1] + (t->s[i] - t->s[i - 1]) * (cost - t->cost[i - 1]) / (t->cost[i] - t->cost[i - 1]);
 }
 
-/* Simulates steps at equal distances in the order of their cost, of which *out is the middle one.  With many ranks,
- * which take long, only the least and the most beside it. */
+/* Simulates steps at equal distances in the order of their cost; *out is the middle one.  With many ranks, which take
+ * long, only the least and the most beside it. */
 static int time_all_steps(const struct vfm_dry_run_opts *o, const struct vfm_plan *m, const struct vfm_parallel *p,
 	const struct plan_costs *costs, struct vfm_dry_run *out, struct vfm_err *err)
 {

@@ -49,8 +49,8 @@ struct vfm_dry_run_rank {
 	int64_t mem_beside;
 	double class_s[VFM_SIM_CLASSES];     /* seconds of the kernels of a step, which may overlap */
 	double class_flops[VFM_SIM_CLASSES]; /* that they execute, with recompute */
-	/* [streams, VFM_TIMELINE_COLUMNS, VFM_SIM_CLASSES + 1] the part of each column of the step in which a stream
-	 * does work of a class, or (the last) waits in a collective; owned; NULL: not asked for */
+	/* [streams, VFM_TIMELINE_COLUMNS, VFM_SIM_CLASSES + 1] the fraction of each column of the step that a stream
+	 * works on a class, or (the last) waits in a collective; owned; NULL: not asked for */
 	float *busy;
 	char (*stream_name)[VFM_STREAM_NAME]; /* [streams] what each does, "" nothing; owned; NULL: not asked for */
 	int streams;
@@ -67,7 +67,7 @@ struct vfm_dry_run {
 	int64_t step;  /* that was simulated */
 	double s[VFM_ESTIMATES]; /* of that step */
 	double total_s;          /* of all steps */
-	int timed_steps;         /* from which total_s follows */
+	int timed_steps;         /* total_s follows from it */
 	/* dp ranks with different packs in that step: of the job, and simulated; without a plan 1 */
 	int dp_distinct, dp_classes;
 	/* >= 1: the expected time of a step over s, where GPUs differ by straggler_cv and all wait for the slowest: all

@@ -47,7 +47,7 @@ static struct divided divide_step(const struct vfm_parallel *p, const struct vfm
 /* The pack number `at` of a rank. */
 struct rank_pack {
 	const struct vfm_plan_pack *pack;
-	int64_t first; /* its first part, from the first of this dp rank; negative: this rank gets none of its samples */
+	int64_t first; /* its first part, from this dp rank's first; negative: this rank gets none of its samples */
 	int cp;        /* ranks that compute it; 0: all */
 };
 

@@ -84,7 +84,7 @@ static int find_highest_state(const struct vfm_dry_run_rank *r, int column, int 
 	return best;
 }
 
-/* The traces of the first n owners, of the others, and of what is not the program's. */
+/* The traces of the first n owners, of the others, and of memory outside the program. */
 static void trace_owners(struct vfm_trace *trace, const struct vfm_dry_run_rank *r, int n)
 {
 	for (int column = 0, at = 0; column < COLUMNS; column++) {

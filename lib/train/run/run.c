@@ -28,7 +28,7 @@
 #include "train/run/skipped.h"
 #include "train/step/state.h"
 
-/* What a run does between two steps, for the record of the first of them. */
+/* The work of a run between two steps, for the record of the first of them. */
 struct evaluation {
 	int64_t step; /* completed steps; 0: none has been evaluated */
 	struct vfm_held_out_loss held_out;
@@ -103,19 +103,15 @@ static void check_average(const struct vfm_config *c, int64_t steps)
 			(long long)steps, 100 * initial);
 }
 
-static int check_run_plan(struct train_run *r, struct vfm_err *err)
+static int open_run_plan(struct train_run *r, struct vfm_err *err)
 {
-	TRY(vfm_plan_check(vfm_plan_header(r->plan), r->o->plan, r->c, &r->mesh->p, &r->last, err));
+	r->plan = vfm_plan_open_checked(r->o->plan, r->c, r->job->world->size, &r->last, err);
+	if (!r->plan)
+		return err->code;
+	r->skipped.plan = r->plan;
 	if (is_root(r))
 		check_average(r->c, r->last);
 	return 0;
-}
-
-static int open_run_plan(struct train_run *r, struct vfm_err *err)
-{
-	r->plan = vfm_plan_open(r->o->plan, err);
-	r->skipped.plan = r->plan;
-	return r->plan ? check_run_plan(r, err) : err->code;
 }
 
 /* Collective: rank 0 broadcasts whether it hashes more of the plan.  Returns 1, 0, or a negative code. */
@@ -342,7 +338,7 @@ static int open_records(struct train_run *r, struct vfm_err *err)
 
 static int set_up(struct train_run *r, struct vfm_err *err)
 {
-	/* Check what is possible before writing to RUN. */
+	/* Check as much as possible before writing to RUN. */
 	TRY(vfm_job_agree(r->job, open_run_plan(r, err), err));
 	TRY(identify(r, err));
 	TRY(vfm_job_agree(r->job, vfm_mesh_add_views(r->mesh, vfm_plan_header(r->plan)->cp, err), err));

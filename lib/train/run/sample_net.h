@@ -4,8 +4,8 @@
  *	TRY(vfm_sample_net_load(&n, x, err));                                                          // collective
  *	vfm_sample_net_release(&n);                                                // before the context is closed
  *
- * dp groups of tp x cp ranks sample different prompts.  With split_cfg two of these are a group, of which the first
- * computes the texts and the second the negative texts.
+ * dp groups of tp x cp ranks sample different prompts.  With split_cfg two of these are a group: the first computes the
+ * texts, the second the negative texts.
  */
 #ifndef VFM_TRAIN_RUN_SAMPLE_NET_H
 #define VFM_TRAIN_RUN_SAMPLE_NET_H

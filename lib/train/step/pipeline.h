@@ -30,7 +30,7 @@ struct vfm_pack_source {
 
 /* Totals over the packs of this rank. */
 struct vfm_pipeline_sums {
-	/* of packs of which this rank is the first cp rank: over a cp group each pack counts once */
+	/* of packs where this rank is the first cp rank: over a cp group each pack counts once */
 	double flops;
 	int64_t tokens, samples;
 	double own_flops; /* of all packs, divided by the cp ranks of each */

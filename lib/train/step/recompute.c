@@ -8,10 +8,10 @@
 #include "io/host_memory.h"
 #include "spec/layout/in_flight.h"
 
-/* What a plan leaves of a device's capacity to others: 5 % to chunks of the pool that are partly in use, the rest to
- * the context and to NCCL.  The latter's buffers, in GiB, are what the simulated device counts (device/sim/libraries.h)
- * on nodes of 8 GPUs: those of the groups of data parallelism, of the sums and messages of tp, and a third for each
- * rank that messages go to. */
+/* The capacity that a plan leaves to others: 5 % to chunks of the pool that are partly in use, the rest to the context
+ * and to NCCL.  The latter's buffers, in GiB, are what the simulated device counts (device/sim/libraries.h) on nodes of
+ * 8 GPUs: those of the groups of data parallelism, of the sums and messages of tp, and a third for each rank that
+ * messages go to. */
 static double bytes_of_others(const struct vfm_mesh *m, const struct vfm_dev *d)
 {
 	double tp = m->size[VFM_AX_TP], cp = m->size[VFM_AX_CP], ep = m->size[VFM_AX_EP];
@@ -86,8 +86,8 @@ static double ends_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 		(3 * 4 * (double)vfm_model_patch_dim(m) + (m->pos != VFM_POS_ROPE ? 4 * (double)m->hidden : 0));
 }
 
-/* What the rows of other tp ranks take while a block runs, beside its inputs: outputs and gradients of its layer and of
- * those whose gradients of weights are deferred.  A number of such arrays, which tests/unit/test_recompute.c compares
+/* The bytes of the rows of other tp ranks while a block runs, its inputs aside: outputs and gradients of its layer and
+ * of the layers with deferred weight gradients.  A number of such arrays, which tests/unit/test_recompute.c compares
  * with simulated steps. */
 static double gathered_bytes(const struct vfm_mesh *m, const struct vfm_keep_plan_in *in)
 {
@@ -107,8 +107,8 @@ static double sent_bytes(const struct vfm_mesh *m, const struct vfm_keep_plan_in
 	return arrays * rows * (double)s->hidden * (double)vfm_dtype_size(in->how.dtype);
 }
 
-/* The scratch memory of a GPU's stream, of which it takes an eighth more than it needs: cuBLASLt's workspace of 32 MiB,
- * or more for dq, which a running block counts (spec/cost/keep_plan.c). */
+/* The scratch memory of a GPU's stream: cuBLASLt's workspace of 32 MiB, or more for dq, which a running block counts
+ * (spec/cost/keep_plan.c).  A stream takes an eighth more than it needs. */
 static double scratch_bytes(const struct vfm_dev *d, const struct vfm_keep_plan_in *in)
 {
 	double dq = in->how.dtype != VFM_F32 ? 4 * in->how.pack.tokens * (double)in->model->hidden : 0;
@@ -227,7 +227,7 @@ static double copies_at(const struct pp_stage *s, const struct vfm_in_flight *f)
 	return s->in->blocks > 0 ? n / (double)s->in->blocks : 1;
 }
 
-/* What is held during a backward besides what blocks keep. */
+/* The memory held during a backward besides the tensors that blocks keep. */
 static double fixed_at(const struct pp_stage *s, const struct vfm_in_flight *f)
 {
 	double bytes = (double)f->packs * s->pack + (double)f->messages * s->message;
@@ -262,9 +262,9 @@ static void count_blocks(struct pp_stage *s)
 			s->kept[begin] += s->message;
 }
 
-/* Returns what is on the device during the backward of block i, in the chunk that begins at `begin`, of what blocks
- * offload (net/tape/offload.h): of this block and of the one before it that offloads.  The last copy of a forward of
- * another pack may still be there, except where each forward is followed by its own backward. */
+/* Returns the offloadable bytes (net/tape/offload.h) on the device during the backward of block i, in the chunk that
+ * begins at `begin`: of this block and of the last one before it that offloads.  The last copy of a forward of another
+ * pack may still be there, except where each forward is followed by its own backward. */
 static double staged_bytes(const struct pp_stage *s, const struct vfm_in_flight *f, int64_t begin, int64_t i)
 {
 	double bytes = s->host[i], most = 0;
@@ -377,7 +377,7 @@ static void fill_layers(
 	}
 }
 
-/* Returns how many blocks of a plan keep gathered rows, in what is left of the room. */
+/* Returns how many blocks of a plan keep gathered rows in the remaining room. */
 static int64_t use_slack_for_gathered(const struct pp_stage *s, const struct vfm_keep_plan *plan)
 {
 	double each = s->tp_gathered * s->in->copies, left = s->in->room - plan->device;

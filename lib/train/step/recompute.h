@@ -12,7 +12,7 @@
 #include "spec/cost/keep_plan.h"
 #include "train/job/config.h"
 
-/* What the steps of a run bring to a rank; equal on all ranks. */
+/* The steps of a run as a rank sees them; equal on all ranks. */
 struct vfm_load {
 	struct vfm_pack_sums largest; /* the pack with the most tokens, over all ranks that share it */
 	int64_t packs;                /* packs of a rank in a step */

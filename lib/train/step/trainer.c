@@ -93,8 +93,8 @@ static void flight_free(struct vfm_trainer *tr)
 	}
 }
 
-/* Collective: patterns that match nothing are errors.  Logs how much of the model is trained, and the memory of what is
- * frozen, of all ranks together without copies. */
+/* Collective: patterns that match nothing are errors.  Logs how much of the model is trained, and the memory of the
+ * frozen parameters, of all ranks together without copies. */
 static int check_tuning(const struct vfm_params *ps, enum vfm_dtype dtype, struct vfm_err *err)
 {
 	const struct vfm_tuning *t = &ps->tuning;
@@ -268,9 +268,8 @@ static int stage_readback(struct vfm_trainer *tr, struct flight *u, struct vfm_e
 /* Whether most of the update should overlap the next forward.
  *
  * A unit must not wait for its weights, so the forward of a pack lasts as long as the update: an element is 26 bytes or
- * 13 ns on an H200, in which products compute 10,000 FLOPs.  An update of a gigabyte or less costs no more than a
- * launch without a graph (capture.h).  Moments in host memory move over a slow bus, which needs no units of the
- * device. */
+ * 13 ns on an H200, enough for 10,000 FLOPs of products.  An update of a gigabyte or less costs no more than a launch
+ * without a graph (capture.h).  Moments in host memory move over a slow bus, which needs no units of the device. */
 static bool update_overlaps(const struct vfm_trainer *tr, int64_t n_packs, double own_flops)
 {
 	enum { LEAST_ELEMENTS = 1 << 28, LEAST_FLOPS = 10000 };

@@ -332,8 +332,8 @@ static inline int64_t ceil_div(int64_t a, int64_t b)
 	return (a + b - 1) / b;
 }
 
-/* Whether vectors of n elements are aligned in every row of the tensors: address, row strides and width.  Absent tensors
- * fit. */
+/* Whether vectors of n elements are aligned in every row of the tensors: address, row strides and width.  Absent
+ * tensors fit. */
 static inline bool vec_ok(int n, const struct vfm_tensor *t)
 {
 	size_t size = vfm_dtype_size(t->dtype), v = (size_t)n * size;
