@@ -203,7 +203,7 @@ static void add_speed(const struct dry_report *r)
 	vfm_buf_release(&b);
 }
 
-static void add_layout(const struct dry_report *r)
+static void add_layout_fact(const struct dry_report *r)
 {
 	struct vfm_parallel p = r->opts->config->parallel;
 	struct vfm_buf b = {0};
@@ -305,7 +305,7 @@ static int print_prediction(struct dry_report *r, const struct vfm_table_opts *t
 	add_recompute(r);
 	if (r->summary) {
 		add_speed(r);
-		add_layout(r);
+		add_layout_fact(r);
 	}
 	add_allocation(r);
 	add_distinct_packs(r);

@@ -56,7 +56,7 @@ void vfm_table_free(struct vfm_table *t)
 	free(t);
 }
 
-static void add_column(struct vfm_table *t, const struct vfm_table_column *c)
+static void append_column(struct vfm_table *t, const struct vfm_table_column *c)
 {
 	if (t->n_rows) {
 		vfm_error("table: column '%s' comes after the first row", c->key);
@@ -71,13 +71,13 @@ static void add_column(struct vfm_table *t, const struct vfm_table_column *c)
 
 void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, int digits)
 {
-	add_column(t, &(struct vfm_table_column){key, heading, digits, VFM_COLUMN_MAIN});
+	append_column(t, &(struct vfm_table_column){key, heading, digits, VFM_COLUMN_MAIN});
 }
 
 void vfm_table_columns(struct vfm_table *t, const struct vfm_table_column *c)
 {
 	for (; c->key; c++)
-		add_column(t, c);
+		append_column(t, c);
 }
 
 void vfm_table_row(struct vfm_table *t)
@@ -478,7 +478,7 @@ static void layout_release(const struct vfm_table *t, struct layout *l)
 }
 
 /* Appends the next line of a row.  Returns whether there are more. */
-static bool add_line(struct layout *l, struct vfm_buf *b)
+static bool add_row_line(struct layout *l, struct vfm_buf *b)
 {
 	bool more = false;
 
@@ -508,7 +508,7 @@ static void add_text_row(struct layout *l, size_t r, struct vfm_buf *b)
 {
 	for (size_t i = 0; i < l->of.n; i++)
 		l->rest[i] = l->text[r * l->of.n + i];
-	while (add_line(l, b))
+	while (add_row_line(l, b))
 		;
 	for (size_t i = 0; l->md && r == 0 && i < l->of.n; i++)
 		vfm_buf_adds(b, l->right[i] ? "|--:" : "|:--");

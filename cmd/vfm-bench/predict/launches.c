@@ -158,10 +158,10 @@ static int compare_groups(const void *a, const void *b)
 }
 
 static const struct vfm_table_column columns[] = {{"class", "class", 0}, {"op", "op", 0}, {"shape", "shape", 0},
-	{"count", "count", -4}, {"launches", "launches", -5, VFM_COLUMN_DETAIL}, {"gflop", "GFLOP", 1}, {"gb", "GB", 3},
-	{"tflops", "TFLOP/s", 0}, {"gb_s", "GB/s", 0}, {"ms", "ms", 3},
-	{"low_ms", "at low rates", 3, VFM_COLUMN_DETAIL}, {"high_ms", "at high", 3, VFM_COLUMN_DETAIL},
-	{"how", "how", 0, VFM_COLUMN_DETAIL}, {0}};
+	{"count", "count", -4}, {"launches", "launches", -5, VFM_COLUMN_DETAIL},
+	{"gflop", "GFLOP", 1, VFM_COLUMN_DETAIL}, {"gb", "GB", 3, VFM_COLUMN_DETAIL}, {"tflops", "TFLOP/s", 0},
+	{"gb_s", "GB/s", 0}, {"ms", "ms", 3}, {"low_ms", "at low rates", 3, VFM_COLUMN_DETAIL},
+	{"high_ms", "at high", 3, VFM_COLUMN_DETAIL}, {"how", "how", 0, VFM_COLUMN_DETAIL}, {0}};
 
 static void add_times(struct vfm_table *t, const double s[VFM_ESTIMATES])
 {
