@@ -147,7 +147,8 @@ enum vae_kind {
 	/* conv[0], causal if its kernel covers 3 frames, of every second frame if its stride of time is 2; plus the
 	 * frame that `add` names, through shortcut[0] if has_shortcut */
 	VAE_LAYER_CONV,
-	VAE_LAYER_RES,  /* x' + conv[1](silu(norm[1](conv[0](silu(norm[0](x)))))); x' = conv[2](x) if that is there */
+	/* x' + conv[1](silu(norm[1](conv[0](silu(norm[0](x)))))); x' = conv[2](x) if the layer has conv[2] */
+	VAE_LAYER_RES,
 	VAE_LAYER_ATTN, /* x + conv[1](attention(conv[0](norm[0](x)))), both convolutions 1 x 1 */
 	/* x + conv[2](o): queries conv[0](norm[0](x)), keys and values conv[1](norm[0](x)) of this frame and all
 	 * before, at each pixel */
