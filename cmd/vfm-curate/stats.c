@@ -1,4 +1,4 @@
-/* stats - what records hold: a line for each key, histograms, reasons of drops. */
+/* stats - the contents of records: a line for each key, histograms, reasons of drops. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
