@@ -85,9 +85,9 @@ int open_sample_encoders(struct sample_job *j, struct vfm_err *err);
 int choose_sample_encoders(struct sample_job *j, struct vfm_err *err);
 
 /* Reads the pictures that all videos start with (--image) and end with (--last-image), and encodes them to j->picture
- * on leaders: to latents, with grey pictures in the places of the others for a model with conditions, else alone; with
- * --image-exec also to image rows.  No-op without the option.  Collective.  VFM_EUSAGE: the model or the tokenizer
- * takes no picture; VFM_EINPUT: the file is bad. */
+ * on leaders.  They become latents, for a model with conditions with grey pictures in place of the others, else alone.
+ * With --image-exec they also become image rows.  No-op without the option.  Collective.  VFM_EUSAGE: the model or the
+ * tokenizer takes no picture; VFM_EINPUT: the file is bad. */
 int picture_load(struct sample_job *j, struct vfm_err *err);
 void picture_release(struct sample_picture *p); /* accepts `{0}` */
 

@@ -242,7 +242,7 @@ static int read_dims(
 	return vfm_model_check(m, err);
 }
 
-/* Returns the position of the layer in a name behind a prefix that ends with a dot, or with '_' in a name without dots;
+/* Returns the position of the layer in a name after a prefix that ends with a dot, or with '_' in a name without dots;
  * sets *tensor to the index into map.theirs.  NULL: the model has no such tensor. */
 static const char *find_model_name(const struct model_names *m, const char *layer, const char *suffix, int *tensor)
 {

@@ -41,7 +41,7 @@ char *vfm_weights_within(const char *path, const char *const *names);
 void vfm_weights_close(struct vfm_weights *w); /* accepts NULL; ends the mapping */
 
 const char *vfm_weights_path(const struct vfm_weights *w);     /* as given */
-const json_t *vfm_weights_config(const struct vfm_weights *w); /* config.json beside the weights; NULL: none */
+const json_t *vfm_weights_config(const struct vfm_weights *w); /* config.json next to the weights; NULL: none */
 /* Finds a tensor of any shape, and does not mark it as known; NULL: there is none. */
 const struct vfm_weight *vfm_weights_find(const struct vfm_weights *w, const char *name);
 static inline bool vfm_weights_has(const struct vfm_weights *w, const char *name)

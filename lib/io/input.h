@@ -31,8 +31,8 @@ int vfm_read_regular(const char *path, size_t max, char **data, size_t *len, str
 /* Whether a text begins with the byte order mark of UTF-8, which has 3 bytes. */
 bool vfm_has_byte_order_mark(const void *head, size_t len);
 
-/* Returns what a file is, and what to do about it, if its first `len` bytes (64 suffice) are those of a text that a
- * download leaves in the place of the file: a Git LFS pointer, or a page of a web server.  NULL: neither. */
+/* Checks the first `len` bytes of a file (64 suffice) for a text that a download leaves in its place: a Git LFS
+ * pointer, or a page of a web server.  Returns a sentence that names it and the remedy.  NULL: neither. */
 const char *vfm_placeholder(const char *head, size_t len);
 
 /* ---- members of tars ---- */

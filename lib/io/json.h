@@ -35,8 +35,8 @@ bool vfm_json_takes(const char *text);
 /* Returns a message or name for people: bytes that are no ASCII become "?" if the text is not UTF-8. */
 json_t *vfm_json_shown(const char *text);
 
-/* As vfm_json_parse, of a document that Python's json or another lenient writer made: a byte order mark is skipped;
- * NaN, Infinity, -Infinity and numbers beyond a double are null; integers beyond 64 bits are reals.  Deeper than
+/* As vfm_json_parse, of a document that Python's json or another lenient writer made.  Skips a byte order mark.  NaN,
+ * Infinity, -Infinity and numbers beyond a double are null; integers beyond 64 bits are reals.  Deeper than
  * VFM_JSON_DEPTH is an error, so that a record can hold the result. */
 #define VFM_JSON_DEPTH 1000
 json_t *vfm_json_parse_foreign(const char *text, size_t len, const char *what, struct vfm_err *err);

@@ -1,8 +1,8 @@
 /* npy.h - NumPy's .npy files (format versions 1.0 to 3.0), C order, little endian.
  *
- * A header is at most VFM_NPY_HEADER_MAX bytes and is read strictly: the three keys descr, fortran_order and shape,
- * each once; at most VFM_NPY_DIMS dimensions; the payload must be exactly as long as header and shape say.  Python
- * objects, big-endian numbers, structured types and Fortran order are refused by name.
+ * A header is at most VFM_NPY_HEADER_MAX bytes and is read strictly.  It has the three keys descr, fortran_order and
+ * shape, each once, and at most VFM_NPY_DIMS dimensions.  The payload must be exactly as long as header and shape say.
+ * Python objects, big-endian numbers, structured types and Fortran order are refused by name.
  *
  * NumPy has no name for bfloat16: np.save writes an array of ml_dtypes.bfloat16 as "<V2", opaque elements of two bytes.
  * Here "<V2" and "|V2" are therefore bfloat16.

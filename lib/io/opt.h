@@ -100,9 +100,9 @@ void vfm_verb_describe(const struct vfm_verb *v, void (*see)(const struct vfm_cm
  * else -rc. */
 int vfm_cmd_exit(int rc, const struct vfm_err *err);
 
-/* To be called first in main.  Sets the name in messages.  A closed stdin, stdout or stderr becomes /dev/null, and its
- * use fails with EBADF.  SIGPIPE and SIGXFSZ are ignored, so that writes fail with EPIPE and EFBIG; SIGBUS in a mapped
- * file ends the process with a message (base/map.h).  The locale stays "C", since numbers are data. */
+/* Call first in main.  Sets the name in messages.  A closed stdin, stdout or stderr becomes /dev/null, and its use
+ * fails with EBADF.  SIGPIPE and SIGXFSZ are ignored, so that writes fail with EPIPE and EFBIG; SIGBUS in a mapped file
+ * ends the process with a message (base/map.h).  The locale stays "C", since numbers are data. */
 void vfm_cmd_init(const char *argv0);
 
 #endif

@@ -8,12 +8,11 @@
  *	vfm_table_print(t, &o, stdout, err);
  *	vfm_table_free(t);
  *
- * csv, json, jsonl and sql have all columns; text and md, which people read, the main ones that have a cell.  Text fits
- * 100 columns.  --columns chooses others for any format.
+ * csv, json, jsonl and sql have all columns; text and md only the main ones that have a cell.  Text fits 100 columns.
+ * --columns chooses others for any format.
  *
- * Strings are copied.  Numbers keep their full precision in csv, json, jsonl and sql.  `digits` applies to text and md:
- * the digits after the point, or if negative the number of significant digits (%g).  NaN and infinities are null in
- * JSON and SQL, empty in CSV, "-" in text.  Not thread-safe.  An unknown key is a programming error and aborts.
+ * Strings are copied.  NaN and infinities are null in JSON and SQL, empty in CSV, "-" in text.  Not thread-safe.  An
+ * unknown key is a programming error and aborts.
  */
 #ifndef VFM_IO_TABLE_H
 #define VFM_IO_TABLE_H
@@ -44,15 +43,17 @@ struct vfm_table_opts {
 enum vfm_table_show {
 	VFM_COLUMN_MAIN,   /* everywhere */
 	VFM_COLUMN_DETAIL, /* not in text and md */
-	/* everywhere; in text and md in a line above the rows that agree in it, if there are half as many lines as rows,
-	 * or fewer */
+	/* everywhere; in text and md in a line above the rows that agree in it, if that makes at most half as many
+	 * lines as rows */
 	VFM_COLUMN_GROUP,
-	VFM_COLUMN_JSON, /* in json and jsonl, behind all others; its cells are JSON texts */
+	VFM_COLUMN_JSON, /* in json and jsonl, after all others; its cells are JSON texts */
 };
 
 struct vfm_table;
 struct vfm_table_column {
 	const char *key, *heading;
+	/* of numbers in text and md: after the point, or if negative the significant digits (%g).  Other formats keep
+	 * full precision. */
 	int digits;
 	enum vfm_table_show show;
 };
@@ -89,11 +90,11 @@ struct json_t *vfm_table_last_row(const struct vfm_table *t);
 int vfm_table_check(const struct vfm_table_column *columns, const struct vfm_table_opts *o, struct vfm_err *err);
 
 /* Prints the table.  json: {"v":1,"rows":[{...}],"notes":[...]}; jsonl: {"v":1,...} for each row.  sql, for SQLite and
- * PostgreSQL: CREATE TABLE IF NOT EXISTS, named like the program with '_' for other characters than letters and digits
- * (vfm_bench_matrix), and an INSERT for each row; columns are BIGINT, DOUBLE PRECISION or TEXT.  Text aligns numbers
- * right and strings left, with two spaces between columns and no trailing blanks; widths are in code points.  Long notes
- * are broken into lines, and so are, without o->columns, the longest texts of a table that would be wider than 100.
- * Returns VFM_EUSAGE as vfm_table_check does. */
+ * PostgreSQL: CREATE TABLE IF NOT EXISTS, and an INSERT for each row.  The table is named like the program with '_' for
+ * other characters than letters and digits (vfm_bench_matrix); columns are BIGINT, DOUBLE PRECISION or TEXT.  Text
+ * aligns numbers right and strings left, with two spaces between columns and no trailing blanks; widths are in code
+ * points.  Long notes are broken into lines, and so are, without o->columns, the longest texts of a table that would be
+ * wider than 100.  Returns VFM_EUSAGE as vfm_table_check does. */
 int vfm_table_print(const struct vfm_table *t, const struct vfm_table_opts *o, FILE *f, struct vfm_err *err);
 
 #endif

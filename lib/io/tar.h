@@ -48,8 +48,8 @@ uint64_t vfm_tar_end_of(const struct vfm_tar_member *m);
 bool vfm_tar_is_name(const char *name);
 
 /* Splits a member name by WebDataset's rule: key = all before the first dot of the last part of the path, *part = all
- * behind it, the extension.  Returns the key's length and the extension within name; 0 if the member belongs to no
- * sample: its last part has no dot or begins with one, or the name begins "__NAME__", alone or as a folder
+ * after it, the extension.  Returns the key's length and the extension within name; 0 if the member belongs to no
+ * sample.  Such a member's last part has no dot or begins with one, or its name begins "__NAME__", alone or as a folder
  * (Megatron-Energon's rule). */
 size_t vfm_tar_split_name(const char *name, const char **part);
 

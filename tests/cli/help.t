@@ -154,7 +154,7 @@ alike "--jobs and --ranks are numbers" '($3 == "jobs" || $3 == "ranks") && $4 !=
 # An option that had another name is refused by its new one, wherever it had it.
 while IFS='|' read -r prefix was now; do
 	n=0
-	while IFS=$'\t' read -r c letter name _; do
+	while IFS=$'\t' read -r c _ name _; do
 		[[ --$name$c = "$now$prefix"* ]] || continue
 		! grep -qE "^$c	(${was#-}	|.	${was#--}	)" "$SCRATCH/options" || continue
 		# shellcheck disable=SC2086 # a command and its verb

@@ -29,8 +29,10 @@ make_scene() {
 		vfm-curate score -q clips.jsonl >scored.jsonl && vfm-curate hash -q clips.jsonl >hashed.jsonl &&
 		vfm-curate embed -q --of clips,captions -d vectors --exec embed_clip.py clips.jsonl >embedded.jsonl &&
 		vfm-curate encode -q -d latents clips.jsonl >encoded.jsonl &&
-		vfm-curate shard -q -d data encoded.jsonl >shards.jsonl && vfm-pack -q --epochs 2 data >plan.jsonl &&
+		vfm-curate shard -q -d data encoded.jsonl >shards.jsonl && vfm-pack -q --context 512 -b 16 --epochs 20 data >plan.jsonl &&
 		tar -cf shards.tar --transform 's,.*/0*,,' raw/00000?.mp4 || return 1
+	cp embedded.jsonl real.jsonl
+	cp embedded.jsonl samples.jsonl
 	head -n 4 hashed.jsonl >hashed-monday.jsonl
 	tail -n 4 hashed.jsonl >hashed-tuesday.jsonl
 	printf 'file,caption,views\nfilm.mp4,shapes that move,12\n000000.mp4,a square,\n' >videos.csv
@@ -45,7 +47,8 @@ quick_bench() {
 		#!/bin/bash
 		case " \$* " in
 		*' --predict '* | *' sim '* | ' launches '* | ' eval '* | ' plot '* | *' --list '*) ;;
-		' step '* | ' matrix '* | ' cost '*) set -- "\$@" --seconds 0.001 --repeat 1 --warmup 0 ;;
+		' matrix '*) set -- "\$@" --model dit-s --context 64 --seconds 0.001 --repeat 1 --warmup 0 ;;
+		' step '* | ' cost '*) set -- "\$@" --seconds 0.001 --repeat 1 --warmup 0 ;;
 		' comm '*) set -- "\$@" --seconds 0.001 --repeat 1 ;;
 		' calibrate '*) set -- "\$@" --tiny ;;
 		' ops '* | ' loader '*) set -- "\$@" --repeat 1 ;;

@@ -223,7 +223,7 @@ ok "a configuration in YAML" cmp want.json <(vfm-train -c c.yaml --print-config)
 printf 'train: {}\n# more\ntrain: {}\n' >bad.yaml
 run vfm-train -c bad.yaml --print-config
 rc_is 2 "a section twice in YAML"
-like "$err" "'bad.yaml', line 3: the key 'train' stands twice" "... is named"
+like "$err" "'bad.yaml', line 3: the key 'train' occurs twice" "... is named"
 echo 'model: {layers: no}' >bad.yaml
 run vfm-train -c bad.yaml --print-config
 like "$err" "bad.yaml: model.layers: expected an integer, got a string" "no is a text in YAML"

@@ -110,7 +110,7 @@ static struct vfm_bootstrap bootstrap_options(void)
 
 /* ---- means ---- */
 
-/* By default 10000 resamples, of many values as many as 5e8 draws give, at least 100. */
+/* By default 10000 resamples; with many values as many as 5e8 draws give, at least 100. */
 static int64_t resamples_of_mean(int64_t n)
 {
 	int64_t affordable = n ? 500000000 / n : 0;

@@ -16,7 +16,7 @@ static struct {
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each case; the median counts (11)", &o.repeat, 1, BENCH_REPEAT_MAX},
-	{VFM_OPT_INT, 0, "threads", "N", "computing threads (those of the process)", &o.threads, 1, 4096},
+	{VFM_OPT_INT, 0, "threads", "N", "computing threads (default: those of the process)", &o.threads, 1, 4096},
 	{VFM_OPT_FLAG, 0, "all", NULL, "also the small cases of the tests", &o.all},
 	{VFM_OPT_FLAG, 0, "large", NULL, "the cases of training on a GPU instead", &o.large},
 	{VFM_OPT_STR, 0, "device", "NAME", "where to compute (cpu)", &o.device},

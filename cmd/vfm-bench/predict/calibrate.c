@@ -144,7 +144,7 @@ static int measure_linear(struct vfm_stream *s, enum vfm_dtype t, int64_t rows, 
 		.a_rowsum = vfm_t1(NULL, VFM_F32, out)};
 	struct vfm_case c = {.op = VFM_OP_gemm, .flags = VFM_CASE_BENCH};
 
-	if (act) { /* the wide layer of an MLP, and the data gradient of the narrow one behind it */
+	if (act) { /* the wide layer of an MLP, and the data gradient of the narrow one after it */
 		fwd.act = VFM_ACT_GELU_TANH;
 		fwd.aux = fwd.c;
 		dgrad = (struct vfm_gemm){.a = vfm_t2(NULL, t, rows, in),

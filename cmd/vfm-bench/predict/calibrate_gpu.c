@@ -398,7 +398,7 @@ static int measure_gpus(struct gpus *g, struct vfm_err *err)
 	const struct vfm_dev *d = g->s->dev;
 
 	if (strcmp(d->name, g->like.name) != 0 && g->x->job.world->rank == 0)
-		vfm_warn("'%s' describes %s, not %s: what is not measured stays as it is there", g->c->like,
+		vfm_warn("'%s' describes %s, not %s: keys that are not measured keep their values", g->c->like,
 			g->like.name, d->name);
 	json_object_set_new(g->file, "name", json_string(d->name));
 	if (d->mem_total)

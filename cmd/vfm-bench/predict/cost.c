@@ -54,7 +54,7 @@ struct cost_job {
 };
 
 /* Milliseconds of forward and backward of one pack: what a step takes longer with more packs.  AdamW and all that a
- * step does once are not in it.  Of each the fastest step counts: other programs only add time. */
+ * step does once are not in it.  The fastest step of each counts: other programs only add time. */
 static int time_pack(
 	struct vfm_context *x, struct cost_job *j, int64_t tokens, int64_t samples, double *ms, struct vfm_err *err)
 {

@@ -6,8 +6,8 @@
  *   transport  uses the plugin's library (transport.h; NCCL).  On a failure a watch thread aborts all communicators, so
  *              that the streams finish, and poisons the device (vfm_dev_poison); calls and waits then return the job's
  *              message.
- *   staging    copies through pinned memory and uses the host backend, for ranks that share a device and devices
- *              without a transport.  On the compute stream a call blocks the host; on an asynchronous stream it runs
+ *   staging    copies through pinned memory and uses the host backend: for ranks that share a device, and for devices
+ *   without a transport.  On the compute stream a call blocks the host; on an asynchronous stream it runs
  *              there.
  *
  * A communicator of two ranks connects when it is made.  A larger one connects in its first call, where the host blocks

@@ -68,7 +68,7 @@ void comm_sim_members_release(struct members *m)
 	free(m->rep);
 }
 
-/* Returns the place of the simulated rank that stands for member i. */
+/* Returns the place of the simulated rank that represents member i. */
 static int place_of_member(const struct sim_comm *g, int i)
 {
 	int rep = g->r->job->rep_of[g->of.rank[i]];
@@ -273,7 +273,7 @@ static int root_of(const struct division *d, int color)
 	return color;
 }
 
-/* Groups that a simulated rank has members in meet together: where it stands for ranks of several, it comes to all. */
+/* Groups that a simulated rank has members in meet together: where it represents ranks of several, it comes to all. */
 static void join_colors(struct division *d)
 {
 	const struct vfm_comm_sim_job *job = d->g->r->job;

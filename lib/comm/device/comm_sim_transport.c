@@ -91,7 +91,7 @@ static int grow_nccl(struct vfm_transport_comm *w, struct vfm_stream *s, struct 
 	if (!more)
 		return 0;
 	w->bytes = bytes;
-	return vfm_sim_take_beside(s->dev, more, "buffers of NCCL", err);
+	return vfm_sim_take_outside(s->dev, more, "buffers of NCCL", err);
 }
 
 static int meet_peer(struct vfm_transport_comm *w, struct vfm_stream *s, int peer, struct vfm_err *err)
@@ -299,8 +299,8 @@ static void move_known(struct vfm_stream *s, const struct vfm_transport_msg *m, 
 	}
 }
 
-/* Adds the meetings with the ranks that stand for the peers: with each, where each stands for one rank.  Otherwise a
- * peer of this rank may stand for others with other peers, so that all meet. */
+/* Adds the meetings with the ranks that represent the peers: with each, where each represents one rank.  Otherwise a
+ * peer of this rank may represent others with other peers, so that all meet. */
 static int invite_peers(
 	struct vfm_transport_comm *w, const struct vfm_transport_msg *m, int n, struct vfm_sim_invitation *v)
 {
@@ -364,7 +364,7 @@ static int sim_messages(struct vfm_transport_comm *w, struct vfm_stream *s, cons
 	return rc;
 }
 
-/* NCCL allocates such memory beside the pool; here it is of the pool, which counts as much. */
+/* NCCL allocates such memory outside the pool; here it is of the pool, which counts as much. */
 static int sim_mem_alloc(struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err)
 {
 	*p = s->dev->t->alloc(s, bytes, what, err);

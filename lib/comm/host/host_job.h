@@ -152,8 +152,8 @@ int vfm_hjob_mismatch(struct vfm_hcomm *g, int peer, const struct vfm_call_sig *
 	struct vfm_err *err);
 void vfm_wait_begin(struct vfm_hcomm *g, int peer); /* peer: rank in the communicator */
 void vfm_wait_end(struct vfm_hcomm *g);
-/* To be called regularly in a wait.  Fails if the job has failed, or if the wait exceeds the limit without a failure
- * from the monitor. */
+/* Call regularly in a wait.  Fails if the job has failed, or if the wait exceeds the limit without a failure from the
+ * monitor. */
 int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err);
 
 /* The monitor reports the activity from add until remove. */

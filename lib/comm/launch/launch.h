@@ -1,5 +1,5 @@
-/* launch.h - the identity of this process among the ranks of a job, and their first exchange of data: a plain start
- * (one rank), `-n N` (N forks of this process on this host), or Slurm's PMI2 (libpmi2, opened at run time).
+/* launch.h - the identity of this process among the ranks of a job, and their first exchange of data.  Starts are plain
+ * (one rank), `-n N` (N forks of this process on this host), or by Slurm's PMI2 (libpmi2, opened at run time).
  *
  * All other communication uses comm.h.  A process has one launch; one thread calls its functions, except
  * vfm_launch_fetch.
@@ -30,11 +30,11 @@ struct vfm_launch {
 	void *priv;
 };
 
-/* Finds out which rank this process is, or forks n local ranks (n 0: no forks).  To be called before the first thread
- * and the first output, with the handlers of SIGTERM, SIGINT and SIGUSR1 installed.  Returns
+/* Finds out which rank this process is, or forks n local ranks (n 0: no forks).  Call before the first thread and the
+ * first output, with the handlers of SIGTERM, SIGINT and SIGUSR1 installed.  Returns
  *   0  in a rank: the only one, one of n forks, or a task of a Slurm step
- *   1  in the parent of the forks, after all of them have ended; it exits with l->status, the worst of the ranks: 75 if
- *      they stopped early, 3 if one was killed.  The parent forwards signals to the ranks.  If a rank dies, the others
+ *   1  in the parent of the forks, after all of them have ended.  It exits with l->status, the worst of the ranks: 75
+ *   if they stopped early, 3 if one was killed.  The parent forwards signals to the ranks.  If a rank dies, the others
  *      report it, and the parent kills them after some seconds.  No rank outlives the parent.  Gives a rank its share
  *      of the processors as compute threads (base/par.h).  Binds forked ranks to their processors, unless VFM_BIND=none
  *      or there are fewer processors than ranks.

@@ -60,7 +60,7 @@ struct group_search {
 
 struct ranked_clip {
 	const struct vfm_clip_set *s;
-	uint64_t name; /* 8 bytes of it, behind those that all have in common */
+	uint64_t name; /* 8 bytes of it, after those that all have in common */
 	double quality;
 	uint32_t clip;
 };

@@ -126,7 +126,7 @@ const char *vfm_dedup_settings(const struct vfm_dedup *d)
 
 /* ---- reading ---- */
 
-/* Of a record or, if rec is NULL, of its text.  A record without the keys comes last. */
+/* For a record or, if rec is NULL, its text.  A record without the keys comes last. */
 static double quality_of(const struct vfm_dedup *d, const json_t *rec, const struct vfm_record_text *text)
 {
 	double q = 1, x;

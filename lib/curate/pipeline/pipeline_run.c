@@ -149,7 +149,7 @@ static int set_aside(struct pipeline_run *r, int i, struct vfm_err *err)
 }
 
 /* Sets aside the records of all stages from `first` on.  If this ends early, the next run does it again: it must not
- * take records of the run before in a stage behind one that began anew. */
+ * take records of the run before in a stage after one that began anew. */
 static int set_aside_from(struct pipeline_run *r, int first, struct vfm_err *err)
 {
 	atomic_store(&r->progress->update, (int8_t)(first + 1));
@@ -170,9 +170,8 @@ static int prepare_stages(struct pipeline_run *r, struct vfm_err *err)
 		first = changed > 0 ? changed : 0;
 	else if (changed >= 0 && (first < 0 || changed < first))
 		return vfm_fail(err, VFM_EUSAGE,
-			"%s: stages[%d] (%s) differs from that with which the run in '%s' began: use another folder, "
-			"or "
-			"--update, which does the records again that it concerns",
+			"%s: stages[%d] (%s) differs from the stage that began the run in '%s': use another folder, or "
+			"--update, which repeats the affected records",
 			r->o.config, changed, r->child[changed].name, r->dir);
 	if (first >= 0)
 		TRY(set_aside_from(r, first, err));
@@ -588,7 +587,7 @@ static int conclude_run(struct pipeline_run *r, struct vfm_err *err)
 			r->first_failed, r->child[r->first_failed].name, r->child[r->first_failed].why,
 			r->child[r->first_failed].log);
 	return vfm_fail(err, VFM_ESIGNAL,
-		"stopped by SIG%s; what is done is saved in '%s', and the same command continues",
+		"stopped by SIG%s; finished records are saved in '%s'; the same command continues",
 		sigabbrev_np(signal_number), r->dir);
 }
 

@@ -410,7 +410,7 @@ static int add_pairs(const struct vfm_report *r, struct vfm_buf *b, struct vfm_e
 		return 0;
 	vfm_html_addf(b,
 		"<h2>Duplicates</h2>\n<p class=dim>%'lld records were dropped as duplicates; %d of them are shown, "
-		"each beside the record that was kept.</p>\n<div class=grid>\n",
+		"each next to the record that was kept.</p>\n<div class=grid>\n",
 		(long long)r->copies.offered, r->copies.n);
 	for (int i = 0; i < r->copies.n; i++) {
 		vfm_buf_adds(b, "<div class=pair>");

@@ -22,7 +22,7 @@
 
 #define MAX_TEXT ((uint64_t)1 << 20)
 #define MAX_JSON ((uint64_t)8 << 20) /* a line of records has 16 MiB */
-#define MAX_TAIL ((uint64_t)1 << 20) /* bytes behind the end of a tar that are looked at */
+#define MAX_TAIL ((uint64_t)1 << 20) /* bytes after the end of a tar that are looked at */
 
 enum { TXT, CLS, JSON, N_META };
 
@@ -164,7 +164,7 @@ void vfm_tar_samples_close(struct vfm_tar_samples *s)
 
 /* ---- the members ---- */
 
-/* Bytes behind the end of the archive other than zeros: a second archive, or an end in the middle of one. */
+/* Bytes after the end of the archive other than zeros: a second archive, or an end in the middle of one. */
 static void check_tail(struct vfm_tar_samples *s)
 {
 	enum { CHUNK = 1 << 16 };
@@ -381,7 +381,7 @@ static void read_meta(const struct vfm_tar_samples *s, struct meta *m)
 	char *text;
 
 	if (m->is_twice) {
-		vfm_fail(&m->fault, VFM_EINPUT, "%s stands twice", what);
+		vfm_fail(&m->fault, VFM_EINPUT, "%s occurs twice", what);
 		return;
 	}
 	if (m->size > meta_max[m->type]) {
@@ -447,7 +447,7 @@ static int make_member_record(struct vfm_tar_samples *s, const struct media *m, 
 	if (key && m->is_twice) {
 		json_decref(key);
 		return vfm_fail(err, VFM_EINPUT,
-			"'%s': '%.200s' stands twice in a sample; this is the later one, at "
+			"'%s': '%.200s' occurs twice in a sample; this is the later one, at "
 			"byte %" PRIu64,
 			s->path, m->name, m->offset);
 	}

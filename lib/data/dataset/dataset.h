@@ -1,6 +1,6 @@
-/* dataset.h - writes a dataset: DIR/000000.tar, 000001.tar, … with KEY.latent.npy, KEY.text.npy (or
- * KEY.text.NAME.npy for each caption), KEY.json (and KEY.mp4), Energon's files, DIR/index.vfmi and
- * DIR/provenance.json.
+/* dataset.h - writes a dataset: shards, Energon's files, DIR/index.vfmi and DIR/provenance.json.  Shards are
+ * DIR/000000.tar, 000001.tar, … with KEY.latent.npy, KEY.text.npy (or KEY.text.NAME.npy for each caption), KEY.json
+ * (and KEY.mp4).
  *
  * A tar gets its name when it is complete.  The writer removes index and .nv-meta before it adds shards and writes them
  * at the end, so that an index always matches the shards.  A killed run loses its incomplete shard; `resume` continues

@@ -60,7 +60,7 @@ int vfm_dataset_check_common(const struct vfm_dataset *d, const struct vfm_datas
 void vfm_dataset_note_common(struct vfm_dataset *d, const struct vfm_dataset_common *c);
 
 /* Reads a complete shard and adds it to the indexes; before: it is of an earlier run.  VFM_EINPUT: it is damaged, or a
- * key stands twice. */
+ * key occurs twice. */
 int vfm_dataset_register(struct vfm_dataset *d, const char *name, bool before, struct vfm_err *err);
 
 #endif

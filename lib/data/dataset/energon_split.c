@@ -32,7 +32,7 @@ static void release_names(struct names *s)
 
 static int expand_braces(struct names *out, size_t len, const char *rest, struct vfm_err *err);
 
-/* Appends `middle` to the first len bytes of text, and what stands for `rest`. */
+/* Appends `middle` to the first len bytes of text, and the names that `rest` expands to. */
 static int expand_rest(
 	struct names *out, size_t len, const char *middle, size_t middle_len, const char *rest, struct vfm_err *err)
 {
@@ -92,7 +92,7 @@ static int expand_braces(struct names *out, size_t len, const char *rest, struct
 	return 0;
 }
 
-/* Appends what the patterns of a list stand for. */
+/* Appends the names that the patterns of a list expand to. */
 static int expand_list(struct names *out, const json_t *list, const char *path, const char *key, struct vfm_err *err)
 {
 	const json_t *item;

@@ -17,9 +17,9 @@
 #include "io/file.h"
 #include "io/hash.h"
 
-/* Files of the folder: DIGITS, a shard; DIGITS.want, locked by the process that fetches it and as long as the shard, so
- * that the bound counts it; DIGITS.BYTES.again, a shard of BYTES was downloaded again because of a fault, and is empty
- * or, if that download has a wrong length, a byte longer than it; .lock, locked while shards are removed. */
+/* Files of the folder: DIGITS, a shard; DIGITS.want, as long as the shard, so that the bound counts it, and locked by
+ * the process that fetches it; DIGITS.BYTES.again, a note that a shard of BYTES was downloaded again because of a fault
+ * (empty or, if that download has a wrong length, a byte longer than it); .lock, locked while shards are removed. */
 enum { DIGITS = 32, ATTEMPTS = 5 };
 #define WANT  ".want"
 #define AGAIN ".again"

@@ -14,7 +14,7 @@ struct vfm_loaded { /* a sample of a pack, and its text; text.rows 0: none */
 	struct vfm_index_record rec;
 	struct vfm_index_text text, extra[VFM_EXTRAS];
 	bool unlisted; /* none of its captions has a weight */
-	bool replaced; /* `from` stands for a damaged sample */
+	bool replaced; /* `from` replaces a damaged sample */
 	int64_t tried; /* samples after the damaged one that were considered */
 };
 

@@ -1,8 +1,8 @@
 /* loader_ring.h - the slots of a loader: packs between the rank that reads them and the ranks that use them.
  *
- * Pack number `seq` uses slot seq % n_slots in turn seq / n_slots + 1, and rank seq % size of the group reads it.  A
- * slot has two counters: `filled`, the turns whose pack is complete, and `released`, the releases of all ranks in all
- * turns.  The reader of turn t waits until released is (t - 1) size, a user until filled is t.  So a reader never
+ * Pack number `seq` uses slot seq % n_slots in lap seq / n_slots + 1, and rank seq % size of the group reads it.  A
+ * slot has two counters: `filled`, the laps whose pack is complete, and `released`, the releases of all ranks in all
+ * laps.  The reader of lap t waits until released is (t - 1) size, a user until filled is t.  So a reader never
  * waits for a later pack.
  *
  * With a group the slots and their arrays are in shared memory, which each rank maps at its own addresses.

@@ -1,9 +1,9 @@
 /* blend.h - the sets of a plan and the order of their samples.
  *
  * Without weights, a pass covers the samples of all sets once, in a permutation that (seed, pass) determines.  With
- * weights, the next sample comes from the set with the fewest tokens so far divided by its weight, so weights are
- * shares of the *tokens*, exact to within one sample at any time.  If all sets have a number of passes, a pass over
- * all sets has each sample of a set so many times, rounded down or up; fractions add up over the passes.
+ * weights, the next sample comes from the set with the fewest tokens so far divided by its weight.  So weights are
+ * shares of the *tokens*, exact to within one sample at any time.  If all sets have a number of passes, a pass over all
+ * sets has each sample of a set so many times, rounded down or up; fractions add up over the passes.
  *
  * A steered blend has weights that change over the steps of the plan, or some sets with a number of passes in the
  * whole plan.  The caller names the step of the next samples (vfm_blend_steer).
@@ -75,8 +75,8 @@ struct vfm_blend_sample {
 	int32_t tokens;
 };
 
-/* The sets must outlive the blend.  All sets have a weight or passes, or none has (VFM_EUSAGE otherwise, when a set is
- * empty, or when the sets that have a weight at some step all have max_passes, so that the order would end). */
+/* The sets must outlive the blend.  All sets have a weight or passes, or none has.  VFM_EUSAGE otherwise; when a set is
+ * empty; or when the order would end, because the sets that have a weight at some step all have max_passes. */
 struct vfm_blend *vfm_blend_new(const struct vfm_blend_set *sets, int32_t n_sets, uint64_t seed, struct vfm_err *err);
 void vfm_blend_free(struct vfm_blend *b); /* accepts NULL */
 

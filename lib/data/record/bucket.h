@@ -76,8 +76,8 @@ struct vfm_bucket_source {
 /* Sets *out and returns true; or returns false with the reason, which names the option that excludes the source. */
 bool vfm_buckets_choose(const struct vfm_buckets *b, const struct vfm_bucket_source *s, struct vfm_bucket *out,
 	char why[VFM_BUCKET_WHY]);
-/* Returns how many of n frames at `rate` a second remain at `fps` a second, at least: encode shows each picture from
- * its time on and needs a frame at or after it, so the time from the first to the last frame counts. */
+/* Returns how many of n frames at `rate` a second remain at `fps` a second, at least.  The time from the first to the
+ * last frame counts: encode shows each picture from its time on and needs a frame at or after it. */
 int64_t vfm_bucket_resampled(int64_t n, double rate, double fps);
 
 /* Sets rec["bucket"] = {name, width, height, frames} and, with b->fps, `fps`; or removes it and sets "drop".

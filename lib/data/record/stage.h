@@ -1,5 +1,5 @@
 /* stage.h - the loop that all stages of vfm-curate share: JSON Lines in, JSON Lines out.  A stage gives one function
- * that works on one record; the loop does the rest (vfm-curate(1)):
+ * for one record; the loop does the rest (vfm-curate(1)):
  *
  *   reading     the files named, or stdin; a line that is no record becomes a record with "error"
  *   passing on  records with "error" or "drop" pass unchanged; unknown keys are kept; "v":1 comes first
@@ -116,8 +116,8 @@ struct vfm_stage {
 	/* The models that the stage uses (`maker` in provenance.h), also covered by the fingerprint; NULL: none. */
 	const json_t *models;
 	/* NULL, or lists of keys that end in NULL, for a stage that computes the keys of `sets` from those of `reads`
-	 * alone, and leaves all others: the fingerprint covers `reads` instead of the whole input, and --done copies
-	 * `sets` into the input record. */
+	 * alone, and leaves all others.  The fingerprint then covers `reads` instead of the whole input, and --done
+	 * copies `sets` into the input record. */
 	const char *const *reads, *const *sets;
 
 	int n_files; /* JSON Lines to read; none = stdin; "-" = stdin */
@@ -172,8 +172,8 @@ struct vfm_stage_output {
 	uint64_t hash[2], content; /* for unique_ids: of the id (vfm_sample_hash), of all but vfm_stage_source_keys */
 };
 
-/* Takes the lines of a block, and writes their outputs.  o [b->n]: the outputs, which stand in `text` one after the
- * other; the loop makes its own where a header is due, or where another record had the id.  Returns 0, or the code with
+/* Takes the lines of a block, and writes their outputs.  o [b->n]: the outputs, one after the other in `text`.  The
+ * loop makes its own output where a header is due, or where another record had the id.  Returns 0, or the code with
  * which the stage must end. */
 int vfm_stage_take(struct vfm_stage_loop *l, const struct vfm_jsonl_block *b, const struct vfm_stage_output *o,
 	const char *text, struct vfm_err *err);

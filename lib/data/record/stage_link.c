@@ -85,7 +85,7 @@ static uint32_t progress_crc(const struct vfm_stage_progress *c)
 void vfm_progress_stage_read(const struct vfm_progress_stage *s, struct vfm_stage_progress *c)
 {
 	for (int i = 0; i < 100; i++) {
-		*c = s->progress[atomic_load(&s->turn) & 1];
+		*c = s->progress[atomic_load(&s->version) & 1];
 		if (c->crc == progress_crc(c))
 			return;
 	}
@@ -94,11 +94,11 @@ void vfm_progress_stage_read(const struct vfm_progress_stage *s, struct vfm_stag
 
 static void publish_progress(struct vfm_progress_stage *s, struct vfm_stage_progress *c)
 {
-	uint32_t turn = atomic_load(&s->turn) + 1;
+	uint32_t version = atomic_load(&s->version) + 1;
 
 	c->crc = progress_crc(c);
-	s->progress[turn & 1] = *c;
-	atomic_store(&s->turn, turn);
+	s->progress[version & 1] = *c;
+	atomic_store(&s->version, version);
 }
 
 void vfm_progress_stage_reset(struct vfm_progress_stage *s)
@@ -254,8 +254,8 @@ static int check_inputs(const struct vfm_stage_link *k, struct vfm_err *err)
 	if (k->n_read >= k->skip && k->hash == k->at.hash)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE,
-		"the first %lld inputs differ from those with which this run began (--update does the records again "
-		"that differ)",
+		"the first %lld inputs differ from those that this run began with (--update repeats the records that "
+		"differ)",
 		(long long)k->skip);
 }
 

@@ -154,7 +154,7 @@ static void choose_pixels(struct cpu_conv *v)
 	v->qh = v->bh + (v->kh - 1) / v->sh;
 	v->part = v->sh * v->sw * v->qh * v->qw * LINE;
 	v->m_tiles = cpu_ceil_div((v->bh - 1) * v->qw + v->bw, v->kern->mr);
-	/* tiles read up to mr lines behind the last */
+	/* tiles read up to mr lines after the last */
 	v->lines_size = (size_t)(v->most * v->parts * v->part + v->kern->mr * LINE);
 	/* a chunk that is the only one completes a tile at a time */
 	v->sums_size = (size_t)(v->kern->mr * v->kern->nr);

@@ -13,7 +13,7 @@
 enum { MOST_KERNELS = 4096 };
 
 static struct {
-	const void *at[MOST_KERNELS]; /* the host's functions that stand for them */
+	const void *at[MOST_KERNELS]; /* the host's functions that represent them */
 	int n;
 } kernels;
 

@@ -124,8 +124,8 @@ enum { VFM_COMM_LAYERS = 1, VFM_COMM_WEIGHTS = 2, VFM_COMM_GRADS = 4 };
 
 /* Ops on another stream that overlap those of the compute stream, on units of their own.  The backend sets units and
  * flops_per_byte.  The host does not know when such work ends, so backends leave its units free for as many FLOPs of
- * the compute stream as it takes: who enqueues it adds to flops or gather_flops, and sets these to 0 when the compute
- * stream waits for it. */
+ * the compute stream as it takes.  The code that enqueues it adds to flops or gather_flops, and sets these to 0 when
+ * the compute stream waits for it. */
 struct vfm_dev_side {
 	int units;             /* compute units for them (vfm_stream.units); 0: the device runs one op at a time */
 	double flops_per_byte; /* FLOPs of the compute stream while they move a byte; 0: do not count */
@@ -212,8 +212,8 @@ static inline bool vfm_dev_predicts(const struct vfm_dev *d)
 
 /* Returns a number that no tensor on this device has as its version (device/ops/tensor.h). */
 int64_t vfm_dev_version(struct vfm_dev *d);
-/* Frees the copies that ops keep of held tensors.  To be called before such tensors are freed; their versions must not
- * be used again.  No-op on devices that keep none. */
+/* Frees the copies that ops keep of held tensors.  Call before such tensors are freed; their versions must not be used
+ * again.  No-op on devices that keep none. */
 void vfm_dev_drop_copies(struct vfm_stream *s);
 
 /* Adds device memory that another library allocated (bytes > 0) or freed (bytes < 0) to the counts. */

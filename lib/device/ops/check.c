@@ -82,7 +82,7 @@ static int check_seqs(
 	return 0;
 }
 
-/* The lengths that the letters of an op's shapes stand for; -1: not known. */
+/* The lengths of the letters of an op's shapes; -1: not known. */
 struct letters {
 	int64_t length['Z' + 1];
 };

@@ -66,7 +66,7 @@ struct vfm_gemm {
 
 /* Quantizes x to 8-bit floats for vfm_gemm: y = x * scale, rounded to nearest even.  Finite values saturate; NaN and
  * infinity become NaN.  scale = 2^vfm_f8_exponent(amax): with current scaling amax is the largest |x|, which costs a
- * pass over x; with delayed scaling it is the maximum of history (Micikevicius et al., arXiv 2209.05433, section 3.2).
+ * pass over x.  With delayed scaling it is the maximum of history (Micikevicius et al., arXiv 2209.05433, section 3.2).
  * GEMMs of fp8 need K contiguous in both operands; yt provides the transpose. */
 struct vfm_quant {
 	struct vfm_tensor x; /* [T,D] f32 or bf16; rows may be strided */
@@ -83,7 +83,7 @@ struct vfm_quant {
 	struct vfm_tensor colsum; /* optional [D] f32 += sum over T of x: the bias gradient */
 };
 
-/* y = the transpose of 8-bit floats x, zeros behind it: vfm_quant.yt of an x that was quantized without. */
+/* y = the transpose of 8-bit floats x, zeros after it: vfm_quant.yt of an x that was quantized without. */
 struct vfm_transpose8 {
 	struct vfm_tensor x; /* [T,D] f8_e4m3 or f8_e5m2 */
 	struct vfm_tensor y; /* [D,T'], dtype of x; T' is T rounded up to a multiple of 16 */
@@ -120,9 +120,9 @@ struct vfm_norm {
 	/* optional [1] f32 >= 0: raised to the largest finite |y|, of y in bf16 with history */
 	struct vfm_tensor amax;
 };
-/* dx is the gradient of s; with dh also dh = gate[seg] * dx, dgate[s] = sum over the tokens of s of h * dx, and
- * dh_sum += sum over T of dh, the bias gradient of the linear layer that made h.  dh, dgate and dh_sum use dx before it
- * is rounded. */
+/* dx is the gradient of s.  With dh also dh = gate[seg] * dx and dgate[s] = sum over the tokens of s of h * dx; dh_sum
+ * += sum over T of dh, the bias gradient of the linear layer that made h.  dh, dgate and dh_sum use dx before it is
+ * rounded. */
 struct vfm_norm_bwd {
 	enum vfm_norm_kind kind;
 	struct vfm_tensor x, dy;          /* [T,D]; x is s */
@@ -178,7 +178,7 @@ struct vfm_qk_norm_rope {
 	struct vfm_tensor rope;   /* optional [T,d] f32: cos, sin of pair i at 2i, 2i+1; absent: no rotation */
 	struct vfm_tensor rstd;   /* [T,H] f32 out, with weight */
 	float eps;
-	/* Optional: a second tensor of the same d and dtype (k beside q), [T2,H2,d].  weight2 and rstd2 are present if
+	/* Optional: a second tensor of the same d and dtype (k with q), [T2,H2,d].  weight2 and rstd2 are present if
 	 * weight is, and rope2 [T2,d] if rope is. */
 	struct vfm_tensor x2, y2, weight2, rope2, rstd2;
 };
@@ -503,7 +503,7 @@ struct vfm_attn_bias {
 
 /* ---- mixture of experts ----
  * E experts.  The routing is a device value.  The host may read index lists and counts back (to_host and a sync),
- * because it needs the sizes of messages; this is the one place where it decides from device values.  grouped_gemm
+ * because it needs the sizes of messages.  This is the one place where it decides from device values.  grouped_gemm
  * needs its groups on the host. */
 
 /* y = softmax of each row; dx = y (dy - sum of y dy) */
@@ -514,9 +514,9 @@ struct vfm_softmax_bwd {
 	struct vfm_tensor y, dy, dx; /* [T,E] f32; dx = */
 };
 
-/* Expert choice (Zhou et al., arXiv 2202.09368) within each sample, so that results do not depend on packing.  Of a
- * sample of n tokens each expert selects the vfm_moe_expert_capacity(n, E, capacity) with the highest score.  Ties go
- * to the lower token. */
+/* Expert choice (Zhou et al., arXiv 2202.09368) within each sample, so that results do not depend on packing.  Each
+ * expert selects the vfm_moe_expert_capacity(n, E, capacity) tokens with the highest score of a sample of n tokens.
+ * Ties go to the lower token. */
 struct vfm_moe_topk_expert {
 	double capacity;             /* capacity factor: mean number of experts a token; > 0 */
 	struct vfm_tensor score;     /* [T,E] f32: all tokens of the pack, in its order */
@@ -615,9 +615,9 @@ struct vfm_grouped_gemm {
  *                + add[t,h,w,o].
  * T' = (zeros + P + T - kt) / stride0 + 1, or 0 if there are fewer than kt frames; H' and W' likewise.
  * A frame has the same bits in a call for the whole clip and in calls for parts of it, whose `past` holds the frames
- * before each part: the order of sums depends on the shapes of weight and of a frame alone.  On CUDA it may also depend
- * on whether frames are aligned to 256 bytes.  A backend may round bias, and the sum that it is added to, to the dtype
- * of y. */
+ * before each part.  The order of sums depends on the shapes of weight and of a frame alone.  On CUDA it may also
+ * depend on whether frames are aligned to 256 bytes.  A backend may round bias, and the sum that it is added to, to the
+ * dtype of y. */
 struct vfm_conv3d {
 	struct vfm_tensor x;      /* [T,H,W,C] f32 or bf16 */
 	struct vfm_tensor past;   /* optional [P,H,W,C], dtype of x; any distance of frames, also a negative one */
@@ -730,11 +730,10 @@ struct vfm_ops {
 VFM_OP_LIST(X)
 #undef X
 
-/* A device may read weights of convolutions in a layout of its own.  Packing them once saves the time of each call to
- * do so, and the memory of the plain weights.  vfm_conv3d_packed_size returns the bytes of the packed weight; 0: the
- * device reads weights as they are.  vfm_conv3d_pack writes it to `packed`, device memory aligned to 64 bytes;
- * weight.data is host memory, and only kernel and weight of *a are read.  Local; returns when weight.data is no longer
- * read. */
+/* A device may read weights of convolutions in a layout of its own.  Packing them once saves that time in each call,
+ * and the memory of the plain weights.  vfm_conv3d_packed_size returns the bytes of the packed weight; 0: the device
+ * reads weights as they are.  vfm_conv3d_pack writes it to `packed`, device memory aligned to 64 bytes; weight.data is
+ * host memory, and only kernel and weight of *a are read.  Local; returns when weight.data is no longer read. */
 size_t vfm_conv3d_packed_size(struct vfm_stream *s, const struct vfm_conv3d *a);
 int vfm_conv3d_pack(struct vfm_stream *s, const struct vfm_conv3d *a, void *packed, struct vfm_err *err);
 

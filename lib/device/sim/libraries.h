@@ -1,8 +1,8 @@
 /* libraries.h - the device memory that NVIDIA's libraries take, derived from their sources and not measured on a GPU:
  * cuBLASLt 13, cuDNN 9 and NCCL 2.28.
  *
- * The program takes the workspaces of products, convolutions and attention from its pool (vfm_cuda_ws), one for each
- * stream, which grows to the largest; NCCL takes its own, when a communicator is first used in a way.
+ * The program takes the workspaces of products, convolutions and attention from its pool (vfm_cuda_ws): one for each
+ * stream, which grows to the largest.  NCCL takes its own at the first use of each kind of a communicator.
  */
 #ifndef VFM_DEVICE_SIM_LIBRARIES_H
 #define VFM_DEVICE_SIM_LIBRARIES_H

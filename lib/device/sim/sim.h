@@ -61,7 +61,7 @@ struct vfm_sim_invitation {
  * when its stream is there. */
 void vfm_sim_collective(
 	struct vfm_stream *s, const struct vfm_sim_launch *l, const struct vfm_sim_invitation *v, int n);
-/* Collectives pass so many bytes per second over the slowest link of this device while ops run beside them. */
+/* Collectives pass so many bytes per second over the slowest link of this device while ops overlap them. */
 void vfm_sim_link_busy(struct vfm_dev *d, const double rate[VFM_ESTIMATES]);
 enum { VFM_SIM_KNOWN_MAX = 4096 }; /* bytes of an array whose contents are known */
 /* A collective moved src to dst: contents known of src are known of dst from now on. */
@@ -72,14 +72,14 @@ void vfm_sim_know(struct vfm_dev *d, void *dst, const void *host, size_t bytes);
 /* Returns the device's one copy of a text. */
 const char *vfm_sim_text(struct vfm_dev *d, const char *text);
 
-/* Device memory for the libraries (libraries.h): of the pool, which mem_peak includes, and beside it, with the
+/* Device memory for the libraries (libraries.h): of the pool, which mem_peak includes, and outside it, with the
  * machine's context.  pool_peak: bytes of the pool's chunks that were in use, completely or in part, at most. */
 struct vfm_sim_held {
-	int64_t scratch, beside, pool_peak;
+	int64_t scratch, outside, pool_peak;
 };
 struct vfm_sim_held vfm_sim_held(const struct vfm_dev *d);
-/* A library takes bytes beside the pool.  VFM_EENV: the device has too few. */
-int vfm_sim_take_beside(struct vfm_dev *d, int64_t bytes, const char *what, struct vfm_err *err);
+/* A library takes bytes outside the pool.  VFM_EENV: the device has too few. */
+int vfm_sim_take_outside(struct vfm_dev *d, int64_t bytes, const char *what, struct vfm_err *err);
 
 /* The description of every simulated device (dev->descr). */
 extern const char vfm_sim_descr[];
@@ -87,15 +87,15 @@ extern const char vfm_sim_descr[];
 /* d is a device of vfm_sim_open.  The launches since the last clear, in the order of the calls; valid until the next
  * call of the device. */
 const struct vfm_sim_launch *vfm_sim_launches(const struct vfm_dev *d, size_t *n);
-/* Ends a step, and waits for its work on all streams.  How much of its time other streams work beside a launch is what
- * it was in the step before, since it is known only when the step has passed; in the first step, whether one does when
- * the launch begins. */
+/* Ends a step, and waits for its work on all streams.  The time that other streams overlap a launch is that of the step
+ * before, since it is known only when a step has passed.  In the first step, a stream overlaps a launch if it works
+ * when the launch begins. */
 void vfm_sim_clear(struct vfm_dev *d);
 /* The time of the host, in seconds since open. */
 void vfm_sim_host_now(const struct vfm_dev *d, double at[VFM_ESTIMATES]);
 void vfm_sim_host_until(struct vfm_dev *d, const double at[VFM_ESTIMATES]); /* the host waits until then */
-/* The streams come as far as the other ranks let them: before the host waits for these (vfm_sim_world_wait), which may
- * wait for a collective that is behind others in a stream of this device. */
+/* Advances the streams as far as the other ranks let them.  Called before the host waits for these
+ * (vfm_sim_world_wait): they may wait for a collective that follows others in a stream of this device. */
 void vfm_sim_progress(struct vfm_dev *d);
 
 #endif

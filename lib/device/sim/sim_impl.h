@@ -5,7 +5,7 @@
  *   sim_memory.c the memory by owner over time
  *   world.c      the simulated ranks of a job
  *
- * A stream has a time: the end of its work so far.  A stream queues work behind a collective of simulated ranks until
+ * A stream has a time: the end of its work so far.  A stream queues work after a collective of simulated ranks until
  * all have come to it; without a queue, work gets its time at once.
  */
 #ifndef VFM_DEVICE_SIM_SIM_IMPL_H
@@ -104,8 +104,8 @@ struct sim {
 	char *base;                  /* of the addresses of the device; unreadable */
 	size_t reserved;
 	double link[VFM_ESTIMATES];      /* vfm_sim_link_busy: the largest rate of the collectives in flight */
-	int64_t capacity;                /* of the memory, for the program and beside it */
-	int64_t scratch, beside;         /* struct vfm_sim_held */
+	int64_t capacity;                /* of the memory, for the program and the libraries */
+	int64_t scratch, outside;        /* struct vfm_sim_held */
 	uint64_t zone_at[VFM_SIM_ZONES]; /* offset of each zone */
 	struct vfm_mapped mapped;
 	struct vfm_holders holders;

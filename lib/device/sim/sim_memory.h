@@ -1,7 +1,7 @@
 /* sim_memory.h - the memory of a simulated device over the time of a step, by owner: the `what` of vfm_dev_alloc.
  *
  * The pool gives memory out in the order of the host's calls, and the compute stream orders its reuse: the time of a
- * call is the begin of the next launch on the compute stream.  Work behind a collective has no time until the other
+ * call is the begin of the next launch on the compute stream.  Work after a collective has no time until the other
  * ranks have come, so the record keeps the number of launches at each call, and the step that has ended gives the
  * times.
  *

@@ -222,7 +222,7 @@ static void progress(struct sim *d)
 }
 
 /* Times the last item of s at once, if nothing is before it. */
-static void settle(struct sim_stream *s)
+static void time_only_item(struct sim_stream *s)
 {
 	if (s->n - s->head == 1 && time_item(sim_of(s->s.dev), s, &s->queue[s->head]))
 		release_item(&s->queue[s->head++]);
@@ -295,7 +295,7 @@ void sim_add_launch(struct sim_stream *s, const struct vfm_sim_launch *l, const 
 	x->shares = overlapped != NULL;
 	for (int e = 0; overlapped && e < VFM_ESTIMATES; e++)
 		x->overlapped[e] = (float)overlapped[e];
-	settle(s);
+	time_only_item(s);
 }
 
 void vfm_sim_collective(
@@ -318,7 +318,7 @@ void vfm_sim_collective(
 		x->guest->v[i].to = v[i];
 	if (n)
 		x->guest->n = n;
-	settle(s);
+	time_only_item(s);
 }
 
 /* ---- what overlapped a launch ---- */
@@ -516,7 +516,7 @@ int sim_event_wait(struct vfm_event *e, struct vfm_stream *stream, struct vfm_er
 	}
 	x = push_item(s, SIM_WAIT);
 	x->ticket = hold_ticket(e->ticket);
-	settle(s);
+	time_only_item(s);
 	return 0;
 }
 

@@ -278,7 +278,7 @@ struct vfm_sim_meeting *vfm_sim_meet(struct vfm_sim_world *w, uint64_t group, ui
 	return *m;
 }
 
-/* Closes the gap of a removed entry: those behind it move up to where a search finds them. */
+/* Closes the gap of a removed entry: those after it move up to where a search finds them. */
 static void remove_slot(struct vfm_sim_world *w, size_t i)
 {
 	w->slot[i] = NULL;

@@ -25,7 +25,7 @@ struct vfm_t5_opts {
 	/* A folder of transformers, of a pipeline (text_encoder/, tokenizer/) or of a release of Wan, or a file of
 	 * weights */
 	const char *path;
-	/* File or folder of the tokenizer; NULL: in path, in tokenizer/ in or beside it, or in google/umt5-xxl beside
+	/* File or folder of the tokenizer; NULL: in path, in tokenizer/ in or next to it, or in google/umt5-xxl next to
 	 * it */
 	const char *tokenizer;
 	enum vfm_dtype dtype; /* VFM_F32 or VFM_BF16 */

@@ -35,7 +35,7 @@ static int compare_added(const void *a, const void *b)
 
 /* ---- opening ---- */
 
-/* Reads extra_ids of the tokenizer_config.json beside path. */
+/* Reads extra_ids of the tokenizer_config.json next to path. */
 static int read_extra_ids(const char *path, int64_t *n, struct vfm_err *err)
 {
 	char *folder = vfm_dir_of(path), *config = vfm_strfmt("%s/tokenizer_config.json", folder);

@@ -1,4 +1,4 @@
-/* download.c - see download.h. */
+/* download.c - opens the URL by FFmpeg, reads the response's header from its log, and copies and checks the content. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -261,7 +261,7 @@ static int check_length(const struct download *d, struct vfm_err *err)
 
 	if (d->reply.is_chunked && !d->reply.has_end)
 		return vfm_fail(err, VFM_EINPUT,
-			"'%s': the connection ended before the last chunk, behind %" PRId64 " bytes", d->url, r->bytes);
+			"'%s': the connection ended before the last chunk, after %" PRId64 " bytes", d->url, r->bytes);
 	if (d->announced >= 0 && r->bytes != d->announced && !is_deflated(&d->reply))
 		return vfm_fail(err, VFM_EINPUT, "'%s': got %" PRId64 " bytes, the server announced %" PRId64, d->url,
 			r->bytes, d->announced);

@@ -1,4 +1,4 @@
-/* remux.c - see remux.h. */
+/* remux.c - reads packets of the range, checks that they may be copied, and writes them to a new file. */
 #include <errno.h>
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>

@@ -29,7 +29,7 @@
 #define BAR_MOST (SIZE / 3)
 #define BAR_EVEN 10 /* the brightest pixel of a line is less above its mean */
 #define BAR_FLAT 5  /* lines of a bar differ by less */
-#define BAR_STEP 6  /* the mean rises by so much behind a bar, … */
+#define BAR_STEP 6  /* the mean rises by so much after a bar, … */
 #define BAR_RISE 32 /* … or the brightest pixel by so much */
 
 /* ---- the coefficients ---- */

@@ -1,4 +1,4 @@
-/* artifacts.c - see artifacts.h. */
+/* artifacts.c - widths of edges, steps at a grid of blocks, and combing between lines, of some rows of a frame. */
 #include "media/score/artifacts.h"
 
 #include <math.h>
@@ -27,7 +27,7 @@ enum {
 #define STEP_NOISE 0.02 /* share of the columns that are steps in a picture without texture */
 
 struct vfm_artifacts {
-	uint8_t *rows, *next; /* [n_rows, w], of the last frame and of the one behind it */
+	uint8_t *rows, *next; /* [n_rows, w], of the last frame and of the one after it */
 	int w, n_rows;
 	int64_t next_at; /* vfm_video_at() when `next` was read; 0: never */
 	double blur;

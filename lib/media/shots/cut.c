@@ -1,4 +1,4 @@
-/* cut.c - see cut.h. */
+/* cut.c - plans passes over the source, and encodes several clips in one pass or copies them. */
 #include <libavutil/rational.h>
 #include <math.h>
 #include <stdlib.h>

@@ -40,10 +40,10 @@ struct vfm_scene;
 struct vfm_scene *vfm_scene_new(double fps);
 void vfm_scene_push(struct vfm_scene *s, const struct vfm_thumb *thumb /* the next frame */);
 
-/* After the last frame: the hard cuts of at least the confidence `threshold`, and the dissolves and fades of at least
- * (1 + threshold) / 2, in order and not overlapping; they belong to `s`.
- * threshold: 0 = VFM_SCENE_THRESHOLD; lower finds more.  Without `gradual`: hard cuts, and plain frames with a cut on
- * one side.  May be called again with other options. */
+/* After the last frame: returns the hard cuts of at least the confidence `threshold`, and the dissolves and fades of at
+ * least (1 + threshold) / 2.  They are in order, do not overlap, and belong to `s`. threshold: 0 = VFM_SCENE_THRESHOLD;
+ * lower finds more.  Without `gradual`: hard cuts, and plain frames with a cut on one side.  May be called again with
+ * other options. */
 const struct vfm_cut *vfm_scene_cuts(struct vfm_scene *s, double threshold, bool gradual, int64_t *n_cuts);
 /* After the last frame: all candidates, for the calibration; they belong to `s`. */
 const struct vfm_cut_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_t *n);

@@ -223,7 +223,7 @@ void vfm_tp_column(struct vfm_tape *t, const struct vfm_attn_layout *l, struct v
 	int rc;
 
 	if (n > VFM_TP_COLUMN_LAYERS)
-		vfm_tape_fail(t, vfm_fail(&err, VFM_EUSAGE, "internal: %d layers behind one gather", n), &err);
+		vfm_tape_fail(t, vfm_fail(&err, VFM_EUSAGE, "internal: %d layers after one gather", n), &err);
 	if (vfm_tape_failed(t) || get_tp_group(l)->size == 1) {
 		for (int i = 0; i < n; i++)
 			y[i] = vfm_g_linear(t, x, &args[i]);

@@ -17,7 +17,7 @@
 #include "net/mesh/mops.h"
 #include "net/tape/gops.h"
 
-enum { VFM_TP_COLUMN_LAYERS = 3 }; /* at most, behind one gather */
+enum { VFM_TP_COLUMN_LAYERS = 3 }; /* at most, after one gather */
 
 /* x [own rows, D] -> all rows [rows, D].  Backward: reduce-scatter. */
 struct vfm_var *vfm_tp_gather(struct vfm_tape *t, const struct vfm_attn_layout *l, struct vfm_var *x);

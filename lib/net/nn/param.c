@@ -10,7 +10,7 @@
  * vectors have no decay.  Ops read the masters or a copy in the compute dtype (VFM_SHARDING_NONE), weights that are
  * all-gathered after each update (_STATE) or for each unit (_FULL).
  *
- * Frozen parameters (spec/model/tuning.h) have buckets behind all others and only the array that ops read; functions
+ * Frozen parameters (spec/model/tuning.h) have buckets after all others and only the array that ops read; functions
  * for gradients, updates or owned arrays ignore them.  MXFP8 stores frozen matrices as e4m3 in blocks of 32 elements of
  * a row, whole ones on each rank; ops read an exact copy while the unit runs.
  *

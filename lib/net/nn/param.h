@@ -172,8 +172,7 @@ void vfm_params_all_pp_stages(struct vfm_params *ps, bool on);
 /* Makes n parameters one operand and returns its variable, which is valid after vfm_params_alloc.  They are declared in
  * one unit without others of their bucket between them, and are neither cut nor, if n > 1, sharded by fsdp. */
 struct vfm_var *vfm_params_stack(struct vfm_params *ps, struct vfm_param *const *p, int n);
-/* Lets a matrix be stored as MXFP8 if it is frozen and the tuning asks for it.  To be called before vfm_params_alloc.
- */
+/* Lets a matrix be stored as MXFP8 if it is frozen and the tuning asks for it.  Call before vfm_params_alloc. */
 void vfm_param_allow_mxfp8(struct vfm_param *p);
 /* Returns the bytes that all ranks together take to store a frozen parameter, without copies, if the compute dtype is
  * dt. */
@@ -188,10 +187,10 @@ int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
  * gradient is exercised.  Collective. */
 int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
 
-/* Makes the weights follow the masters.  begin waits for the last updates and drops gathered weights; updated says that
- * s writes the masters of bucket i until now, and starts its all-gather on mesh->gather_stream; end starts the
- * all-gather of the unit that comes next.  updated is called once for each bucket; cast false: the optimizer has
- * already written the shards in the compute dtype (vfm_bucket.w).  Collective. */
+/* Makes the weights follow the masters.  begin waits for the last updates and drops gathered weights. updated is called
+ * once for each bucket: s writes the masters of bucket i until now; it starts the all-gather of the bucket on
+ * mesh->gather_stream. cast false: the optimizer has already written the shards in the compute dtype (vfm_bucket.w).
+ * end starts the all-gather of the next unit.  Collective. */
 int vfm_params_update_begin(struct vfm_params *ps, struct vfm_err *err);
 int vfm_params_updated(struct vfm_params *ps, int i, struct vfm_stream *s, bool cast, struct vfm_err *err);
 int vfm_params_update_end(struct vfm_params *ps, struct vfm_err *err);

@@ -50,9 +50,8 @@ static int check_division(
 		return h->batch % p->dp == 0 ? 0 : refuse_division(h->batch, path, "packs", "parallel.dp", p->dp, err);
 	if (h->cp % p->cp && p->cp % h->cp)
 		return vfm_fail(err, VFM_EUSAGE,
-			"%s has packs for up to %d cp ranks (vfm-pack --cp), of which parallel.cp = %lld is no "
-			"multiple "
-			"or divisor",
+			"%s has packs for up to %d cp ranks (vfm-pack --cp); parallel.cp = %lld is neither a multiple "
+			"nor a divisor of that",
 			path, h->cp, (long long)p->cp);
 	return h->batch % (p->dp * p->cp) == 0
 		? 0

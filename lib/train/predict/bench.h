@@ -59,9 +59,9 @@ bool vfm_bench_cp_apart(const struct vfm_bench_step *b, const struct vfm_config 
  * product depends on its values, and kernels are selected by timing.  Requires vfm_context_open(x, c). */
 struct vfm_trainer *vfm_bench_trainer(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err);
 
-/* Warm-up steps beyond those of *b.  A step may be the first with some op, which is then timed: with
- * train.overlap_update the products under the update of the step before leave it multiprocessors, so that they have
- * other implementations.  Warm-up ends with a step where no rank timed any (vfm_dev.tuned). */
+/* Warm-up steps beyond those of *b.  A step may be the first with some op, which is then timed.  With
+ * train.overlap_update, products under the last step's update leave it multiprocessors, so they have other
+ * implementations.  Warm-up ends with a step where no rank timed any (vfm_dev.tuned). */
 enum { VFM_BENCH_MORE_WARMUP = 10 };
 
 /* Collective over the ranks of x.  Every rank receives the result.  Requires vfm_context_open(x, c). */

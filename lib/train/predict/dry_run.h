@@ -1,7 +1,7 @@
 /* dry_run.h - predicts a training run on a machine that need not be there: whether it fits, the time of a step, and its
  * parts.  Runs the training step on a simulated job (simulate.h) with the packs of a plan.
  *
- * The step of median cost is simulated, and for the memory the one with the largest pack.  dp ranks have the packs that
+ * Simulates the step of median cost, and for the memory the step with the largest pack.  dp ranks have the packs that
  * the plan gives them; where many differ, a few represent all (dry_run_packs.h).  The time of all steps is interpolated
  * in the cost of the most expensive rank, from the least, the most, and one or three costs between.  Samples get grids
  * of their tokens (vfm_bench_grid), and texts of model.text_len rows, the most.
@@ -37,7 +37,7 @@ struct vfm_dry_run_opts {
 
 enum { VFM_TIMELINE_COLUMNS = 1000, VFM_STREAM_NAME = 32 };
 
-/* A simulated rank, and what it stands for. */
+/* A simulated rank, and the ranks that it represents. */
 struct vfm_dry_run_rank {
 	int rank, stage, stands_for;
 	int packs;        /* the number of its packs: equal for ranks with the same */
@@ -45,7 +45,7 @@ struct vfm_dry_run_rank {
 	int64_t launches; /* of the step */
 	char recompute[VFM_RECOMPUTE_TEXT]; /* of struct vfm_bench_result */
 	int64_t mem_peak;                   /* bytes that the program holds at most */
-	/* bytes of the context and of libraries beside it, and of the pool's chunks that are partly in use */
+	/* bytes of the context and of libraries outside the pool, and of the pool's chunks that are partly in use */
 	int64_t mem_beside;
 	double class_s[VFM_SIM_CLASSES];     /* seconds of the kernels of a step, which may overlap */
 	double class_flops[VFM_SIM_CLASSES]; /* that they execute, with recompute */

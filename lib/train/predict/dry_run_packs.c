@@ -162,7 +162,7 @@ static struct dp_rank *sort_dp_ranks(const struct divided *d)
 	return v;
 }
 
-/* Numbers the classes of v [dp], of at most `most`, and fills rep [most] with the dp rank that stands for each. */
+/* Numbers the classes of v [dp], of at most `most`, and fills rep [most] with the dp rank that represents each. */
 static void classify_dp_ranks(struct vfm_dry_packs *out, struct dp_rank *v, int64_t dp, int most, int64_t *rep)
 {
 	out->dp_distinct = 0;

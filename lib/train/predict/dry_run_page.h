@@ -1,5 +1,5 @@
 /* dry_run_page.h - a page about a predicted run: its facts, the timeline of a step, the memory by owner, the time of
- * each simulated rank by kind of work, and how the rate of a GPU falls with their number.
+ * each simulated rank by kind of work, and the rate of a GPU by the number of GPUs.
  */
 #ifndef VFM_TRAIN_PREDICT_DRY_RUN_PAGE_H
 #define VFM_TRAIN_PREDICT_DRY_RUN_PAGE_H

@@ -156,7 +156,7 @@ void vfm_memory_section(struct vfm_buf *b, const struct vfm_dry_run *d, const st
 		"<h3>Memory by owner</h3>\n<p class=dim>GiB over the milliseconds of a step%s: of each pp stage, the "
 		"simulated rank with the highest peak. The dotted line and the figures are at the peak. The host "
 		"allocates ahead of the device: memory counts from when the compute stream begins the work that is "
-		"enqueued behind the allocation.</p>\n<div class=charts>\n",
+		"enqueued after the allocation.</p>\n<div class=charts>\n",
 		d->steps ? ", of the one of the plan that needs the most memory" : "");
 	for (int i = 0; i < d->n; i++)
 		if (is_fullest_of_stage(d, &d->rank[i]))

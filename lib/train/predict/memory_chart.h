@@ -1,5 +1,5 @@
-/* memory_chart.h - the memory of simulated ranks by owner (device/sim/sim_memory.h): as charts over the time of a step,
- * as JSON (all owners; elsewhere small ones are "other"), as a sentence, and as counters of a trace.
+/* memory_chart.h - the memory of simulated ranks by owner (device/sim/sim_memory.h) as charts over the time of a step,
+ * JSON, a sentence, and counters of a trace.  JSON has all owners; elsewhere small ones are "other".
  */
 #ifndef VFM_TRAIN_PREDICT_MEMORY_CHART_H
 #define VFM_TRAIN_PREDICT_MEMORY_CHART_H

@@ -199,7 +199,7 @@ static struct classes split_classes(const struct classes *c, const struct vfm_pa
 	return split;
 }
 
-/* Returns the number of a simulated rank and those that it stands for: by pp stage, class of work, place in tp. */
+/* Returns the number of a simulated rank and the ranks that it represents: by pp stage, class of work, place in tp. */
 static int rank_class_of(const struct classes *work, const struct vfm_parallel *p, int rank)
 {
 	int coord[VFM_AXES];

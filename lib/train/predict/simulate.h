@@ -1,7 +1,7 @@
 /* simulate.h - runs the work of a rank on simulated ranks of a job of GPUs that need not exist
  * (comm/device/comm_sim.h).
  *
- * The first, a middle and the last tp rank of each pp stage are simulated, and represent all others: ranks along dp, ep
+ * Simulates the first, a middle and the last tp rank of each pp stage, which represent all others.  Ranks along dp, ep
  * and cp do the same work on packs of equal shape.  Each simulated rank is a coroutine with a context of its own; one
  * runs at a time.
  *

@@ -255,10 +255,9 @@ static int open_loader(struct train_run *r, struct vfm_err *err)
 
 enum { PLANNED_STEPS = 64 };
 
-/* Counts the longest pack that the plan allows, as if all cp ranks computed it: its tokens are those of the header, as
- * one sample; its samples and their text the most of the first steps.  The plan does not tell the shapes of samples:
- * frames have about 256 patches.
- */
+/* Counts the longest pack that the plan allows, as if all cp ranks computed it.  Its tokens are those of the header, as
+ * one sample; its samples and their text are the most of the first steps.  The plan does not tell the shapes of
+ * samples: frames have about 256 patches. */
 static int find_largest_pack(const struct train_run *r, struct vfm_pack_sums *p, struct vfm_err *err)
 {
 	const struct vfm_plan_header *h = vfm_plan_header(r->plan);

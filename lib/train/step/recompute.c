@@ -9,9 +9,9 @@
 #include "spec/layout/in_flight.h"
 
 /* The capacity that a plan leaves to others: 5 % to chunks of the pool that are partly in use, the rest to the context
- * and to NCCL.  The latter's buffers, in GiB, are what the simulated device counts (device/sim/libraries.h) on nodes of
- * 8 GPUs: those of the groups of data parallelism, of the sums and messages of tp, and a third for each rank that
- * messages go to. */
+ * and to NCCL.  The buffers of NCCL, in GiB, are those that the simulated device counts (device/sim/libraries.h) on
+ * nodes of 8 GPUs: for the groups of data parallelism, for the sums and messages of tp, and a third for each rank that
+ * receives messages. */
 static double bytes_of_others(const struct vfm_mesh *m, const struct vfm_dev *d)
 {
 	double tp = m->size[VFM_AX_TP], cp = m->size[VFM_AX_CP], ep = m->size[VFM_AX_EP];
@@ -411,8 +411,8 @@ static const struct vfm_in_flight *try_plan(struct pp_stage *s, struct vfm_keep_
 }
 
 /* Plans for the backward during which blocks are saved most often, or for that with the peak of this plan.  Blocks and
- * chunks differ in what they keep and in how often, so the peak may be more or less than that of a mean block; a
- * search finds the least bytes that the plan has to leave, or the most that it may exceed the room by. */
+ * chunks keep different tensors, so the peak may differ from that of a mean block.  A search finds the least bytes that
+ * the plan has to leave, or the most that it may exceed the room by. */
 static void plan_stage(struct pp_stage *s, struct vfm_keep_plan_in *in, struct vfm_recompute_plan *p)
 {
 	enum { TRIES = 10 };

@@ -50,8 +50,8 @@ int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct
 const struct vfm_recompute_plan *vfm_trainer_recompute(const struct vfm_trainer *tr);
 
 /* Collective.  n_packs: packs of this rank, equal on all ranks.  The ranks of a cp x tp group, and all pp stages, must
- * get the same packs; for a pack with fewer cp ranks, those of the group in this view of the mesh (vfm_mesh_for), which
- * must exist.  After a failure the caller may only read the steps in flight and free the trainer. */
+ * get the same packs.  A pack with fewer cp ranks needs a view of the mesh (vfm_mesh_for): the ranks of the group in
+ * this view get it.  After a failure the caller may only read the steps in flight and free the trainer. */
 int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
 	double lr, struct vfm_err *err);
 
