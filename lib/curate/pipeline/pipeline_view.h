@@ -38,7 +38,7 @@ double vfm_view_left_s(const struct vfm_view *v);
 void vfm_view_line(struct vfm_buf *b, const struct vfm_view *v);
 /* Appends a table of at most `columns` characters a line.  Returns the number of lines. */
 int vfm_view_table(struct vfm_buf *b, const struct vfm_view *v, int columns);
-/* Appends a page without references to others; while the run goes on, a browser reads it again every two seconds. */
+/* Appends a page without references to others; while the run continues, a browser reads it again every two seconds. */
 void vfm_view_page(struct vfm_buf *b, const struct vfm_view *v);
 
 #endif
