@@ -377,7 +377,7 @@ layers:
 	@tests/names.sh
 
 # ---- lint ----------------------------------------------------------------------
-SHELL_SRC = $(wildcard tests/*.sh tests/cuda/ptxas tests/*/*.t tests/*/*.sh examples/*.sh examples/*.sbatch bench/*.sh .ci/run share/exec/*.sh share/deb/package share/bash-completion/*)
+SHELL_SRC = $(wildcard tests/*.sh tests/cuda/ptxas tests/*/*.t tests/*/*.sh examples/*.sh examples/*.sbatch bench/*.sh .ci/run share/exec/*.sh share/deb/package share/completion/*.bash)
 TIDY_SRC  = $(LIB_SRC) $(CMD_SRC)
 
 lint:
@@ -433,9 +433,12 @@ demo:
 	START=$(shell date +%s) B=$(abspath $(B)) examples/demo.sh
 
 SHARE = $(DESTDIR)$(PREFIX)/share
+BASH_DIR = $(SHARE)/bash-completion/completions
+ZSH_DIR  = $(SHARE)/zsh/site-functions
+FISH_DIR = $(SHARE)/fish/vendor_completions.d
 EXEC_BINS = $(filter-out %/vfm_exec.py,$(wildcard share/exec/*.py share/exec/*.sh))
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/doc/vfm $(SHARE)/bash-completion/completions
+	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/doc/vfm $(BASH_DIR) $(ZSH_DIR) $(FISH_DIR)
 	$(if $(BINS),install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin)
 	$(if $(PLUGIN),install -d $(DESTDIR)$(PREFIX)/lib/vfm && install -m 755 $(PLUGIN) $(DESTDIR)$(PREFIX)/lib/vfm)
 	for m in $(MAN); do d=$(SHARE)/man/man$${m##*.}; install -d $$d && install -m 644 $$m $$d || exit 1; done
@@ -444,7 +447,9 @@ install: all
 	install -d $(SHARE)/vfm/published && install -m 644 share/published/*.json $(SHARE)/vfm/published
 	install -d $(SHARE)/vfm/exec && install -m 755 $(EXEC_BINS) $(SHARE)/vfm/exec
 	install -m 644 share/exec/README.md share/exec/vfm_exec.py share/exec/mean.c $(SHARE)/vfm/exec
-	for c in $(CMDS); do install -m 644 share/bash-completion/vfm $(SHARE)/bash-completion/completions/$$c || exit 1; done
+	install -m 644 share/completion/vfm.zsh $(ZSH_DIR)/_vfm
+	for c in $(CMDS); do install -m 644 share/completion/vfm.bash $(BASH_DIR)/$$c && \
+		install -m 644 share/completion/vfm.fish $(FISH_DIR)/$$c.fish || exit 1; done
 
 # Debian packages for the release of this machine.  Their version names the commit, since commands and plugin must be of one.
 DEB_VERSION := $(VERSION)$(shell git log -1 --format=+git%cd.%h --abbrev=10 --date=format:%Y%m%d%H%M%S 2>/dev/null)
@@ -452,5 +457,5 @@ deb:
 	@command -v dpkg-shlibdeps >/dev/null && ($(probe_build)) || $(SUB) deps-pack
 	+$(SUB) $(JOBS) CUDA_ARCHS=all all
 	rm -rf $(B)/deb
-	+$(SUB) CUDA_ARCHS=all PREFIX=/usr DESTDIR=$(abspath $(B))/deb/vfm install
+	+$(SUB) CUDA_ARCHS=all PREFIX=/usr DESTDIR=$(abspath $(B))/deb/vfm ZSH_DIR=$(abspath $(B))/deb/vfm/usr/share/zsh/vendor-completions install
 	B=$(abspath $(B)) DEB_VERSION=$(DEB_VERSION) LIBS='$(LIBS)' CUDA_LIBDIR='$(CUDA_LIBDIR)' NVCC='$(NVCC)' share/deb/package

@@ -38,7 +38,9 @@ for c in curate pack train sample ckpt bench; do
 	ok "vfm-$c --version" has "vfm-$c ${version%%+*} " "vfm-$c" --version
 	ok "vfm-$c(1)" gzip -t "/usr/share/man/man1/vfm-$c.1.gz"
 	ok "completion of vfm-$c" bash -n "/usr/share/bash-completion/completions/vfm-$c"
+	ok "completion of vfm-$c for fish" test -s "/usr/share/fish/vendor_completions.d/vfm-$c.fish"
 done
+ok "completion for zsh" test -s /usr/share/zsh/vendor-completions/_vfm
 for page in 5/vfm-config.5 7/vfm.7 7/vfm-cuda.7; do ok "${page#*/}" gzip -t "/usr/share/man/man$page.gz"; done
 for c in vae_wan.py caption.sh; do ok "$c" test -x "/usr/share/vfm/exec/$c"; done
 ok "copyright" grep -q Apache-2.0 /usr/share/doc/vfm/copyright

@@ -23,11 +23,9 @@ int bench_eval(int argc, char **argv, struct vfm_err *err);
 
 /* Writes the model of this CPU, or "unknown CPU". */
 void bench_cpu_name(char *name, size_t size);
-/* Adds the last note of every report: CPU model, threads (0: omitted), program version. */
-void bench_note_machine(struct vfm_table *t, int threads);
-
-/* Appends "tp=2 cp=2 ring fsdp": the degrees above 1 and the modes of parallelism; nothing for one rank. */
-void bench_layout(const struct vfm_parallel *p, struct vfm_buf *out);
+/* Adds the note on the machine: CPU model, threads (0: omitted), name and description of the device (NULL:
+ * omitted), program version. */
+void bench_note_machine(struct vfm_table *t, int threads, const char *device, const char *descr);
 
 /* Fallbacks of the vendor libraries (device/dev/dev.h), counted since the device was opened. */
 struct bench_fallbacks {
@@ -41,8 +39,8 @@ void bench_fallback_notes(struct vfm_table *t, const struct vfm_dev *d);
 typedef int (*bench_fill)(struct vfm_table *t, struct vfm_stream *s, void *ctx, struct vfm_err *err);
 /* Opens the device, calls `fill` to fill a table, and prints it.  Adds notes on the device, on fallbacks, and on
  * the machine. */
-int bench_on_device(
-	const char *device, int repeat, enum vfm_table_format f, bench_fill fill, void *ctx, struct vfm_err *err);
+int bench_on_device(const char *device, int repeat, const struct vfm_table_opts *o, bench_fill fill, void *ctx,
+	struct vfm_err *err);
 
 enum { BENCH_REPEAT_MAX = 1000 };
 

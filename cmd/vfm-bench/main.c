@@ -12,16 +12,16 @@
 #include "io/version.h"
 
 static const struct vfm_verb benches[] = {
-	{"matrix", "the table of models, contexts and configurations", bench_matrix},
-	{"step", "one training step of one model", bench_step},
-	{"launches", "the launches of a training step, predicted", bench_launches},
-	{"ops", "each operation of the device", bench_ops},
-	{"calibrate", "the rates of this CPU, as a machine file", bench_calibrate},
-	{"cost", "the cost of samples by their length, for vfm-pack", bench_cost},
-	{"loader", "read the packs of a plan as training would", bench_loader},
-	{"comm", "the collectives of several ranks", bench_comm},
-	{"eval", "evaluate reconstructions and samples", bench_eval},
-	{"plot", "draw the curves of one or more runs", bench_plot},
+	{"matrix", "measure or predict a table of models, contexts and layouts", bench_matrix},
+	{"step", "measure or predict one training step", bench_step},
+	{"launches", "predict the time of each kernel of a training step", bench_launches},
+	{"ops", "time each operation of the device", bench_ops},
+	{"calibrate", "measure this machine, and write a machine file", bench_calibrate},
+	{"cost", "measure the cost of samples by their length, for vfm-pack", bench_cost},
+	{"loader", "read the packs of a plan as training does", bench_loader},
+	{"comm", "time the collectives of several ranks", bench_comm},
+	{"eval", "evaluate reconstructions, samples and captions", bench_eval},
+	{"plot", "draw the curves of training runs", bench_plot},
 	{0},
 };
 
@@ -29,6 +29,7 @@ static const struct vfm_verbs family = {
 	.name = "vfm-bench",
 	.word = "BENCH",
 	.summary = "measure the parts of the toolkit",
+	.example = "vfm-bench step --model dit-s",
 	.list = benches,
 	.pages = true,
 };
@@ -49,33 +50,15 @@ void bench_cpu_name(char *name, size_t size)
 		fclose(f);
 }
 
-void bench_note_machine(struct vfm_table *t, int threads)
+void bench_note_machine(struct vfm_table *t, int threads, const char *device, const char *descr)
 {
 	char cpu[256], with[32] = "";
 
 	bench_cpu_name(cpu, sizeof(cpu));
 	if (threads > 0)
 		snprintf(with, sizeof(with), ", %d threads", threads);
-	vfm_table_note(t, "measured on %s%s; vfm %s", cpu, with, vfm_version());
-}
-
-void bench_layout(const struct vfm_parallel *p, struct vfm_buf *out)
-{
-	static const char *const modes[] = {"ring", "a2a", "hybrid"};
-	const struct {
-		const char *name;
-		int64_t n;
-	} degree[] = {{"dp", p->dp}, {"tp", p->tp}, {"cp", p->cp}, {"pp", p->pp}, {"vpp", p->vpp}, {"ep", p->ep}};
-
-	for (size_t i = 0; i < sizeof(degree) / sizeof(*degree); i++)
-		if (degree[i].n > 1)
-			vfm_buf_addf(out, "%s%s=%lld", out->len ? " " : "", degree[i].name, (long long)degree[i].n);
-	if (p->cp > 1)
-		vfm_buf_addf(out, " %s", modes[p->cp_mode]);
-	if (p->pp > 1 && p->schedule == VFM_PP_ZB)
-		vfm_buf_adds(out, " zb");
-	if (p->fsdp || p->distopt)
-		vfm_buf_adds(out, p->fsdp ? " fsdp" : " distopt");
+	vfm_table_note(t, "measured on %s%s%s%s%s%s; vfm %s", cpu, with, device ? ", device " : "",
+		device ? device : "", device ? ": " : "", device ? descr : "", vfm_version());
 }
 
 struct bench_fallbacks bench_fallbacks_of(const struct vfm_dev *d)
@@ -103,22 +86,21 @@ void bench_fallback_notes(struct vfm_table *t, const struct vfm_dev *d)
 }
 
 int bench_on_device(
-	const char *device, int repeat, enum vfm_table_format f, bench_fill fill, void *ctx, struct vfm_err *err)
+	const char *device, int repeat, const struct vfm_table_opts *o, bench_fill fill, void *ctx, struct vfm_err *err)
 {
 	struct vfm_table *t = vfm_table_new(NULL);
 	struct vfm_device d;
 	int rc = vfm_device_open(&d, device, err);
 
 	if (rc == 0) {
-		vfm_table_note(
-			t, "device %s: %s; median of %d runs after one to warm up", d.dev->name, d.dev->descr, repeat);
+		vfm_table_note(t, "median of %d runs after one to warm up", repeat);
 		rc = fill(t, d.stream, ctx, err);
 		bench_fallback_notes(t, d.dev);
-		bench_note_machine(t, vfm_par_threads());
+		bench_note_machine(t, vfm_par_threads(), d.dev->name, d.dev->descr);
 		vfm_device_close(&d);
 	}
 	if (rc == 0)
-		rc = vfm_table_print(t, f, stdout, err);
+		rc = vfm_table_print(t, o, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }

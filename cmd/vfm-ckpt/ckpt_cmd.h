@@ -10,11 +10,6 @@
 #include "io/opt.h"
 #include "io/table.h"
 
-#define OPT_FORMAT(dst)                                                                                                \
-	{                                                                                                              \
-		VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", dst                            \
-	}
-
 #define OPT_RAW(dst)                                                                                                   \
 	{                                                                                                              \
 		VFM_OPT_FLAG, 0, "raw", NULL, "files of other programs: names and shapes as they are there", dst       \
@@ -36,10 +31,10 @@ void view_close(struct view *v);
  * of operands is not min to max. */
 int verb_parse(const struct vfm_cmd *cmd, int argc, char **argv, int min, int max, int *n, struct vfm_err *err);
 /* As verb_parse for "[--raw] [--format FORMAT] CKPT [GLOB ...]".  Opens a view of the tensors that match any glob. */
-int verb_open_list(struct view *v, enum vfm_table_format *format, const char *name, const char *summary, int argc,
+int verb_open_list(struct view *v, struct vfm_table_opts *table, const char *name, const char *summary, int argc,
 	char **argv, struct vfm_err *err);
-/* Prints t in the format if rc is 0, and frees it.  Returns rc, or the code of a failure to print. */
-int verb_print(struct vfm_table *t, enum vfm_table_format format, int rc, struct vfm_err *err);
+/* Prints t if rc is 0, and frees it.  Returns rc, or the code of a failure to print. */
+int verb_print(struct vfm_table *t, const struct vfm_table_opts *o, int rc, struct vfm_err *err);
 void shape_text(const struct vfm_ckpt_tensor *t, char *buf, size_t len);
 void bytes_text(int64_t bytes, char *buf, size_t len);
 

@@ -120,7 +120,7 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 		{"shape_a", "shape A", 0}, {"shape_b", "shape B", 0}, {"dtype_a", "dtype A", 0},
 		{"dtype_b", "dtype B", 0}, {"differ", "elements", 0}, {"max_abs", "max abs", -4},
 		{"max_rel", "max rel", -4}, {0}};
-	enum vfm_table_format format = VFM_TABLE_TEXT;
+	struct vfm_table_opts table = {0};
 	const char *part = NULL;
 	struct diff d = {.atol = 0};
 	struct vfm_opt opts[] = {
@@ -129,7 +129,7 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_NUM, 0, "rtol", "X", "relative tolerance (default 0)", &d.rtol},
 		{VFM_OPT_FLAG, 0, "ignore-dtype", NULL, "do not compare element types", &d.ignore_dtype},
 		{VFM_OPT_FLAG, 0, "all", NULL, "list equal tensors too", &d.all},
-		OPT_FORMAT(&format),
+		VFM_TABLE_OPTS(&table),
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt diff",
@@ -148,8 +148,8 @@ int verb_diff(int argc, char **argv, struct vfm_err *err)
 		rc = walk(&d, err);
 	view_close(&d.v[0]);
 	view_close(&d.v[1]);
-	if (d.listed || d.all || format != VFM_TABLE_TEXT)
-		rc = verb_print(d.t, format, rc, err);
+	if (d.listed || d.all || table.format != VFM_TABLE_TEXT)
+		rc = verb_print(d.t, &table, rc, err);
 	else
 		vfm_table_free(d.t);
 	return rc < 0 ? rc : d.differ ? VFM_EINPUT : 0;

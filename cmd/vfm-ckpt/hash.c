@@ -36,7 +36,7 @@ static int hash_view(struct view *v, bool each, const char *operand, struct vfm_
 
 int verb_hash(int argc, char **argv, struct vfm_err *err)
 {
-	enum vfm_table_format format = VFM_TABLE_TEXT;
+	struct vfm_table_opts table = {0};
 	const char *part = NULL;
 	bool each = false, raw = false;
 	struct vfm_opt opts[] = {
@@ -44,7 +44,7 @@ int verb_hash(int argc, char **argv, struct vfm_err *err)
 			&part},
 		{VFM_OPT_FLAG, 0, "each", NULL, "print one line per tensor", &each},
 		OPT_RAW(&raw),
-		OPT_FORMAT(&format),
+		VFM_TABLE_OPTS(&table),
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt hash",
@@ -68,5 +68,5 @@ int verb_hash(int argc, char **argv, struct vfm_err *err)
 		rc = hash_view(&v, each, argv[i], t, err);
 		view_close(&v);
 	}
-	return verb_print(t, format, rc, err);
+	return verb_print(t, &table, rc, err);
 }

@@ -101,8 +101,8 @@ int verb_info(int argc, char **argv, struct vfm_err *err)
 		{"files", "files", 0}, {"world", "ranks", 0}, {"bytes", "bytes", 0}, {"size", "size", 0},
 		{"nonfinite", "NaN or infinite", 0}, {"tokenizer", "tokenizer", 0}, {"text", "text encoder", 0},
 		{"image", "image encoder", 0}, {"forced", "forced", 0}, {0}};
-	enum vfm_table_format format = VFM_TABLE_TEXT;
-	struct vfm_opt opts[] = {OPT_FORMAT(&format), {0}};
+	struct vfm_table_opts table = {0};
+	struct vfm_opt opts[] = {VFM_TABLE_OPTS(&table), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt info",
 		.synopsis = "[--format FORMAT] CKPT ...",
 		.summary = "step, model, size of checkpoints",
@@ -122,5 +122,5 @@ int verb_info(int argc, char **argv, struct vfm_err *err)
 		rc = info_row(t, c, err);
 		vfm_ckpt_close(c);
 	}
-	return verb_print(t, format, rc, err);
+	return verb_print(t, &table, rc, err);
 }

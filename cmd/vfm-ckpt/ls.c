@@ -10,10 +10,10 @@ int verb_ls(int argc, char **argv, struct vfm_err *err)
 {
 	static const struct vfm_table_column columns[] = {{"name", "tensor", 0}, {"dtype", "dtype", 0},
 		{"shape", "shape", 0}, {"bytes", "bytes", 0}, {"pieces", "pieces", 0}, {0}};
-	enum vfm_table_format format = VFM_TABLE_TEXT;
+	struct vfm_table_opts table = {0};
 	struct vfm_table *t;
 	struct view v;
-	int rc = verb_open_list(&v, &format, "vfm-ckpt ls", "list tensors", argc, argv, err);
+	int rc = verb_open_list(&v, &table, "vfm-ckpt ls", "list tensors", argc, argv, err);
 
 	if (rc)
 		return rc;
@@ -30,7 +30,7 @@ int verb_ls(int argc, char **argv, struct vfm_err *err)
 		vfm_table_i64(t, "pieces", v.t[i]->n_pieces);
 	}
 	view_close(&v);
-	return verb_print(t, format, 0, err);
+	return verb_print(t, &table, 0, err);
 }
 
 /* ---- stat ---- */
@@ -40,11 +40,11 @@ int verb_stat(int argc, char **argv, struct vfm_err *err)
 	static const struct vfm_table_column columns[] = {{"name", "tensor", 0}, {"elements", "elements", 0},
 		{"min", "min", -6}, {"max", "max", -6}, {"mean", "mean", -6}, {"std", "std", -6}, {"norm", "norm", -6},
 		{"zeros", "zeros", 0}, {"nan", "nan", 0}, {"inf", "inf", 0}, {0}};
-	enum vfm_table_format format = VFM_TABLE_TEXT;
+	struct vfm_table_opts table = {0};
 	struct vfm_table *t;
 	struct view v;
 	int rc = verb_open_list(
-		&v, &format, "vfm-ckpt stat", "minimum, maximum, mean, norm and NaNs of each tensor", argc, argv, err);
+		&v, &table, "vfm-ckpt stat", "minimum, maximum, mean, norm and NaNs of each tensor", argc, argv, err);
 
 	if (rc)
 		return rc;
@@ -66,7 +66,7 @@ int verb_stat(int argc, char **argv, struct vfm_err *err)
 		vfm_table_i64(t, "inf", s.inf);
 	}
 	view_close(&v);
-	return verb_print(t, format, rc, err);
+	return verb_print(t, &table, rc, err);
 }
 
 /* ---- tree ---- */
@@ -118,10 +118,10 @@ int verb_tree(int argc, char **argv, struct vfm_err *err)
 {
 	static const struct vfm_table_column columns[] = {{"prefix", "prefix", 0}, {"tensors", "tensors", 0},
 		{"params", "elements", 0}, {"bytes", "bytes", 0}, {0}};
-	enum vfm_table_format format = VFM_TABLE_TEXT;
+	struct vfm_table_opts table = {0};
 	int64_t depth = 3;
-	struct vfm_opt opts[] = {
-		{VFM_OPT_INT, 0, "depth", "N", "levels to show (default 3)", &depth, 1, 64}, OPT_FORMAT(&format), {0}};
+	struct vfm_opt opts[] = {{VFM_OPT_INT, 0, "depth", "N", "levels to show (default 3)", &depth, 1, 64},
+		VFM_TABLE_OPTS(&table), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt tree",
 		.synopsis = "[--depth N] [--format FORMAT] CKPT",
 		.summary = "tensors grouped by prefix, with sums",
@@ -136,5 +136,5 @@ int verb_tree(int argc, char **argv, struct vfm_err *err)
 	t = vfm_table_new(columns);
 	tree_rows(t, &v, depth);
 	view_close(&v);
-	return verb_print(t, format, 0, err);
+	return verb_print(t, &table, 0, err);
 }

@@ -69,11 +69,11 @@ static bool matches_any(const char *name, char **globs, int n)
 	return n == 0;
 }
 
-int verb_open_list(struct view *v, enum vfm_table_format *format, const char *name, const char *summary, int argc,
+int verb_open_list(struct view *v, struct vfm_table_opts *table, const char *name, const char *summary, int argc,
 	char **argv, struct vfm_err *err)
 {
 	bool raw = false;
-	struct vfm_opt opts[] = {OPT_RAW(&raw), OPT_FORMAT(format), {0}};
+	struct vfm_opt opts[] = {OPT_RAW(&raw), VFM_TABLE_OPTS(table), {0}};
 	struct vfm_cmd cmd = {.name = name,
 		.synopsis = "[--raw] [--format FORMAT] CKPT [GLOB ...]",
 		.summary = summary,
@@ -90,10 +90,10 @@ int verb_open_list(struct view *v, enum vfm_table_format *format, const char *na
 	return 0;
 }
 
-int verb_print(struct vfm_table *t, enum vfm_table_format format, int rc, struct vfm_err *err)
+int verb_print(struct vfm_table *t, const struct vfm_table_opts *o, int rc, struct vfm_err *err)
 {
 	if (rc == 0)
-		rc = vfm_table_print(t, format, stdout, err);
+		rc = vfm_table_print(t, o, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }
@@ -127,6 +127,7 @@ int main(int argc, char **argv)
 	struct vfm_verbs family = {.name = "vfm-ckpt",
 		.word = "VERB",
 		.summary = "inspect, verify, compare and convert checkpoints",
+		.example = "vfm-ckpt info run",
 		.list = verbs};
 	struct vfm_err err = {0};
 

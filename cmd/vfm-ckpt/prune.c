@@ -23,8 +23,9 @@ int verb_prune(int argc, char **argv, struct vfm_err *err)
 	bool dry = false;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_INT, 0, "keep-last", "N", "keep the N newest checkpoints", &last, 1, 1 << 30},
-		{VFM_OPT_INT, 0, "keep-every", "N", "keep those at multiples of N steps too", &every, 0, HUGE_VAL},
-		{VFM_OPT_FLAG, 0, "dry-run", NULL, "print what would be removed, remove nothing", &dry},
+		{VFM_OPT_INT, 0, "keep-every", "N", "also keep checkpoints at multiples of N steps", &every, 0,
+			HUGE_VAL},
+		{VFM_OPT_FLAG, 0, "dry-run", NULL, "print the checkpoints to remove, remove nothing", &dry},
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt prune",

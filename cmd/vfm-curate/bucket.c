@@ -1,4 +1,4 @@
-/* bucket - the size and the number of frames with which each record is encoded. */
+/* bucket - chooses the size and the number of frames that each record is encoded in. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -82,7 +82,7 @@ int curate_bucket(int argc, char **argv, struct vfm_err *err)
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate bucket",
 		.synopsis = "[OPTION ...] [FILE ...]",
-		.summary = "choose the size and number of frames of each record",
+		.summary = "choose the size and length of each clip, for batches of equal shapes",
 		.opts = opts,
 		.stage = &(struct vfm_stage_traits){.children = (const char *const[]){"exec", NULL},
 			.models = (const char *const[]){"vae", NULL}},

@@ -346,7 +346,7 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate clip",
 		.synopsis = "-d DIR [OPTION ...] [FILE ...]",
-		.summary = "cut each clip out to its own file",
+		.summary = "write each clip to a file of its own",
 		.opts = opts,
 	};
 	int rc = curate_parse(&cmd, &stage, argc, argv, err);

@@ -17,30 +17,30 @@
 
 /* X(NAME, summary for -h), in the order of a pipeline; curate_NAME is the function of the stage. */
 #define CURATE_STAGE_LIST(X)                                                                                           \
-	X(fetch, "URLs -> files: http, https, or a command of yours")                                                  \
-	X(index, "WebDataset tars -> records: a video or image each, with its caption")                                \
-	X(probe, "files -> records: size, rate, frames, rotation")                                                     \
-	X(table, "rows of CSV and JSON -> records")                                                                    \
-	X(join, "add columns of a table to the records")                                                               \
-	X(split, "a record a clip: scene cuts, fades, or a stride")                                                    \
-	X(clip, "cut each clip out to its own file")                                                                   \
-	X(score, "motion, luma, sharpness, black and more")                                                            \
-	X(filter, "drop records outside of limits")                                                                    \
-	X(hash, "perceptual hashes of clips and images, for dedup")                                                    \
-	X(dedup, "drop near-duplicates, keep the best of each group")                                                  \
-	X(bucket, "the size and number of frames of each record")                                                      \
-	X(caption, "captions of clips from an outside model")                                                          \
-	X(embed, "vectors of clips and captions from an outside model")                                                \
-	X(search, "the clips nearest to a text, a clip or a vector")                                                   \
-	X(encode, "clips and captions -> latents and text embeddings")                                                 \
-	X(decode, "latents -> videos, to compare them with the clips")                                                 \
-	X(shard, "latents and texts -> WebDataset tars with an index")                                                 \
-	X(verify, "check shards against their indexes and checksums")                                                  \
+	X(fetch, "download the files of URLs")                                                                         \
+	X(index, "list the videos and images in WebDataset tars, or index latents")                                    \
+	X(probe, "read the size, rate and length of video and image files")                                            \
+	X(table, "read the rows of CSV and JSON tables as records")                                                    \
+	X(join, "add columns of a table to records")                                                                   \
+	X(split, "find the shots of videos, one record per clip")                                                      \
+	X(clip, "write each clip to a file of its own")                                                                \
+	X(score, "measure motion, sharpness, brightness, text and more")                                               \
+	X(filter, "drop records by limits of their numbers, or by the held-out split")                                 \
+	X(hash, "compute perceptual hashes, for dedup")                                                                \
+	X(dedup, "drop near-duplicates, and keep the best of each group")                                              \
+	X(bucket, "choose the size and length of each clip, for batches of equal shapes")                              \
+	X(caption, "caption clips with an outside model")                                                              \
+	X(embed, "compute vectors of clips and captions with an outside model")                                        \
+	X(search, "find the clips nearest to a text, a clip or a vector")                                              \
+	X(encode, "turn clips and captions into latents and text embeddings")                                          \
+	X(decode, "turn latents back into videos")                                                                     \
+	X(shard, "write latents and texts as a dataset of tar shards")                                                 \
+	X(verify, "check every byte of a dataset")                                                                     \
 	X(provenance, "print the stages, options and models that made a dataset")                                      \
-	X(sheet, "a contact sheet PNG of clips, for a person to look at")                                              \
-	X(stats, "what records hold: numbers, texts, reasons of drops")                                                               \
-	X(report, "a page about records: distributions, pictures, duplicates")                                         \
-	X(run, "the stages of a pipeline as one program")                                                              \
+	X(sheet, "write a page of the frames of clips")                                                                \
+	X(stats, "summarize the keys of records: ranges, texts, reasons of drops")                                     \
+	X(report, "write a page of distributions, pictures and duplicates")                                            \
+	X(run, "run the stages of a pipeline, and continue an interrupted run")                                        \
 	X(synth, "make small captioned videos of moving shapes")
 
 #define STAGE_FUNCTION(name, summary) int curate_##name(int argc, char **argv, struct vfm_err *err);

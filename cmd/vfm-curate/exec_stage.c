@@ -40,7 +40,8 @@ static int check_view(struct exec_stage *s, struct vfm_err *err)
 	return 0;
 }
 
-/* What the child is shown, as text: it changes the results, also if the hello asks for it.  The caller frees it. */
+/* The view of a clip that the child gets, as text: it changes the results, also if the hello asks for it.  The caller
+ * frees it. */
 static char *describe_view(const struct exec_stage *s)
 {
 	const struct vfm_exec_input *in = &s->view.input;

@@ -138,7 +138,7 @@ int curate_fetch(int argc, char **argv, struct vfm_err *err)
 		VFM_TIMEOUT_OPT("give up on a URL after so long (default 3600)", &f.o.timeout_s),
 		{VFM_OPT_NUM, 0, "stall", "SECONDS", "end a connection after so long without data (default 60)",
 			&f.o.stall_s},
-		{VFM_OPT_INT, 0, "retries", "N", "repeat N times what may pass (default 3)", &f.o.retries},
+		{VFM_OPT_INT, 0, "retries", "N", "repeat temporary failures up to N times (default 3)", &f.o.retries},
 		{VFM_OPT_NUM, 0, "wait", "SECONDS", "before the first retry, doubled with each (default 1)",
 			&f.o.wait_s},
 		{VFM_OPT_SIZE, 0, "max-bytes", "SIZE", "refuse longer files", &f.o.max_bytes},

@@ -119,16 +119,16 @@ int curate_filter(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_LIST, 0, "max", "KEY=X", "drop records whose KEY is above X or missing; may be repeated",
 			&max},
 		{VFM_OPT_NAME, 0, "kind", "video|image", "check only these records, and keep the others", &kind},
-		{VFM_OPT_NUM, 0, "held-out", "F", "drop what vfm-pack --held-out F leaves out", &f.held_out,
+		{VFM_OPT_NUM, 0, "held-out", "F", "drop records that vfm-pack --held-out F leaves out", &f.held_out,
 			VFM_ABOVE_0, VFM_BELOW_1},
-		{VFM_OPT_NAME, 0, "side", "train|held-out", "of --held-out, what to keep (default train)", &side},
+		{VFM_OPT_NAME, 0, "side", "train|held-out", "the side of --held-out to keep (default train)", &side},
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate filter",
 		.synopsis = "[OPTION ...] [FILE ...]",
-		.summary = "drop records outside of limits",
+		.summary = "drop records by limits of their numbers, or by the held-out split",
 		.opts = opts,
 	};
 	int rc = curate_parse(&cmd, &stage, argc, argv, err);

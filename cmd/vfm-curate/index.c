@@ -150,7 +150,7 @@ int curate_index(int argc, char **argv, struct vfm_err *err)
 		.name = "vfm-curate index",
 		.synopsis = "[OPTION ...] [TAR|DIR ...]\n--write [OPTION ...] DIR ...\n--join -d DIR [OPTION ...] DIR "
 			    "DIR ...",
-		.summary = "list the samples of WebDataset tars, a record a video or image",
+		.summary = "list the videos and images in WebDataset tars, or index latents",
 		.opts = opts,
 	};
 	int rc;

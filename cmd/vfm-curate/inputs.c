@@ -11,7 +11,7 @@ static int compare_names(const FTSENT **a, const FTSENT **b)
 	return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-/* Files in which macOS stores attributes of other files: "._x.mp4", and in archives also "__MACOSX/._x.mp4". */
+/* Files of macOS with attributes of other files: "._x.mp4", and in archives also "__MACOSX/._x.mp4". */
 static bool is_of_macos(const FTSENT *e)
 {
 	if (strncmp(e->fts_name, "._", 2) == 0)

@@ -113,7 +113,7 @@ int curate_join(int argc, char **argv, struct vfm_err *err)
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate join",
 		.synopsis = "--with TABLE [OPTION ...] [FILE ...]",
-		.summary = "add columns of a table to the records",
+		.summary = "add columns of a table to records",
 		.opts = opts,
 	};
 	int rc = curate_parse(&cmd, &stage, argc, argv, err);

@@ -9,6 +9,7 @@ static const struct vfm_verbs family = {
 	.name = "vfm-curate",
 	.word = "STAGE",
 	.summary = "curate video: from raw files to clips, scores, latents and shards",
+	.example = "vfm-curate run -c pipeline.json -d run",
 	.list = curate_stages,
 	.pages = true,
 };

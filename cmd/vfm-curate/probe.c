@@ -159,7 +159,7 @@ int curate_probe(int argc, char **argv, struct vfm_err *err)
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate probe",
 		.synopsis = "[OPTION ...] [FILE|DIR ...]",
-		.summary = "find out what media files hold, a record a file",
+		.summary = "read the size, rate and length of video and image files",
 		.opts = opts,
 	};
 	int rc = curate_parse(&cmd, &stage, argc, argv, err);

@@ -73,9 +73,9 @@ int curate_provenance(int argc, char **argv, struct vfm_err *err)
 {
 	static const struct vfm_table_column columns[] = {{"data", "data", 0}, {"tool", "tool", 0},
 		{"version", "version", 0}, {"maker", "maker", 0}, {"options", "options", 0}, {0}};
-	enum vfm_table_format format = VFM_TABLE_TEXT;
+	struct vfm_table_opts table = {0};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &format},
+		VFM_TABLE_OPTS(&table),
 		{0},
 	};
 	struct vfm_cmd cmd = {
@@ -93,9 +93,9 @@ int curate_provenance(int argc, char **argv, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "DIR is missing: a dataset, or a file of records ('-': stdin)");
 	t = vfm_table_new(columns);
 	for (int i = 1; i <= n && rc == 0; i++)
-		rc = add_chain_rows(t, argv[i], format, err);
+		rc = add_chain_rows(t, argv[i], table.format, err);
 	if (rc == 0)
-		rc = vfm_table_print(t, format, stdout, err);
+		rc = vfm_table_print(t, &table, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }

@@ -44,7 +44,7 @@ int curate_report(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_STR, 0, "title", "TEXT", "heading of the page (default Dataset)", &o.title},
 		{VFM_OPT_STR, 0, "by", "KEY", "pictures at quantiles of this number (default: the first score)", &o.by},
 		{VFM_OPT_INT, 0, "pictures", "N", "at most N of these (default 24)", &o.pictures, 0, 200},
-		{VFM_OPT_INT, 0, "pairs", "N", "duplicates beside their originals (default 12)", &o.pairs, 0, 100},
+		{VFM_OPT_INT, 0, "pairs", "N", "duplicates next to their originals (default 12)", &o.pairs, 0, 100},
 		{VFM_OPT_INT, 0, "captions", "N", "records whose captions are shown (default 24)", &o.captions, 0,
 			1000},
 		VFM_TIMEOUT_OPT("give up on a picture after so long (default 60)", &o.timeout_s),

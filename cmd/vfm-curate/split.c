@@ -156,7 +156,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate split",
 		.synopsis = "[OPTION ...] [FILE ...]\n--exec CMD [OPTION ...] [FILE ...]",
-		.summary = "find the shots of videos, a record a clip",
+		.summary = "find the shots of videos, one record per clip",
 		.opts = opts,
 		.stage = &exec_stage_traits,
 	};

@@ -109,7 +109,7 @@ static int compare_word_counts(const void *a, const void *b)
 	return x->n != y->n ? (x->n < y->n ? 1 : -1) : strcmp(x->word, y->word);
 }
 
-/* Returns the words of {word: count}, the most frequent first, and the sum of their counts.  The caller frees the list. */
+/* Returns the words of {word: count}, most frequent first, and the sum of their counts.  The caller frees the list. */
 static struct word_count *sort_words(const json_t *counts, int64_t *sum)
 {
 	struct word_count *list = vfm_calloc(json_object_size(counts) + 1, sizeof(*list));

@@ -32,7 +32,7 @@ int curate_table(int argc, char **argv, struct vfm_err *err)
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate table",
 		.synopsis = "[OPTION ...] [TABLE ...]",
-		.summary = "the rows of tables as records",
+		.summary = "read the rows of CSV and JSON tables as records",
 		.opts = opts,
 	};
 	int rc = vfm_opt_parse(&cmd, argc, argv, &o.n_files, err);

@@ -161,7 +161,7 @@ static int parse_set_args(const struct pack_opts *o, int n, char **dirs, struct 
 
 /* ---- metadatasets of Megatron-Energon ---- */
 
-/* Takes the selection of s.  Sets of one folder get a number behind their name.  repeated: some have repetitions. */
+/* Takes the selection of s.  Sets of one folder get a number after their name.  repeated: some have repetitions. */
 static void add_metadataset_set(struct packing *p, struct vfm_metadataset_set *s, bool repeated)
 {
 	const char *dir = vfm_arena_strdup(&p->mem, s->dir), *name = name_of(dir, &p->mem);
@@ -255,7 +255,7 @@ static int parse_plan(const struct pack_opts *o, struct vfm_packing_opts *p, str
 	return 0;
 }
 
-/* Fails if weights change, or sets have passes, in a plan in which that has no meaning. */
+/* Fails if weights change, or sets have passes, and the plan gives that no meaning. */
 static int check_mix(const struct packing *p, struct vfm_err *err)
 {
 	int passes = 0, changing = 0;
@@ -272,7 +272,8 @@ static int check_mix(const struct packing *p, struct vfm_err *err)
 	if (changing && !p->po.steps)
 		return vfm_fail(err, VFM_EUSAGE, "--blend: weights that change need --steps");
 	if (passes && passes < p->n && !p->po.steps)
-		return vfm_fail(err, VFM_EUSAGE, "--blend: sets with passes beside sets with weights need --steps");
+		return vfm_fail(
+			err, VFM_EUSAGE, "--blend: sets with passes together with sets with weights need --steps");
 	if (passes == p->n && p->po.steps && p->o->blend.n)
 		return vfm_fail(err, VFM_EUSAGE,
 			"--steps: all sets of --blend have a number of passes, which is the length of the plan");
@@ -603,7 +604,7 @@ static int read_sets(struct packing *p, struct vfm_err *err)
 	return 0;
 }
 
-/* Reports and, if asked, writes what is held out.  Returns the number of samples. */
+/* Reports and, if asked, writes the held-out samples.  Returns the number of samples. */
 static int64_t hold_out(struct packing *p, const struct pack_out *out, struct vfm_err *err)
 {
 	int64_t samples;
@@ -617,7 +618,7 @@ static int64_t hold_out(struct packing *p, const struct pack_out *out, struct vf
 		return vfm_fail(err, VFM_EUSAGE, "'%s': --held-out %g holds out no sample; a larger fraction may",
 			p->o->held_out_plan, p->o->held_out);
 	if (samples == 0)
-		vfm_warn("--held-out %g holds out no sample of these", p->o->held_out);
+		vfm_warn("--held-out %g holds out none of these samples", p->o->held_out);
 	else if (out->held_out)
 		TRY(write_held_out(p->sets, p->n, &p->h, &p->po, p->o->bin, out->held_out, &p->mem, err));
 	return samples;

@@ -33,7 +33,8 @@ static const struct vfm_opt opts[] = {
 		&o.drop_last},
 	{VFM_OPT_NUM, 0, "held-out", "F", "leave out this fraction of the samples, by the hash of their source",
 		&o.held_out, 0, VFM_BELOW_1},
-	{VFM_OPT_STR, 0, "held-out-plan", "FILE", "write the plan of what --held-out leaves out", &o.held_out_plan},
+	{VFM_OPT_STR, 0, "held-out-plan", "FILE", "write the plan of the samples that --held-out leaves out",
+		&o.held_out_plan},
 	{VFM_OPT_INT, 0, "window", "N", "samples that are packed together (262144)", &o.window, 0, 1 << 30},
 	{VFM_OPT_FLAG, 0, "force", NULL, "mix sets of different tokenizers or text encoders", &o.force},
 	{VFM_OPT_STR, 0, "phase", "NAME", "begin a training phase: the options and folders up to the next are its own",
@@ -47,6 +48,7 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-pack",
+	.example = "vfm-pack --context 8192 data > plan.jsonl",
 	.synopsis = "[OPTION ...] DIR ...\n[OPTION ...] --blend NAME=WEIGHT:DIR ...\n-o DIR [OPTION ...] --phase NAME "
 		    "[OPTION ...] [DIR ...] [--phase NAME ...]\n--check FILE\n"
 		    "show [--samples] [--step N] [--format FORMAT] PLAN\nstats [--format FORMAT] PLAN",

@@ -100,7 +100,7 @@ static void sample_rows(struct vfm_table *t, const struct vfm_plan_header *h, co
 }
 
 static int print_step(
-	const struct vfm_plan *m, int64_t number, bool samples, enum vfm_table_format format, struct vfm_err *err)
+	const struct vfm_plan *m, int64_t number, bool samples, const struct vfm_table_opts *table, struct vfm_err *err)
 {
 	const struct vfm_plan_header *h = vfm_plan_header(m);
 	struct vfm_plan_step step = {0};
@@ -111,7 +111,7 @@ static int print_step(
 		(samples ? sample_rows : pack_rows)(t, h, &step);
 		vfm_table_note(t, "step %lld of %lld: %d %s of at most %d tokens, %lld tokens", (long long)number,
 			(long long)h->steps, h->batch, h->cp ? "parts" : "packs", h->context, (long long)step.tokens);
-		rc = vfm_table_print(t, format, stdout, err);
+		rc = vfm_table_print(t, table, stdout, err);
 	}
 	vfm_plan_step_release(&step);
 	vfm_table_free(t);
@@ -120,12 +120,12 @@ static int print_step(
 
 int pack_show(int argc, char **argv, struct vfm_err *err)
 {
-	enum vfm_table_format format = VFM_TABLE_TEXT;
+	struct vfm_table_opts table = {0};
 	int64_t step = 0;
 	bool samples = false;
 	struct vfm_opt opts[] = {{VFM_OPT_INT, 0, "step", "N", "the step to show (0)", &step},
 		{VFM_OPT_FLAG, 0, "samples", NULL, "a row for each sample: its set, shard and number", &samples},
-		{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &format}, {0}};
+		VFM_TABLE_OPTS(&table), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-pack show",
 		.synopsis = "[--samples] [--step N] [--format FORMAT] PLAN",
 		.summary = "the packs of a step",
@@ -134,7 +134,7 @@ int pack_show(int argc, char **argv, struct vfm_err *err)
 	int rc = plan_open(&m, &cmd, argc, argv, err);
 
 	if (rc == 0)
-		rc = print_step(m, step, samples, format, err);
+		rc = print_step(m, step, samples, &table, err);
 	vfm_plan_close(m);
 	return rc;
 }

@@ -145,7 +145,7 @@ static int print_tables(const struct report *r, enum vfm_table_format format, st
 		if (rc == 0 && i)
 			putchar('\n');
 		if (rc == 0)
-			rc = vfm_table_print(t[i], format, stdout, err);
+			rc = vfm_table_print(t[i], &(struct vfm_table_opts){.format = format}, stdout, err);
 		vfm_table_free(t[i]);
 	}
 	return rc;

@@ -310,7 +310,7 @@ static int report_failures(struct sample_job *j, struct vfm_err *err)
 	return vfm_job_agree(&j->x->job, rc, err);
 }
 
-/* Shows the progress of a batch, of which `done` evaluations are complete. */
+/* Shows the progress of a batch: `done` evaluations are complete. */
 static void show_evaluations(void *ctx, int64_t done, int64_t total)
 {
 	struct sample_job *j = ctx;

@@ -1,4 +1,4 @@
-/* What the videos of vfm-sample start from: the picture of --image, or what the prompts give. */
+/* The start of the videos of vfm-sample: the picture of --image, or the arrays of the prompts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,7 +141,7 @@ void picture_release(struct sample_picture *p)
 	*p = (struct sample_picture){0};
 }
 
-/* ---- what the prompts give ---- */
+/* ---- arrays of the prompts ---- */
 
 /* The line of --prompts that an item comes from; NULL: none. */
 static const json_t *prompt_line(const struct item *it)

@@ -138,7 +138,7 @@ static int choose_caption(const char *name, const json_t *line, const char **cap
 			*caption = c.list[i].value ? json_string_value(c.list[i].value) : "";
 			return 0;
 		}
-	return name ? vfm_fail(err, VFM_EINPUT, "caption: there is none with the name '%s'", name)
+	return name ? vfm_fail(err, VFM_EINPUT, "caption: no caption has the name '%s'", name)
 		    : vfm_fail(err, VFM_EINPUT, "caption: %d captions with names: choose one by --caption", c.n);
 }
 

@@ -34,7 +34,7 @@ static const struct vfm_opt opts[] = {
 		&o.prompt_file},
 	{VFM_OPT_STR, 0, "caption", "NAME", "which of the named captions in FILE is the prompt", &o.caption},
 	{VFM_OPT_TEXT, 'o', "output", "FILE",
-		"the video: .mp4, .gif, .png; or its latents: .npy; {prompt} and {n} name those of several prompts",
+		"the video: .mp4, .gif, .png; or its latents: .npy; {prompt} and {n} name the files of several prompts",
 		&o.out_file},
 	{VFM_OPT_TEXT, 'd', "dir", "DIR", "where the videos of many prompts go", &o.out_dir},
 	{VFM_OPT_WORD, 0, "format", "mp4|gif|png|npy", "of the files in DIR (mp4)", &o.format},
@@ -72,7 +72,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "text-exec", "CMD", "embed the prompts with a child", &o.encoder.text_exec},
 	{VFM_OPT_STR, 0, "image-exec", "CMD", "encode the picture of --image to image rows with a child",
 		&o.encoder.image_exec},
-	{VFM_OPT_FLAG, 0, "latents", NULL, "keep the latents too, as .latent.npy beside each video", &o.keep_latents},
+	{VFM_OPT_FLAG, 0, "latents", NULL, "keep the latents too, as .latent.npy next to each video", &o.keep_latents},
 	{VFM_OPT_FLAG, 0, "first-frame", NULL,
 		"start each video with the first latent frame that its line of --prompts names (latent.path)",
 		&o.first_frame},
@@ -94,6 +94,7 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-sample",
+	.example = "vfm-sample --ckpt run -p 'a red square moves left' -o red.mp4",
 	.synopsis = "[OPTION ...] --ckpt PATH -p TEXT -o FILE\n"
 		    "[OPTION ...] --ckpt PATH [-p TEXT ...] [--prompts FILE] -d DIR | -o FILE",
 	.summary = "sample videos from a trained model",

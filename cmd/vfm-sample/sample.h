@@ -71,8 +71,8 @@ struct sample_job {
 /* Whether -o FILE names a file for each of several prompts: "{prompt}" and "{n}" in its last component become the
  * prompt, and the number of earlier items with the same prompt. */
 bool items_has_template(const char *out_file);
-/* Adds the prompts of -p and --prompts to j->items.  VFM_EUSAGE names what is wrong, also if there is no prompt,
- * several for one file, or one that is no file name. */
+/* Adds the prompts of -p and --prompts to j->items.  VFM_EUSAGE names the fault: no prompt, several prompts for one
+ * file, a name that is no file name. */
 int items_collect(struct sample_job *j, struct vfm_err *err);
 /* Broadcasts the items of rank 0, the only rank that reads stdin.  Collective. */
 int items_share(struct sample_job *j, struct vfm_err *err);
@@ -85,14 +85,14 @@ int open_sample_encoders(struct sample_job *j, struct vfm_err *err);
 int choose_sample_encoders(struct sample_job *j, struct vfm_err *err);
 
 /* Reads the pictures that all videos start with (--image) and end with (--last-image), and encodes them to j->picture
- * on leaders: to latents, with grey pictures in the places of the others for a model with conditions, else alone; with
- * --image-exec also to image rows.  No-op without the option.  Collective.  VFM_EUSAGE: the model or the tokenizer
- * takes no picture; VFM_EINPUT: the file is bad. */
+ * on leaders.  They become latents, for a model with conditions with grey pictures in place of the others, else alone.
+ * With --image-exec they also become image rows.  No-op without the option.  Collective.  VFM_EUSAGE: the model or the
+ * tokenizer takes no picture; VFM_EINPUT: the file is bad. */
 int picture_load(struct sample_job *j, struct vfm_err *err);
 void picture_release(struct sample_picture *p); /* accepts `{0}` */
 
-/* What prompts give besides their text, for image to video: conditions, image rows, first frames.  Their records name
- * the files, as vfm-curate encode and shard know them (vfm-shard(5)); a picture replaces some of them. */
+/* The parts of prompts besides their text, for image to video: conditions, image rows, first frames.  Their records
+ * name the files, as vfm-curate encode and shard know them (vfm-shard(5)); a picture replaces some of them. */
 struct given_pictures {
 	float *cond, *image, *first;
 	const float **frames;

@@ -3,6 +3,7 @@
 #define CMD_DRY_RUN_H
 
 #include "base/err.h"
+#include "io/table.h"
 #include "io/task.h"
 #include "train/job/config.h"
 #include "train/predict/dry_run.h"
@@ -10,7 +11,7 @@
 enum { DRY_RUN_PACKS = 1 << 20 }; /* most of a step */
 
 struct dry_run_cli {
-	int format;                                /* enum vfm_table_format; -1: not given, text */
+	struct vfm_table_opts table;               /* its format: (enum vfm_table_format)-1: not given, text */
 	const char *machine, *plan, *trace, *html; /* plan, trace, html: files; NULL: none */
 	const char *device;            /* --device: "cuda" needs a machine of GPUs, "cpu" one of CPUs; NULL: either */
 	int64_t ranks, context, packs; /* context, packs: VFM_UNSET: not given */

@@ -14,6 +14,7 @@
 #include "dry_run.h"
 #include "io/version.h"
 #include "train/job/context.h"
+#include "train/job/plan_check.h"
 #include "train/predict/parity.h"
 #include "train/run/origin.h"
 #include "train/run/phased.h"
@@ -38,8 +39,12 @@ static int64_t steps = VFM_UNSET;
 static struct vfm_shard_cache_opts cache;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static bool print_config, print_mesh, help_config, dry_run, report;
-static struct dry_run_cli dry = {
-	.format = -1, .context = VFM_UNSET, .packs = VFM_UNSET, .mtbf_h = NAN, .save_s = NAN, .restart_s = NAN};
+static struct dry_run_cli dry = {.table = {.format = (enum vfm_table_format) - 1},
+	.context = VFM_UNSET,
+	.packs = VFM_UNSET,
+	.mtbf_h = NAN,
+	.save_s = NAN,
+	.restart_s = NAN};
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 'c', "config", "FILE", "configuration, JSON or YAML (vfm-config(5))", &config_path},
@@ -80,7 +85,9 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "html", "FILE", "with --dry-run: write a page with timeline and scaling", &dry.html},
 	{VFM_OPT_STR, 0, "trace", "FILE", "with --dry-run: write the launches of the step, for Perfetto or Chrome",
 		&dry.trace},
-	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "with --dry-run: how to print (text)", &dry.format},
+	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "with --dry-run: how to print (text)", &dry.table.format},
+	{VFM_OPT_STR, 0, "columns", "all|NAME,...", "with --dry-run: print these columns of the ranks",
+		&dry.table.columns},
 	{VFM_OPT_STR, 0, "dump-parity", "DIR",
 		"write one step on synthetic data to DIR, for comparison with other programs", &parity},
 	{VFM_OPT_FLAG, 0, "report", NULL,
@@ -94,6 +101,7 @@ static const struct vfm_cmd cmd = {
 	.synopsis = "[OPTION ...] --data PLAN | --phases FILE -o RUN\n[OPTION ...] --print-config\n[OPTION ...] "
 		    "--print-mesh\n[OPTION ...] --dry-run [--data PLAN | --context N --packs N]\n[OPTION ...] "
 		    "--dump-parity DIR\n--report [-o FILE] RUN ...\n--help-config",
+	.example = "vfm-train --model dit-s --data plan.jsonl -o run",
 	.summary = "train a video diffusion transformer",
 	.opts = opts,
 };
@@ -194,6 +202,16 @@ static int dump_parity(const struct vfm_config *c, struct vfm_err *err)
 	return rc;
 }
 
+/* Refuses a bad plan before a device is opened. */
+static int check_train_plan(const struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err)
+{
+	int64_t last;
+	struct vfm_plan *p = vfm_plan_open_checked(plan, c, x->job.world->size, &last, err);
+
+	vfm_plan_close(p);
+	return p ? 0 : err->code;
+}
+
 static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err)
 {
 	struct vfm_run_opts o = {.plan = plan,
@@ -209,6 +227,7 @@ static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_e
 	TRY(vfm_change_parse(&o.allow_change, allow_change, err)); /* check_train_options has validated it */
 	if (phases.n)
 		return vfm_run_phases(x, &(struct vfm_phased){&phases, c, o}, err);
+	TRY(vfm_job_agree(&x->job, check_train_plan(x, c, err), err));
 	TRY(vfm_context_open(x, c, err));
 	return vfm_run(x, c, &o, err);
 }
@@ -365,7 +384,7 @@ static int check_dry_options(struct vfm_err *err)
 	const struct given_option of_dry[] = {{"--machine", dry.machine}, {"--context", dry.context != VFM_UNSET},
 		{"--packs", dry.packs != VFM_UNSET}, {"--mtbf-hours", !isnan(dry.mtbf_h)},
 		{"--save-s", !isnan(dry.save_s)}, {"--restart-s", !isnan(dry.restart_s)}, {"--html", dry.html},
-		{"--trace", dry.trace}, {"--format", dry.format >= 0},
+		{"--trace", dry.trace}, {"--format", (int)dry.table.format >= 0}, {"--columns", dry.table.columns},
 		{"--expert-skew, --slow-rank, --straggler-cv", vfm_uneven_given(&dry.uneven)}};
 
 	return refuse_given(of_dry, sizeof(of_dry) / sizeof(of_dry[0]), "only with --dry-run", err);

@@ -4,8 +4,8 @@
  * negative code on failure.  Before it fails, it writes one sentence into the struct: lower case, no full stop, with
  * the file, key or record and the reason.  Only a failed *small* allocation ends the process (mem.h).
  *
- * A code is the negative exit status of the command, except VFM_EPIPE, for which the status is 0.  A message that is
- * too long is cut and ends with "...".
+ * A code is the negative exit status of the command, except VFM_EPIPE: its status is 0.  A message that is too long is
+ * cut and ends with "...".
  */
 #ifndef VFM_BASE_ERR_H
 #define VFM_BASE_ERR_H
@@ -30,9 +30,9 @@ struct vfm_err {
  * `return vfm_fail(err, VFM_EENV, "cannot open '%s': %s", path, strerror(errno));` */
 int vfm_fail(struct vfm_err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Returns VFM_EENV if errnum is a failure of the machine (no descriptors, memory or space, an I/O error, a file system
- * that is gone), and `otherwise` if it speaks of the file (absent, not permitted).  Another file would fail likewise,
- * so that a record or a checkpoint is not to blame. */
+/* Returns VFM_EENV if errnum is a failure of the machine: no descriptors, memory or space, an I/O error, a file system
+ * that is gone.  Returns `otherwise` if the file is at fault (absent, not permitted).  Another file would fail
+ * likewise, so that a record or a checkpoint is not to blame. */
 int vfm_errno_code(int errnum, int otherwise);
 
 /* As vfm_fail, with ": " and strerror(errno) appended.  The code is vfm_errno_code(errno, code). */

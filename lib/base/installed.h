@@ -5,8 +5,9 @@
 #include "base/err.h"
 
 /* Returns the path of the file `name` of a folder such as "machines", which the caller frees.  A name with a slash or a
- * dot is a path; others are NAME.json in the folder that the environment variable `env` names, else in this
- * installation: share/vfm/FOLDER or share/FOLDER beside the folder of the command.  NULL: there is none; VFM_EUSAGE. */
+ * dot is a path.  Other names are NAME.json in the folder that the environment variable `env` names, else in this
+ * installation: share/vfm/FOLDER or share/FOLDER next to the folder of the command.  NULL: there is none;
+ * VFM_EUSAGE. */
 char *vfm_installed_find(const char *folder, const char *name, const char *env, struct vfm_err *err);
 
 #endif

@@ -19,7 +19,7 @@ void vfm_info(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* su
 void vfm_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* "warning: …" */
 void vfm_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* What a summary counts and names: "3 files were left out: 'a', 'b', 'c'".  `= {0}` before the first. */
+/* The names that a summary counts and lists: "3 files were left out: 'a', 'b', 'c'".  `= {0}` before the first. */
 struct vfm_named {
 	int64_t n;
 	char names[512]; /* the first ones, then ", ..." */

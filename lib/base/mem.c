@@ -163,7 +163,7 @@ void *vfm_arena_alloc(struct vfm_arena *a, size_t size)
 
 		c = vfm_calloc(1, sizeof(*c) + room);
 		c->size = room;
-		/* A large object goes behind the head, whose chunk keeps its free space. */
+		/* A large object goes after the head, whose chunk keeps its free space. */
 		if (a->head && size >= room) {
 			c->next = a->head->next;
 			a->head->next = c;

@@ -219,8 +219,8 @@ void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, vo
 struct ordered {
 	const struct vfm_ordered *o;
 	pthread_mutex_t reading, lock; /* lock: of what follows */
-	pthread_cond_t turn_came;
-	int64_t n_read, turn; /* turn: the number of the item that is to be taken next */
+	pthread_cond_t next_changed;
+	int64_t n_read, next; /* next: the number of the item that is taken next */
 	bool ended, stopped;  /* no more is to be read; or taken */
 	int rc;
 	struct vfm_err err;
@@ -257,7 +257,7 @@ static bool read_ordered(struct ordered *s, void *item, int64_t *number)
 	return rc == 1;
 }
 
-/* Waits for the turn of an item, and takes it. */
+/* Waits until an item is next, and takes it. */
 static bool take_ordered(struct ordered *s, void *item, int64_t number)
 {
 	struct vfm_err err = {0};
@@ -265,8 +265,8 @@ static bool take_ordered(struct ordered *s, void *item, int64_t number)
 	int rc = 0;
 
 	pthread_mutex_lock(&s->lock);
-	while (s->turn != number)
-		pthread_cond_wait(&s->turn_came, &s->lock);
+	while (s->next != number)
+		pthread_cond_wait(&s->next_changed, &s->lock);
 	stopped = s->stopped;
 	pthread_mutex_unlock(&s->lock);
 	if (!stopped)
@@ -276,8 +276,8 @@ static bool take_ordered(struct ordered *s, void *item, int64_t number)
 	pthread_mutex_lock(&s->lock);
 	s->stopped |= rc < 0;
 	stopped = s->stopped;
-	s->turn++;
-	pthread_cond_broadcast(&s->turn_came);
+	s->next++;
+	pthread_cond_broadcast(&s->next_changed);
 	pthread_mutex_unlock(&s->lock);
 	return !stopped;
 }
@@ -303,7 +303,7 @@ int vfm_par_ordered(const struct vfm_ordered *o, struct vfm_err *err)
 	struct ordered s = {.o = o,
 		.reading = PTHREAD_MUTEX_INITIALIZER,
 		.lock = PTHREAD_MUTEX_INITIALIZER,
-		.turn_came = PTHREAD_COND_INITIALIZER};
+		.next_changed = PTHREAD_COND_INITIALIZER};
 
 	vfm_par_for(vfm_par_threads(), 1, run_ordered, &s);
 	if (s.rc < 0)

@@ -27,7 +27,8 @@ void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, vo
 /* A sequence of items that are read in order, worked on by the compute threads, and taken in the same order.  Each
  * thread holds one item. */
 struct vfm_ordered {
-	/* Fills an item: 1; 0 at the end; or a negative code, with which the sequence ends after the items before. */
+	/* Fills an item and returns 1.  Returns 0 at the end, or a negative code, which ends the sequence after the
+	 * items before. */
 	int (*read)(void *ctx, void *item, struct vfm_err *err);
 	/* Called from several threads at once. */
 	void (*work)(void *ctx, void *item);

@@ -1,7 +1,7 @@
 /* permute.h - a pseudorandom permutation of 0 .. n-1, computed element by element from 100 bytes of state.
  *
  * It is a generalized Feistel cipher with cycle walking (Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
- * CT-RSA 2002): with a b >= n, an element x = l b + r, and each round adds a keyed hash of one half to the other,
+ * CT-RSA 2002).  With a b >= n, an element is x = l b + r; each round adds a keyed hash of one half to the other,
  * modulo a or b.  Elements that leave the domain are encrypted again; since a b - n < 2 sqrt(n) + 1, few do.  The keys
  * come from Philox.  The permutation shuffles data and is no protection.
  */

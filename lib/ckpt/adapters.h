@@ -2,9 +2,9 @@
  * and written for other programs.
  *
  * Inputs are a checkpoint or run of vfm-train with lora.rank, a directory of PEFT (adapter_model.safetensors,
- * adapter_config.json), or a .safetensors file with the names of a layout of the model (spec/model/foreign.h) behind
- * one prefix, with '.' or '_' ("lora_unet_blocks_0_self_attn_q").  A file has pairs lora_A, lora_B or lora_down,
- * lora_up; biases .lora_B.bias; whole differences .diff, and .diff_b of a bias.
+ * adapter_config.json), or a .safetensors file.  Such a file has the names of a layout of the model
+ * (spec/model/foreign.h) after one prefix, with '.' or '_' ("lora_unet_blocks_0_self_attn_q").  A file has pairs
+ * lora_A, lora_B or lora_down, lora_up; biases .lora_B.bias; whole differences .diff, and .diff_b of a bias.
  *
  * The scale of a layer is alpha / rank by the rules of PEFT's LoraConfig, from adapter_config.json or the metadata of
  * diffusers.  alpha may also be the tensor LAYER.alpha; without any it is the rank.  Whole differences have no alpha.
@@ -15,7 +15,7 @@
 
 #include "ckpt/ckpt.h"
 
-/* From here on reads of the weights of c return W + scale * alpha / rank * B A (and W + scale * D for a difference),
+/* Afterwards reads of the weights of c return W + scale * alpha / rank * B A (and W + scale * D for a difference),
  * summed in f32; several files add up.  Other parameters that a run with adapters has trained replace those of c, if
  * scale is 1.  part: "model" or "ema" of a checkpoint; without averages both are "model".  VFM_EUSAGE: an unknown
  * tensor, half of a pair, another shape, a second tensor for the same weights, a scale that cannot be honoured, or

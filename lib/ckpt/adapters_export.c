@@ -106,7 +106,8 @@ static int list_adapters(struct adapters_export *j, struct vfm_err *err)
 
 static int write_adapters(struct adapters_export *j, const char *path, struct vfm_err *err)
 {
-	/* What diffusers makes a LoraConfig of.  Some of its calls drop the metadata, so that B holds alpha / rank. */
+	/* The keys that diffusers makes a LoraConfig from.  Some of its calls drop the metadata, so that B holds alpha
+	 * / rank. */
 	json_t *o = json_pack("{s:I, s:f, s:O, s:f, s:s, s:b}", "transformer.r", (json_int_t)j->rank,
 		"transformer.lora_alpha", (double)j->rank, "transformer.target_modules", j->targets,
 		"transformer.lora_dropout", 0.0, "transformer.bias", "none", "transformer.use_rslora", 0);

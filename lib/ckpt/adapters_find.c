@@ -217,7 +217,7 @@ static struct model_names *own_names(const struct vfm_ckpt *c)
 	return index_names(&map, true);
 }
 
-/* Sets the dimensions on which the names and shapes of tensors depend. */
+/* Sets the dimensions that determine the names and shapes of tensors. */
 static int read_dims(
 	const struct vfm_ckpt *c, const struct vfm_arch *arch, struct vfm_model_spec *m, struct vfm_err *err)
 {
@@ -242,7 +242,7 @@ static int read_dims(
 	return vfm_model_check(m, err);
 }
 
-/* Returns the position of the layer in a name behind a prefix that ends with a dot, or with '_' in a name without dots;
+/* Returns the position of the layer in a name after a prefix that ends with a dot, or with '_' in a name without dots;
  * sets *tensor to the index into map.theirs.  NULL: the model has no such tensor. */
 static const char *find_model_name(const struct model_names *m, const char *layer, const char *suffix, int *tensor)
 {

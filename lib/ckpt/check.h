@@ -4,8 +4,9 @@
 
 #include "ckpt/ckpt.h"
 
-/* Sets hex to a sha256 that identifies the data: of manifest.json, which contains the sha256 of each file; of a plain
- * file, its own; of several plain files, of the lines "SHA256  NAME\n".  Reads plain files in full. */
+/* Sets hex to a sha256 that identifies the data.  For a checkpoint it is that of manifest.json, which contains the
+ * sha256 of each file; for a plain file its own; for several plain files that of the lines "SHA256 NAME\n".  Reads
+ * plain files in full. */
 int vfm_ckpt_sha256(const struct vfm_ckpt *c, char hex[65], struct vfm_err *err);
 
 struct vfm_ckpt_faults {

@@ -35,7 +35,7 @@ static bool is_ignored(const struct translation *x, const char *name)
 
 /* ---- detection ---- */
 
-/* Whether a name of c is `sign`, perhaps behind a prefix that ends with a dot. */
+/* Whether a name of c is `sign`, perhaps after a prefix that ends with a dot. */
 static bool find_sign(struct translation *x, const char *sign, size_t len)
 {
 	for (int i = 0; i < x->c->n; i++) {
@@ -79,7 +79,7 @@ static const char *bare_name(const struct translation *x, const char *name)
 /* ---- dimensions ---- */
 
 /* Returns the layout whose keys a config.json has: that of its class, else that of the tensors; -1: it is of something
- * else, which may lie beside a single file. */
+ * else, which may lie next to a single file. */
 static int layout_of_config(const struct translation *x, const json_t *config)
 {
 	const struct vfm_foreign *f = x->arch->foreign;

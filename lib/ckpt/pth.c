@@ -45,7 +45,7 @@ struct storage {
 struct pth_tensor {
 	const struct storage *storage;
 	const char *fault; /* why it cannot be read; NULL: it can */
-	ptrdiff_t at;      /* byte of the program behind it */
+	ptrdiff_t at;      /* byte of the program after it */
 	int64_t offset;
 	int ndim;
 	int64_t shape[VFM_NDIM_MAX];

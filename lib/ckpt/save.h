@@ -4,7 +4,7 @@
 
 #include "ckpt/ckpt.h"
 
-/* The collectives with which several ranks commit one checkpoint.  NULL in the spec: a single rank. */
+/* The collectives that commit one checkpoint of several ranks.  NULL in the spec: a single rank. */
 struct vfm_ckpt_comm {
 	void *ctx;
 	/* Collective.  Sets *all to a malloc'ed array of [size] malloc'ed texts on rank 0, to NULL on the others. */

@@ -35,13 +35,13 @@ struct vfm_weight {
  * .bin), or the index of several such files.  VFM_EUSAGE: there are no weights, or a damaged or truncated file;
  * VFM_EENV: a file cannot be read. */
 int vfm_weights_open(struct vfm_weights **w, const char *path, struct vfm_err *err);
-/* Returns the weights of a model in a folder of several models: PATH/NAME of the first of the names, of which the last
- * is NULL, that exists; else a copy of path.  The caller frees it. */
+/* Returns the weights of a model in a folder of several models: PATH/NAME of the first name that exists, else a copy of
+ * path.  `names` ends with NULL.  The caller frees it. */
 char *vfm_weights_within(const char *path, const char *const *names);
 void vfm_weights_close(struct vfm_weights *w); /* accepts NULL; ends the mapping */
 
 const char *vfm_weights_path(const struct vfm_weights *w);     /* as given */
-const json_t *vfm_weights_config(const struct vfm_weights *w); /* config.json beside the weights; NULL: none */
+const json_t *vfm_weights_config(const struct vfm_weights *w); /* config.json next to the weights; NULL: none */
 /* Finds a tensor of any shape, and does not mark it as known; NULL: there is none. */
 const struct vfm_weight *vfm_weights_find(const struct vfm_weights *w, const char *name);
 static inline bool vfm_weights_has(const struct vfm_weights *w, const char *name)

@@ -34,7 +34,7 @@ struct zip_end {
 	uint64_t offset, size, n;
 };
 
-/* Reads the zip64 end record, to which the locator points. */
+/* Reads the zip64 end record that the locator points to. */
 static int read_end64(
 	struct zip_end *end, int fd, uint64_t bytes, const uint8_t *locator, const char *name, struct vfm_err *err)
 {
@@ -51,7 +51,7 @@ static int read_end64(
 	return 0;
 }
 
-/* Finds the end record, behind which is only a comment. */
+/* Finds the end record; only a comment follows it. */
 static int read_end(struct zip_end *end, int fd, uint64_t bytes, const char *name, struct vfm_err *err)
 {
 	size_t max = END64_LOCATOR + END_RECORD + COMMENT_MAX, len = bytes < max ? (size_t)bytes : max;

@@ -62,7 +62,7 @@ int vfm_read_all(int fd, const char *name, size_t max, char **data, size_t *len,
 char *vfm_dir_of(const char *path);
 /* Whether the name of a file is longer than `end` and ends in it, whatever the case of the letters. */
 bool vfm_name_ends(const char *name, const char *end);
-/* Returns FOLDER/NAME of the first of the names, of which the last is NULL, that exists; NULL: none does.  The caller
+/* Returns FOLDER/NAME of the first name that exists; NULL: none does.  The list of names ends with NULL.  The caller
  * frees it. */
 char *vfm_first_in(const char *folder, const char *const *names);
 

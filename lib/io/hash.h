@@ -23,7 +23,7 @@ void vfm_sha256_raw(const void *data, size_t len, unsigned char out[VFM_SHA256_B
 /* Of a regular file.  VFM_EINPUT: it cannot be read, or the limit (base/clock.h; NULL: none) is over. */
 struct vfm_limit;
 int vfm_sha256_file(const char *path, const struct vfm_limit *limit, char hex[VFM_SHA256_HEX], struct vfm_err *err);
-/* The same of an input (input.h): a file, or the member of a tar, of which the content is hashed. */
+/* The same of an input (input.h): hashes a file, or the content of a tar's member. */
 int vfm_sha256_input(const char *name, const struct vfm_limit *limit, char hex[VFM_SHA256_HEX], struct vfm_err *err);
 
 /* A digest of fixed length by another algorithm of OpenSSL, "md5" or "sha3_256" as Python names it.  Returns false if

@@ -52,7 +52,7 @@ int vfm_open_regular(const char *path, uint64_t *bytes, struct vfm_err *err)
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
 		return vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", path);
-	/* The name may stand for another file by now. */
+	/* The name may belong to another file by now. */
 	rc = fstat(fd, &st) != 0 ? vfm_fail_errno(err, VFM_EINPUT, "cannot open '%s'", path)
 				 : check_regular(path, &st, err);
 	if (rc < 0) {
@@ -103,7 +103,7 @@ const char *vfm_placeholder(const char *head, size_t len)
 
 /* ---- members of tars ---- */
 
-/* Reads a decimal number without a leading zero.  Returns the text behind it, or NULL. */
+/* Reads a decimal number without a leading zero.  Returns the text after it, or NULL. */
 static const char *parse_decimal(const char *s, uint64_t *out)
 {
 	if (!isdigit((unsigned char)*s) || (s[0] == '0' && isdigit((unsigned char)s[1])))

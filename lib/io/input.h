@@ -3,8 +3,8 @@
  *
  *	TAR@OFFSET+SIZE/MEMBER		shards/000001.tar@1536+48211/clips/a.mp4
  *
- * OFFSET is the byte of TAR at which the first header of the member begins (that of its long name, if it has one), SIZE
- * the bytes of its content, both decimal without a leading zero; MEMBER is its name in the tar.  The text alone
+ * OFFSET is the byte of TAR where the first header of the member begins (that of its long name, if it has one).  SIZE
+ * is the bytes of its content; both are decimal without a leading zero.  MEMBER is its name in the tar.  The text alone
  * decides: TAR ends at the first "@DIGITS+DIGITS/".  Opening reads one header and compares name and size; no tar is
  * searched.
  */
@@ -31,8 +31,8 @@ int vfm_read_regular(const char *path, size_t max, char **data, size_t *len, str
 /* Whether a text begins with the byte order mark of UTF-8, which has 3 bytes. */
 bool vfm_has_byte_order_mark(const void *head, size_t len);
 
-/* Returns what a file is, and what to do about it, if its first `len` bytes (64 suffice) are those of a text that a
- * download leaves in the place of the file: a Git LFS pointer, or a page of a web server.  NULL: neither. */
+/* Checks the first `len` bytes of a file (64 suffice) for a text that a download leaves in its place: a Git LFS
+ * pointer, or a page of a web server.  Returns a sentence that names it and the remedy.  NULL: neither. */
 const char *vfm_placeholder(const char *head, size_t len);
 
 /* ---- members of tars ---- */

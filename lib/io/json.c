@@ -691,7 +691,7 @@ static int fill_block(struct vfm_jsonl *r, struct vfm_jsonl_block *b, size_t byt
 	return b->len == want;
 }
 
-/* The line that begins the block is too long: skips it, and what was read behind it is left to the next block. */
+/* The line that begins the block is too long: skips it, and leaves the bytes after it to the next block. */
 static int skip_long_line(struct vfm_jsonl *r, struct vfm_jsonl_block *b, size_t bytes, struct vfm_err *err)
 {
 	size_t len = b->len, left;

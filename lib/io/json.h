@@ -35,8 +35,8 @@ bool vfm_json_takes(const char *text);
 /* Returns a message or name for people: bytes that are no ASCII become "?" if the text is not UTF-8. */
 json_t *vfm_json_shown(const char *text);
 
-/* As vfm_json_parse, of a document that Python's json or another lenient writer made: a byte order mark is skipped;
- * NaN, Infinity, -Infinity and numbers beyond a double are null; integers beyond 64 bits are reals.  Deeper than
+/* As vfm_json_parse, of a document that Python's json or another lenient writer made.  Skips a byte order mark.  NaN,
+ * Infinity, -Infinity and numbers beyond a double are null; integers beyond 64 bits are reals.  Deeper than
  * VFM_JSON_DEPTH is an error, so that a record can hold the result. */
 #define VFM_JSON_DEPTH 1000
 json_t *vfm_json_parse_foreign(const char *text, size_t len, const char *what, struct vfm_err *err);
@@ -63,7 +63,7 @@ const char *vfm_real_text(char text[VFM_REAL_TEXT], double x);
 json_t *vfm_json_real(double x);
 
 /* Appends the text of `v`: compact with indent 0, or else indented by that many blanks per level.  Real numbers have
- * the fewest digits that read back equal; keys keep the order in which they were set. */
+ * the fewest digits that read back equal; keys keep the order of their addition. */
 struct vfm_buf;
 void vfm_json_text(struct vfm_buf *b, const json_t *v, int indent);
 /* Writes the text of `v` and a newline as the file dir/name (dir NULL: name), which appears complete or not at all. */
@@ -86,14 +86,14 @@ int vfm_jsonl_open(struct vfm_jsonl *r, const char *path, struct vfm_err *err); 
 /* Reads the next record and skips blank lines.  Returns 1 with an object in *out, which the caller owns; 0 at the end;
  * VFM_EINPUT for a bad line, which err names (the next call continues); VFM_EENV for a read error. */
 int vfm_jsonl_next(struct vfm_jsonl *r, json_t **out, struct vfm_err *err);
-/* The same in two steps: text sets *text to the line, valid until the next call, behind which a zero byte stands; parse
+/* The same in two steps: text sets *text to the line, which ends in a zero byte and is valid until the next call; parse
  * takes it, or returns VFM_EINPUT. */
 int vfm_jsonl_text(struct vfm_jsonl *r, const char **text, size_t *len, struct vfm_err *err);
 int vfm_jsonl_parse(const struct vfm_jsonl *r, const char *text, size_t len, json_t **out, struct vfm_err *err);
 void vfm_jsonl_close(struct vfm_jsonl *r);
 
-/* Gives all records of a file ("-": stdin) to `take`, whose negative result ends the call; err then names file and line.
- * A bad line ends it, too. */
+/* Gives all records of a file ("-": stdin) to `take`, whose negative result ends the call; err then names file and
+ * line.  A bad line ends it, too. */
 int vfm_jsonl_each(const char *path, int (*take)(void *ctx, const json_t *rec, struct vfm_err *err), void *ctx,
 	struct vfm_err *err);
 

@@ -181,7 +181,7 @@ static const char *parse_dict(struct scan *s, struct vfm_npy *n)
 		if (why)
 			return why;
 		if (seen & bit)
-			return "a header key stands twice";
+			return "a header key occurs twice";
 		seen |= bit;
 		comma = accept_char(s, ',');
 	}

@@ -1,8 +1,8 @@
 /* npy.h - NumPy's .npy files (format versions 1.0 to 3.0), C order, little endian.
  *
- * A header is at most VFM_NPY_HEADER_MAX bytes and is read strictly: the three keys descr, fortran_order and shape,
- * each once; at most VFM_NPY_DIMS dimensions; the payload must be exactly as long as header and shape say.  Python
- * objects, big-endian numbers, structured types and Fortran order are refused by name.
+ * A header is at most VFM_NPY_HEADER_MAX bytes and is read strictly.  It has the three keys descr, fortran_order and
+ * shape, each once, and at most VFM_NPY_DIMS dimensions.  The payload must be exactly as long as header and shape say.
+ * Python objects, big-endian numbers, structured types and Fortran order are refused by name.
  *
  * NumPy has no name for bfloat16: np.save writes an array of ml_dtypes.bfloat16 as "<V2", opaque elements of two bytes.
  * Here "<V2" and "|V2" are therefore bfloat16.
@@ -48,7 +48,7 @@ struct vfm_npy { /* plain data */
 uint64_t vfm_npy_count(const struct vfm_npy *n);
 
 /* Reads the header from the first `len` bytes (more than the header is fine) of a payload of `total`
- * bytes.  VFM_EINPUT names `what` and what is wrong; *n is then unchanged. */
+ * bytes.  VFM_EINPUT names `what` and the fault; *n is then unchanged. */
 int vfm_npy_parse(
 	struct vfm_npy *n, const void *buf, size_t len, uint64_t total, const char *what, struct vfm_err *err);
 

@@ -15,6 +15,7 @@
 #include "base/near.h"
 #include "base/num.h"
 #include "io/json.h"
+#include "io/task.h"
 #include "io/version.h"
 
 void vfm_strlist_add(struct vfm_strlist *l, const char *s)
@@ -310,6 +311,16 @@ static int check_required(const struct vfm_cmd *cmd, struct vfm_err *err)
 	return 0;
 }
 
+/* Says on stderr what a command is that was given nothing; of several tasks, the first does. */
+static int introduce(const char *name, const char *summary, const char *example, struct vfm_err *err)
+{
+	struct vfm_task task;
+
+	if (vfm_task_read(&task, NULL) < 0 || task.number == 0)
+		fprintf(stderr, "%s: %s\nusual call: %s\nmore: %s -h, man %s\n", name, summary, example, name, name);
+	return vfm_fail(err, VFM_EUSAGE, "%s", "");
+}
+
 /* Set while a verb describes itself. */
 static struct {
 	void (*see)(const struct vfm_cmd *cmd, void *ctx);
@@ -325,6 +336,8 @@ int vfm_opt_parse(const struct vfm_cmd *cmd, int argc, char **argv, int *n_opera
 		describing.see(cmd, describing.ctx);
 		return VFM_OPT_DONE;
 	}
+	if (argc == 1 && cmd->example)
+		return introduce(cmd->name, cmd->summary, cmd->example, err);
 	for (; p.at < argc; p.at++) {
 		char *word = argv[p.at];
 
@@ -460,7 +473,7 @@ int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_e
 	const char *word = argc > 1 ? argv[1] : NULL;
 
 	if (!word)
-		return vfm_fail(err, VFM_EUSAGE, "%s is missing (%s -h lists them)", v->word, v->name);
+		return introduce(v->name, v->summary, v->example, err);
 	if (!strcmp(word, "-h") || !strcmp(word, "--help")) {
 		print_verbs(v);
 		return VFM_OPT_DONE;

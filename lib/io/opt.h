@@ -4,6 +4,9 @@
  * "--" ends the options; options and operands may be mixed.  "--x=1" and "--x 1" are equal, as are "-n4" and "-n 4".
  * VFM_EUSAGE: an option is unknown, takes the place of an argument, or its value is out of range or none of the names.
  * The message about an option that was renamed has its new name.
+ *
+ * A command with an example that is given nothing writes three lines to stderr: its summary, the example, and where to
+ * read on.  It returns VFM_EUSAGE with an empty message.
  */
 #ifndef VFM_IO_OPT_H
 #define VFM_IO_OPT_H
@@ -52,6 +55,7 @@ struct vfm_stage_traits;
 
 struct vfm_cmd {
 	const char *name;     /* "vfm-pack" or "vfm-curate split" */
+	const char *example;  /* a usual call, shown if the command is given nothing; NULL: it runs with nothing */
 	const char *synopsis; /* one or more lines after "usage: ", without the name: "[-n N] DIR ..." */
 	const char *summary;  /* one sentence: the .Nd of the manual page */
 	const struct vfm_opt *opts;
@@ -78,6 +82,7 @@ struct vfm_verbs {
 	const char *name;            /* "vfm-curate" */
 	const char *word;            /* the word for a verb of this command: "STAGE", "VERB" */
 	const char *summary;         /* the .Nd of the manual page */
+	const char *example;         /* a usual call, shown if no verb is given */
 	const struct vfm_verb *list; /* the last entry has a NULL name */
 	bool pages;                  /* each verb has a manual page, vfm-curate-split(1) */
 };
@@ -95,9 +100,9 @@ void vfm_verb_describe(const struct vfm_verb *v, void (*see)(const struct vfm_cm
  * else -rc. */
 int vfm_cmd_exit(int rc, const struct vfm_err *err);
 
-/* To be called first in main.  Sets the name in messages.  A closed stdin, stdout or stderr becomes /dev/null, and its
- * use fails with EBADF.  SIGPIPE and SIGXFSZ are ignored, so that writes fail with EPIPE and EFBIG; SIGBUS in a mapped
- * file ends the process with a message (base/map.h).  The locale stays "C", since numbers are data. */
+/* Call first in main.  Sets the name in messages.  A closed stdin, stdout or stderr becomes /dev/null, and its use
+ * fails with EBADF.  SIGPIPE and SIGXFSZ are ignored, so that writes fail with EPIPE and EFBIG; SIGBUS in a mapped file
+ * ends the process with a message (base/map.h).  The locale stays "C", since numbers are data. */
 void vfm_cmd_init(const char *argv0);
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/json.h"
@@ -55,30 +56,28 @@ void vfm_table_free(struct vfm_table *t)
 	free(t);
 }
 
-void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, int digits)
+static void append_column(struct vfm_table *t, const struct vfm_table_column *c)
 {
 	if (t->n_rows) {
-		vfm_error("table: column '%s' comes after the first row", key);
+		vfm_error("table: column '%s' comes after the first row", c->key);
 		abort();
 	}
 	vfm_grow(&t->cols, &t->cap_cols, t->n_cols + 1, sizeof(*t->cols));
 	t->cols[t->n_cols++] = (struct vfm_table_column){
-		vfm_arena_strdup(&t->arena, key), vfm_arena_strdup(&t->arena, heading), digits};
-	t->n_shown = t->n_cols;
+		vfm_arena_strdup(&t->arena, c->key), vfm_arena_strdup(&t->arena, c->heading), c->digits, c->show};
+	if (c->show != VFM_COLUMN_JSON)
+		t->n_shown = t->n_cols;
+}
+
+void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, int digits)
+{
+	append_column(t, &(struct vfm_table_column){key, heading, digits, VFM_COLUMN_MAIN});
 }
 
 void vfm_table_columns(struct vfm_table *t, const struct vfm_table_column *c)
 {
 	for (; c->key; c++)
-		vfm_table_col(t, c->key, c->heading, c->digits);
-}
-
-void vfm_table_json_col(struct vfm_table *t, const char *key)
-{
-	size_t shown = t->n_shown;
-
-	vfm_table_col(t, key, key, 0);
-	t->n_shown = shown;
+		append_column(t, c);
 }
 
 void vfm_table_row(struct vfm_table *t)
@@ -141,6 +140,90 @@ const char *const *vfm_table_notes(const struct vfm_table *t, size_t *n)
 	return t->notes;
 }
 
+/* ---- the columns that are printed ---- */
+
+struct choice {
+	size_t *col; /* [n] of the table */
+	size_t n;
+};
+
+static bool is_for_people(enum vfm_table_format f)
+{
+	return f == VFM_TABLE_TEXT || f == VFM_TABLE_MD;
+}
+
+static bool has_cells(const struct vfm_table *t, size_t col)
+{
+	for (size_t r = 0; r < t->n_rows; r++)
+		if (t->cells[r * t->n_cols + col].kind != EMPTY)
+			return true;
+	return t->n_rows == 0;
+}
+
+static int fail_column(const struct vfm_table *t, size_t n, const char *name, struct vfm_err *err)
+{
+	struct vfm_buf b = {0};
+
+	for (size_t i = 0; i < n; i++)
+		vfm_buf_addf(&b, "%s%s", i ? ", " : "", t->cols[i].key);
+	vfm_fail(err, VFM_EUSAGE, "--columns: there is no '%s'; the columns are %s", name, b.data);
+	vfm_buf_release(&b);
+	return VFM_EUSAGE;
+}
+
+/* n: the columns that there are in this format. */
+static int choose_named(
+	const struct vfm_table *t, size_t n, const struct vfm_list *names, struct choice *c, struct vfm_err *err)
+{
+	for (size_t k = 0; k < names->n; k++) {
+		size_t i = 0;
+
+		while (i < n && strcmp(names->v[k], t->cols[i].key) != 0)
+			i++;
+		if (i == n)
+			return fail_column(t, n, names->v[k], err);
+		for (size_t j = 0; j < c->n; j++)
+			if (c->col[j] == i)
+				return vfm_fail(err, VFM_EUSAGE, "--columns: '%s' is given twice", names->v[k]);
+		c->col[c->n++] = i;
+	}
+	return 0;
+}
+
+/* The caller frees c->col. */
+static int choose_columns(
+	const struct vfm_table *t, const struct vfm_table_opts *o, struct choice *c, struct vfm_err *err)
+{
+	bool json = o->format == VFM_TABLE_JSON || o->format == VFM_TABLE_JSONL;
+	size_t n = json ? t->n_cols : t->n_shown;
+	struct vfm_list names = {0};
+	int rc = 0;
+
+	*c = (struct choice){.col = vfm_calloc(t->n_cols + 1, sizeof(*c->col))};
+	if (o->columns && strcmp(o->columns, "all") != 0) {
+		rc = vfm_list_parse(&names, o->columns, err);
+		rc = rc < 0 ? vfm_err_context(err, "--columns") : choose_named(t, n, &names, c, err);
+		vfm_list_release(&names);
+		return rc;
+	}
+	for (size_t i = 0; i < n; i++)
+		if (o->columns || !is_for_people(o->format) ||
+			(t->cols[i].show != VFM_COLUMN_DETAIL && has_cells(t, i)))
+			c->col[c->n++] = i;
+	return 0;
+}
+
+int vfm_table_check(const struct vfm_table_column *columns, const struct vfm_table_opts *o, struct vfm_err *err)
+{
+	struct vfm_table *t = vfm_table_new(columns);
+	struct choice c;
+	int rc = choose_columns(t, o, &c, err);
+
+	free(c.col);
+	vfm_table_free(t);
+	return rc;
+}
+
 /* ---- text and Markdown ---- */
 
 static char *cell_text(const struct table_cell *c, int digits)
@@ -158,6 +241,11 @@ static char *cell_text(const struct table_cell *c, int digits)
 	}
 }
 
+static bool is_number(enum cell_kind k)
+{
+	return k == I64 || k == F64;
+}
+
 int vfm_table_rows(const struct vfm_table *t)
 {
 	return (int)t->n_rows;
@@ -172,7 +260,7 @@ char *vfm_table_cell(const struct vfm_table *t, int row, int col, bool *number)
 {
 	const struct table_cell *c = row < 0 ? NULL : &t->cells[(size_t)row * t->n_cols + (size_t)col];
 
-	*number = c && (c->kind == I64 || c->kind == F64);
+	*number = c && is_number(c->kind);
 	return c ? cell_text(c, t->cols[col].digits) : vfm_strdup(t->cols[col].heading);
 }
 
@@ -209,14 +297,19 @@ static void mask_cell(char *s, bool md)
 	*to = 0;
 }
 
-/* Returns the number of code points: of bytes that do not continue one. */
+/* Returns the number of code points of the first n bytes: of bytes that do not continue one. */
+static int width_up_to(const char *s, size_t n)
+{
+	int width = 0;
+
+	for (size_t i = 0; i < n; i++)
+		width += (s[i] & 0xc0) != 0x80;
+	return width;
+}
+
 static int width_of(const char *s)
 {
-	int n = 0;
-
-	for (; *s; s++)
-		n += (*s & 0xc0) != 0x80;
-	return n;
+	return width_up_to(s, strlen(s));
 }
 
 static void pad_text(struct vfm_buf *b, int n)
@@ -225,81 +318,240 @@ static void pad_text(struct vfm_buf *b, int n)
 		vfm_buf_adds(b, " ");
 }
 
-static bool is_number(enum cell_kind k)
+enum { PAGE = 100, NARROWEST = 12 }; /* code points: of a line, and of a column of texts that are broken, at least */
+
+/* Returns the bytes of s that a line of `width` code points takes: the words that fit, at least one. */
+static size_t fit_line(const char *s, int width)
 {
-	return k == I64 || k == F64;
+	size_t fits = 0;
+
+	for (size_t at = 0; s[at];) {
+		at += strspn(s + at, " ");
+		at += strcspn(s + at, " ");
+		if (fits && width_up_to(s, at) > width)
+			return fits;
+		fits = at;
+	}
+	return fits;
+}
+
+static int longest_word(const char *s)
+{
+	int most = 0;
+
+	while (*s) {
+		size_t n = strcspn(s, " ");
+
+		most = width_up_to(s, n) > most ? width_up_to(s, n) : most;
+		s += n + strspn(s + n, " ");
+	}
+	return most;
+}
+
+static const char *skip_blanks(const char *s)
+{
+	return s + strspn(s, " ");
+}
+
+/* Appends s; in text in lines, of which all but the first are indented. */
+static void add_paragraph(struct vfm_buf *b, const char *s, bool md)
+{
+	char *copy = vfm_strdup(s);
+	const char *rest = copy, *indent = "";
+
+	mask_cell(copy, false);
+	do {
+		size_t n = md ? strlen(rest) : fit_line(rest, PAGE - (int)strlen(indent));
+
+		vfm_buf_addf(b, "%s%.*s\n", indent, (int)n, rest);
+		rest = skip_blanks(rest + n);
+		indent = "  ";
+	} while (*rest);
+	free(copy);
 }
 
 struct layout {
-	char **text; /* [(n_rows + 1)][n_cols], the heading first */
-	int *width;
+	struct choice of;
+	struct choice group; /* columns that are in lines above the rows */
+	char **text;         /* [(n_rows + 1)][of.n], the heading first */
+	const char **rest;   /* [of.n] of a row: what its next line begins with */
+	int *width, *word;   /* [of.n] of a column, and of its longest word */
 	bool *right;
+	bool md;
 };
 
-static void lay_out_table(const struct vfm_table *t, bool md, struct layout *l)
+static bool is_new_group(const struct vfm_table *t, const struct choice *group, size_t r)
 {
-	l->text = vfm_calloc((t->n_rows + 1) * t->n_cols + 1, sizeof(char *));
-	l->width = vfm_calloc(t->n_cols + 1, sizeof(int));
-	l->right = vfm_calloc(t->n_cols + 1, sizeof(bool));
-	for (size_t r = 0; r <= t->n_rows; r++)
-		for (size_t i = 0; i < t->n_cols; i++) {
-			const struct table_cell *c = r ? &t->cells[(r - 1) * t->n_cols + i] : NULL;
-			char *s = c ? cell_text(c, t->cols[i].digits) : vfm_strdup(t->cols[i].heading);
+	for (size_t k = 0; r && k < group->n; k++) {
+		int digits = t->cols[group->col[k]].digits;
+		const struct table_cell *c = &t->cells[r * t->n_cols + group->col[k]];
+		char *is = cell_text(c, digits), *was = cell_text(c - t->n_cols, digits);
+		bool equal = !strcmp(is, was);
 
-			mask_cell(s, md);
-			l->text[r * t->n_cols + i] = s;
+		free(is);
+		free(was);
+		if (!equal)
+			return true;
+	}
+	return r == 0;
+}
+
+/* Moves the columns of groups from l->of to l->group if the table is to have groups. */
+static void form_groups(const struct vfm_table *t, struct layout *l)
+{
+	size_t groups = 0, kept = 0;
+
+	l->group = (struct choice){.col = vfm_calloc(l->of.n + 1, sizeof(*l->group.col))};
+	for (size_t i = 0; i < l->of.n; i++)
+		if (t->cols[l->of.col[i]].show == VFM_COLUMN_GROUP)
+			l->group.col[l->group.n++] = l->of.col[i];
+	for (size_t r = 0; r < t->n_rows; r++)
+		groups += is_new_group(t, &l->group, r);
+	if (2 * groups > t->n_rows || !t->n_rows)
+		l->group.n = 0;
+	for (size_t i = 0; i < l->of.n; i++)
+		if (!l->group.n || t->cols[l->of.col[i]].show != VFM_COLUMN_GROUP)
+			l->of.col[kept++] = l->of.col[i];
+	l->of.n = kept;
+}
+
+/* Makes the widest columns of texts narrower until the table fits the page. */
+static void narrow_columns(struct layout *l)
+{
+	int all = -2;
+
+	for (size_t i = 0; i < l->of.n; i++)
+		all += l->width[i] + 2;
+	for (; all > PAGE; all--) {
+		int widest = -1;
+
+		for (size_t i = 0; i < l->of.n; i++)
+			if (!l->right[i] && l->width[i] > NARROWEST && l->width[i] > l->word[i] &&
+				(widest < 0 || l->width[i] > l->width[widest]))
+				widest = (int)i;
+		if (widest < 0)
+			return;
+		l->width[widest]--;
+	}
+}
+
+/* Takes the columns of *of. */
+static void lay_out_table(const struct vfm_table *t, const struct vfm_table_opts *o, struct choice of, struct layout *l)
+{
+	*l = (struct layout){.of = of, .md = o->format == VFM_TABLE_MD};
+	if (!o->columns)
+		form_groups(t, l);
+	l->text = vfm_calloc((t->n_rows + 1) * l->of.n + 1, sizeof(char *));
+	l->rest = vfm_calloc(l->of.n + 1, sizeof(*l->rest));
+	l->width = vfm_calloc(l->of.n + 1, sizeof(int));
+	l->word = vfm_calloc(l->of.n + 1, sizeof(int));
+	l->right = vfm_calloc(l->of.n + 1, sizeof(bool));
+	for (size_t r = 0; r <= t->n_rows; r++)
+		for (size_t i = 0; i < l->of.n; i++) {
+			size_t col = l->of.col[i];
+			const struct table_cell *c = r ? &t->cells[(r - 1) * t->n_cols + col] : NULL;
+			char *s = c ? cell_text(c, t->cols[col].digits) : vfm_strdup(t->cols[col].heading);
+
+			mask_cell(s, l->md);
+			l->text[r * l->of.n + i] = s;
 			if (width_of(s) > l->width[i])
 				l->width[i] = width_of(s);
+			if (longest_word(s) > l->word[i])
+				l->word[i] = longest_word(s);
 			if (c && is_number(c->kind))
 				l->right[i] = true;
 		}
+	if (!l->md && !o->columns)
+		narrow_columns(l);
 }
 
 static void layout_release(const struct vfm_table *t, struct layout *l)
 {
-	for (size_t i = 0; i < (t->n_rows + 1) * t->n_cols; i++)
+	for (size_t i = 0; i < (t->n_rows + 1) * l->of.n; i++)
 		free(l->text[i]);
 	free(l->text);
+	free(l->rest);
 	free(l->width);
+	free(l->word);
 	free(l->right);
+	free(l->group.col);
 }
 
-static void text_row(const struct vfm_table *t, const struct layout *l, size_t r, bool md, struct vfm_buf *b)
+/* Appends the next line of a row.  Returns whether there are more. */
+static bool add_row_line(struct layout *l, struct vfm_buf *b)
 {
-	for (size_t i = 0; i < t->n_shown; i++) {
-		const char *s = l->text[r * t->n_cols + i];
+	bool more = false;
+
+	for (size_t i = 0; i < l->of.n; i++) {
+		size_t n = fit_line(l->rest[i], l->width[i]);
+		char *s = vfm_strfmt("%.*s", (int)n, l->rest[i]);
 		int fill = l->width[i] - width_of(s);
 
-		vfm_buf_adds(b, md ? "| " : i ? "  " : "");
+		vfm_buf_adds(b, l->md ? "| " : i ? "  " : "");
 		pad_text(b, l->right[i] ? fill : 0);
 		vfm_buf_adds(b, s);
-		if (md || i + 1 < t->n_shown)
+		if (l->md || i + 1 < l->of.n)
 			pad_text(b, l->right[i] ? 0 : fill);
-		vfm_buf_adds(b, md ? " " : "");
+		vfm_buf_adds(b, l->md ? " " : "");
+		l->rest[i] = skip_blanks(l->rest[i] + n);
+		more |= *l->rest[i] != 0;
+		free(s);
 	}
-	while (!md && b->len && b->data[b->len - 1] == ' ')
+	while (!l->md && b->len && b->data[b->len - 1] == ' ')
 		b->data[--b->len] = 0;
-	vfm_buf_adds(b, md ? "|\n" : "\n");
+	vfm_buf_adds(b, l->md ? "|\n" : "\n");
+	return more;
 }
 
-static void print_text(const struct vfm_table *t, bool md, struct vfm_buf *b)
+/* r: 0 is the heading. */
+static void add_text_row(struct layout *l, size_t r, struct vfm_buf *b)
+{
+	for (size_t i = 0; i < l->of.n; i++)
+		l->rest[i] = l->text[r * l->of.n + i];
+	while (add_row_line(l, b))
+		;
+	for (size_t i = 0; l->md && r == 0 && i < l->of.n; i++)
+		vfm_buf_adds(b, l->right[i] ? "|--:" : "|:--");
+	if (l->md && r == 0)
+		vfm_buf_adds(b, "|\n");
+}
+
+/* "model dit-7b, context 4096", of the rows from r on. */
+static void add_group_line(const struct vfm_table *t, const struct layout *l, size_t r, struct vfm_buf *b)
+{
+	struct vfm_buf line = {0};
+
+	for (size_t k = 0; k < l->group.n; k++) {
+		const struct vfm_table_column *col = &t->cols[l->group.col[k]];
+		char *s = cell_text(&t->cells[r * t->n_cols + l->group.col[k]], col->digits);
+
+		vfm_buf_addf(&line, "%s%s %s", k ? ", " : "", col->heading, s);
+		free(s);
+	}
+	add_paragraph(b, line.data, l->md);
+	vfm_buf_adds(b, l->md ? "\n" : "");
+	vfm_buf_release(&line);
+}
+
+static void print_text(
+	const struct vfm_table *t, const struct vfm_table_opts *o, const struct choice *of, struct vfm_buf *b)
 {
 	struct layout l;
 
-	lay_out_table(t, md, &l);
-	for (size_t r = 0; r <= t->n_rows; r++) {
-		text_row(t, &l, r, md, b);
-		for (size_t i = 0; md && r == 0 && i < t->n_shown; i++)
-			vfm_buf_adds(b, l.right[i] ? "|--:" : "|:--");
-		if (md && r == 0)
-			vfm_buf_adds(b, "|\n");
+	lay_out_table(t, o, *of, &l);
+	if (!l.group.n)
+		add_text_row(&l, 0, b);
+	for (size_t r = 0; r < t->n_rows; r++) {
+		if (l.group.n && is_new_group(t, &l.group, r)) {
+			vfm_buf_adds(b, r ? "\n" : "");
+			add_group_line(t, &l, r, b);
+			add_text_row(&l, 0, b);
+		}
+		add_text_row(&l, r + 1, b);
 	}
 	for (size_t i = 0; i < t->n_notes; i++) {
-		char *note = vfm_strdup(t->notes[i]);
-
-		mask_cell(note, false);
-		vfm_buf_addf(b, "%s%s\n", i == 0 || md ? "\n" : "", note);
-		free(note);
+		vfm_buf_adds(b, i == 0 || l.md ? "\n" : "");
+		add_paragraph(b, t->notes[i], l.md);
 	}
 	layout_release(t, &l);
 }
@@ -345,16 +597,16 @@ static json_t *cell_json(const struct table_cell *c)
 	}
 }
 
-static void print_csv(const struct vfm_table *t, struct vfm_buf *b)
+static void print_csv(const struct vfm_table *t, const struct choice *of, struct vfm_buf *b)
 {
-	for (size_t i = 0; i < t->n_shown; i++) {
+	for (size_t i = 0; i < of->n; i++) {
 		vfm_buf_adds(b, i ? "," : "");
-		csv_str(b, t->cols[i].key);
+		csv_str(b, t->cols[of->col[i]].key);
 	}
 	vfm_buf_adds(b, "\n");
 	for (size_t r = 0; r < t->n_rows; r++) {
-		for (size_t i = 0; i < t->n_shown; i++) {
-			const struct table_cell *c = &t->cells[r * t->n_cols + i];
+		for (size_t i = 0; i < of->n; i++) {
+			const struct table_cell *c = &t->cells[r * t->n_cols + of->col[i]];
 
 			vfm_buf_adds(b, i ? "," : "");
 			if (c->kind == STR) {
@@ -370,28 +622,34 @@ static void print_csv(const struct vfm_table *t, struct vfm_buf *b)
 	}
 }
 
-static json_t *row_json(const struct vfm_table *t, size_t r, bool version)
+static json_t *row_json(const struct vfm_table *t, size_t r, const struct choice *of, bool version)
 {
 	json_t *o = json_object();
 
 	if (version)
 		json_object_set_new(o, "v", json_integer(1));
-	for (size_t i = 0; i < t->n_cols; i++)
-		json_object_set_new(o, t->cols[i].key, cell_json(&t->cells[r * t->n_cols + i]));
+	for (size_t i = 0; i < of->n; i++)
+		json_object_set_new(o, t->cols[of->col[i]].key, cell_json(&t->cells[r * t->n_cols + of->col[i]]));
 	return o;
 }
 
 struct json_t *vfm_table_last_row(const struct vfm_table *t)
 {
-	return row_json(t, t->n_rows - 1, false);
+	struct choice all;
+	json_t *row;
+
+	choose_columns(t, &(struct vfm_table_opts){.format = VFM_TABLE_JSON}, &all, NULL);
+	row = row_json(t, t->n_rows - 1, &all, false);
+	free(all.col);
+	return row;
 }
 
-static void print_json(const struct vfm_table *t, bool lines, struct vfm_buf *b)
+static void print_json(const struct vfm_table *t, const struct choice *of, bool lines, struct vfm_buf *b)
 {
 	json_t *rows = json_array(), *notes = json_array(), *doc;
 
 	for (size_t r = 0; r < t->n_rows; r++) {
-		json_t *row = row_json(t, r, lines);
+		json_t *row = row_json(t, r, of, lines);
 
 		if (lines) {
 			vfm_json_text(b, row, 0);
@@ -452,26 +710,26 @@ static void sql_value(struct vfm_buf *b, const struct table_cell *c)
 	json_decref(v);
 }
 
-static void print_sql(const struct vfm_table *t, struct vfm_buf *b)
+static void print_sql(const struct vfm_table *t, const struct choice *of, struct vfm_buf *b)
 {
 	vfm_buf_adds(b, "CREATE TABLE IF NOT EXISTS ");
 	sql_table_name(b);
-	for (size_t i = 0; i < t->n_shown; i++) {
+	for (size_t i = 0; i < of->n; i++) {
 		vfm_buf_adds(b, i ? ",\n  " : " (\n  ");
-		put_quoted(b, t->cols[i].key, '"');
-		vfm_buf_addf(b, " %s", sql_type(t, i));
+		put_quoted(b, t->cols[of->col[i]].key, '"');
+		vfm_buf_addf(b, " %s", sql_type(t, of->col[i]));
 	}
 	vfm_buf_adds(b, "\n);\n");
 	for (size_t r = 0; r < t->n_rows; r++) {
 		vfm_buf_adds(b, "INSERT INTO ");
 		sql_table_name(b);
-		for (size_t i = 0; i < t->n_shown; i++) {
+		for (size_t i = 0; i < of->n; i++) {
 			vfm_buf_adds(b, i ? ", " : " (");
-			put_quoted(b, t->cols[i].key, '"');
+			put_quoted(b, t->cols[of->col[i]].key, '"');
 		}
-		for (size_t i = 0; i < t->n_shown; i++) {
+		for (size_t i = 0; i < of->n; i++) {
 			vfm_buf_adds(b, i ? ", " : ") VALUES (");
-			sql_value(b, &t->cells[r * t->n_cols + i]);
+			sql_value(b, &t->cells[r * t->n_cols + of->col[i]]);
 		}
 		vfm_buf_adds(b, ");\n");
 	}
@@ -483,21 +741,25 @@ static void print_sql(const struct vfm_table *t, struct vfm_buf *b)
 	}
 }
 
-int vfm_table_print(const struct vfm_table *t, enum vfm_table_format format, FILE *f, struct vfm_err *err)
+int vfm_table_print(const struct vfm_table *t, const struct vfm_table_opts *o, FILE *f, struct vfm_err *err)
 {
 	struct vfm_buf b = {0};
-	int rc = 0;
+	struct choice of;
+	int rc;
 
-	if (format == VFM_TABLE_CSV)
-		print_csv(t, &b);
-	else if (format == VFM_TABLE_JSON || format == VFM_TABLE_JSONL)
-		print_json(t, format == VFM_TABLE_JSONL, &b);
-	else if (format == VFM_TABLE_SQL)
-		print_sql(t, &b);
+	TRY_OUT(choose_columns(t, o, &of, err));
+	if (is_for_people(o->format))
+		print_text(t, o, &of, &b);
+	else if (o->format == VFM_TABLE_CSV)
+		print_csv(t, &of, &b);
+	else if (o->format == VFM_TABLE_SQL)
+		print_sql(t, &of, &b);
 	else
-		print_text(t, format == VFM_TABLE_MD, &b);
+		print_json(t, &of, o->format == VFM_TABLE_JSONL, &b);
 	if (b.len && (fwrite(b.data, 1, b.len, f) != b.len || fflush(f)))
 		rc = vfm_fail_errno(err, errno == EPIPE ? VFM_EPIPE : VFM_EENV, "cannot write the table");
+out:
+	free(of.col);
 	vfm_buf_release(&b);
 	return rc;
 }

@@ -1,15 +1,18 @@
 /* table.h - reports: rows of typed cells, printed as text, Markdown, CSV, JSON, JSON Lines or SQL.
  *
+ *	static struct vfm_table_opts o;             // set by the rows VFM_TABLE_OPTS(&o) of the options
  *	const struct vfm_table_column columns[] = {{"tok_s", "token/s", 0}, {0}}; // key in JSON and CSV, heading in text
  *	struct vfm_table *t = vfm_table_new(columns);
  *	vfm_table_row(t);                           // begins a row
  *	vfm_table_f64(t, "tok_s", 10052.0);         // cells in any order, by key; a missing cell is empty / null
- *	vfm_table_print(t, VFM_TABLE_TEXT, stdout, err);
+ *	vfm_table_print(t, &o, stdout, err);
  *	vfm_table_free(t);
  *
- * Strings are copied.  Numbers keep their full precision in csv, json, jsonl and sql.  `digits` applies to text and md:
- * the digits after the point, or if negative the number of significant digits (%g).  NaN and infinities are null in
- * JSON and SQL, empty in CSV, "-" in text.  Not thread-safe.  An unknown key is a programming error and aborts.
+ * csv, json, jsonl and sql have all columns; text and md only the main ones that have a cell.  Text fits 100 columns.
+ * --columns chooses others for any format.
+ *
+ * Strings are copied.  NaN and infinities are null in JSON and SQL, empty in CSV, "-" in text.  Not thread-safe.  An
+ * unknown key is a programming error and aborts.
  */
 #ifndef VFM_IO_TABLE_H
 #define VFM_IO_TABLE_H
@@ -24,22 +27,45 @@
 enum vfm_table_format { VFM_TABLE_TEXT, VFM_TABLE_MD, VFM_TABLE_CSV, VFM_TABLE_JSON, VFM_TABLE_JSONL, VFM_TABLE_SQL };
 #define VFM_TABLE_FORMATS "text|md|csv|json|jsonl|sql" /* their names, for VFM_OPT_NAME */
 
+struct vfm_table_opts {
+	enum vfm_table_format format;
+	const char *columns; /* "all", or keys in their order, "tok_s,mfu"; NULL: not given */
+};
+/* Rows of a struct vfm_opt table (io/opt.h); `o` is a struct vfm_table_opts *. */
+#define VFM_TABLE_OPTS(o)                                                                                              \
+	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table (text)", &(o)->format},                 \
+	{                                                                                                              \
+		VFM_OPT_STR, 0, "columns", "all|NAME,...", "the columns to print (text, md: the main ones; else all)", \
+			&(o)->columns                                                                                  \
+	}
+
+/* Where a column is printed without --columns. */
+enum vfm_table_show {
+	VFM_COLUMN_MAIN,   /* everywhere */
+	VFM_COLUMN_DETAIL, /* not in text and md */
+	/* everywhere; in text and md in a line above the rows that agree in it, if that makes at most half as many
+	 * lines as rows */
+	VFM_COLUMN_GROUP,
+	VFM_COLUMN_JSON, /* in json and jsonl, after all others; its cells are JSON texts */
+};
+
 struct vfm_table;
 struct vfm_table_column {
 	const char *key, *heading;
+	/* of numbers in text and md: after the point, or if negative the significant digits (%g).  Other formats keep
+	 * full precision. */
 	int digits;
+	enum vfm_table_show show;
 };
 /* columns: as of vfm_table_columns, or NULL. */
 struct vfm_table *vfm_table_new(const struct vfm_table_column *columns);
 void vfm_table_free(struct vfm_table *t);
-void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, int digits);
+void vfm_table_col(struct vfm_table *t, const char *key, const char *heading, int digits); /* a main one */
 /* Adds the columns up to the first without a key. */
 void vfm_table_columns(struct vfm_table *t, const struct vfm_table_column *c);
-/* As `digits`: a column of strings of which a table may have none.  In SQL it is text then, other columns without cells
- * are numbers. */
+/* As `digits`: a column of strings that a table may lack.  In SQL it is text then, other columns without cells are
+ * numbers. */
 #define VFM_TABLE_STRINGS INT_MIN
-/* A column of json and jsonl alone, behind all others; its cells are JSON texts. */
-void vfm_table_json_col(struct vfm_table *t, const char *key);
 void vfm_table_row(struct vfm_table *t);
 void vfm_table_str(struct vfm_table *t, const char *key, const char *s); /* NULL: empty */
 void vfm_table_i64(struct vfm_table *t, const char *key, int64_t x);
@@ -59,11 +85,16 @@ char *vfm_table_cell(const struct vfm_table *t, int row, int col, bool *number);
 /* Returns the last row as an object, as --format json prints it; the caller owns it. */
 struct json_t *vfm_table_last_row(const struct vfm_table *t);
 
+/* Returns VFM_EUSAGE if a table with these columns has none of a name in o->columns; the message lists the names.  For
+ * commands that compute long before they print. */
+int vfm_table_check(const struct vfm_table_column *columns, const struct vfm_table_opts *o, struct vfm_err *err);
+
 /* Prints the table.  json: {"v":1,"rows":[{...}],"notes":[...]}; jsonl: {"v":1,...} for each row.  sql, for SQLite and
- * PostgreSQL: CREATE TABLE IF NOT EXISTS, named like the program with '_' for other characters than letters and digits
- * (vfm_bench_matrix), and an INSERT for each row; columns are BIGINT, DOUBLE PRECISION or TEXT.  Empty columns are
- * printed.  Text aligns numbers right and strings left, with two spaces between columns and no trailing blanks; widths
- * are in code points. */
-int vfm_table_print(const struct vfm_table *t, enum vfm_table_format format, FILE *f, struct vfm_err *err);
+ * PostgreSQL: CREATE TABLE IF NOT EXISTS, and an INSERT for each row.  The table is named like the program with '_' for
+ * other characters than letters and digits (vfm_bench_matrix); columns are BIGINT, DOUBLE PRECISION or TEXT.  Text
+ * aligns numbers right and strings left, with two spaces between columns and no trailing blanks; widths are in code
+ * points.  Long notes are broken into lines, and so are, without o->columns, the longest texts of a table that would be
+ * wider than 100.  Returns VFM_EUSAGE as vfm_table_check does. */
+int vfm_table_print(const struct vfm_table *t, const struct vfm_table_opts *o, FILE *f, struct vfm_err *err);
 
 #endif

@@ -19,7 +19,7 @@
 #define VFM_TAR_BLOCK    512
 #define VFM_TAR_NAME_MAX 4096
 
-/* ---- reading: over memory, usually a vfm_map, or over an open file, of which only the headers are read ---- */
+/* ---- reading: over memory, usually a vfm_map, or over an open file, whose headers alone are read ---- */
 
 struct vfm_tar {             /* plain data; borrows data, fd and what */
 	const uint8_t *data; /* NULL: fd is read */
@@ -48,8 +48,8 @@ uint64_t vfm_tar_end_of(const struct vfm_tar_member *m);
 bool vfm_tar_is_name(const char *name);
 
 /* Splits a member name by WebDataset's rule: key = all before the first dot of the last part of the path, *part = all
- * behind it, the extension.  Returns the key's length and the extension within name; 0 if the member belongs to no
- * sample: its last part has no dot or begins with one, or the name begins "__NAME__", alone or as a folder
+ * after it, the extension.  Returns the key's length and the extension within name; 0 if the member belongs to no
+ * sample.  Such a member's last part has no dot or begins with one, or its name begins "__NAME__", alone or as a folder
  * (Megatron-Energon's rule). */
 size_t vfm_tar_split_name(const char *name, const char **part);
 

@@ -134,7 +134,7 @@ static void read_pair(struct yaml *y, json_t *map)
 	else
 		refuse_event(y, "a key is no text");
 	if (key && json_object_get(map, json_string_value(key))) {
-		snprintf(why, sizeof(why), "the key '%.200s' stands twice", json_string_value(key));
+		snprintf(why, sizeof(why), "the key '%.200s' occurs twice", json_string_value(key));
 		refuse_event(y, why);
 	}
 	if (key && next_event(y))
@@ -178,7 +178,7 @@ json_t *vfm_yaml_parse(const char *text, size_t len, const char *name, struct vf
 	yaml_parser_set_input_string(&y.parser, (const unsigned char *)text, len);
 	if (next_event(&y) && next_event(&y) && y.event.type == YAML_STREAM_END_EVENT) {
 		all = json_null();
-	} else if (next_event(&y)) { /* behind the beginnings of stream and document */
+	} else if (next_event(&y)) { /* after the beginnings of stream and document */
 		all = read_node(&y);
 		if (next_event(&y) && next_event(&y) && y.event.type != YAML_STREAM_END_EVENT)
 			refuse_event(&y, "a second document");

@@ -30,8 +30,8 @@ is "$(jq -r '"\(.gpus) \(.layout) \(.how)"' <<<"$out")" \
 	$'1 null measured\n2 pp=2 measured\n4 dp=2 tp=2 measured\n4 dp=2 tp=2 does not fit' "in their order, on the ranks that they ask for"
 is "$(jq -s '[.[] | select(.how == "measured") | .tok_s / .tok_s_gpu == .gpus and .tflops / .tflops_gpu == .gpus and .tok_s > 0] | all' <<<"$out")" \
 	true "rates of all ranks, and of one"
-run "${matrix[@]}" -n 2 --model dit-s --context 64 --dtype fp32
-like "$out" 'GPUs +gbs +mbs +layout .*TFLOP/s/GPU.*token/s/GPU' "the columns have headings in text"
+run "${matrix[@]}" -n 2 --model dit-s --context 64 --dtype fp32 --columns gpus,gbs,mbs,layout,tflops_gpu
+like "$out" '^GPUs +gbs +mbs +layout +TFLOP/s/GPU' "the columns have headings in text"
 like "$out" ' 2 +[0-9]+ +1  dp=2 ' "rows of the lists, on two ranks"
 run "${matrix[@]}" rows.jsonl
 is "$rc $err" "2 vfm-bench matrix: row 'dit-s 64 model.layers=2 parallel.pp=2 parallel.dp=1': needs 2 ranks, there is 1: use -n 2" \

@@ -15,13 +15,13 @@ first=$out
 run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --format json
 is "$out" "$first" "the same each time"
 run vfm-train "${small[@]}" --dry-run --set parallel.tp=2
-like "$rc $out" "^0 .*all +2 " "as many ranks as the degrees need"
+like "$rc $out" "^0 predicted +for 2 GPUs of the machine h100-dgx, not measured" "as many ranks as the degrees need"
 run vfm-train -q --model dit-7b --set train.dtype=bf16 --set train.recompute=none --dry-run
 rc_is 0 "a run that does not fit"
-like "$out" "does not fit; times are those of a GPU with enough memory: [0-9.]+ GiB" "says so, and what it needs"
-like "$out" "memory at the peak of rank 0: activations [0-9.]+ GiB, .*gradients [0-9.]+ GiB, .*parameters [0-9.]+ GiB" "and what takes the memory"
+like "$out" "does not fit +[0-9.]+ of [0-9.]+ GiB of each NVIDIA H100 80GB HBM3; times are those of a GPU with enough" "says so, and what it needs"
+like "$(tr -s ' \n' ' ' <<<"$out")" "memory GiB at the peak of rank 0: activations [0-9.]+, .*gradients [0-9.]+, .*parameters [0-9.]+, " "and what takes the memory"
 like "$(vfm-train -q --model dit-28b --set parallel.tp=4 --set parallel.pp=4 --set parallel.distopt=true --set train.dtype=bf16 -n 256 --dry-run)" \
-	"all +256 .* yes " "28 billion parameters on 256 GPUs"
+	"fits +[0-9.]+ of [0-9.]+ GiB " "28 billion parameters on 256 GPUs"
 
 run vfm-train "${small[@]}" --dry-run -n 1024 --context 1K --mtbf-hours 50000 --save-s 20 --restart-s 600
 rc_is 0 "failures"
@@ -235,7 +235,7 @@ refused "give either --dry-run or --dump-parity, not both" --dump-parity dump
 refused "give either --print-config or --dry-run, not both" --print-config
 run vfm-train "${small[@]}" --dry-run -n 2 --device cuda
 rc_is 0 "for the device of the run"
-for option in "--machine h200" "--context 1K" "--packs 1" "--mtbf-hours 1" "--save-s 1" "--restart-s 1" "--html x" "--trace x" "--format json" "--straggler-cv 0.1"; do
+for option in "--machine h200" "--context 1K" "--packs 1" "--mtbf-hours 1" "--save-s 1" "--restart-s 1" "--html x" "--trace x" "--format json" "--columns all" "--straggler-cv 0.1"; do
 	read -ra words <<<"$option"
 	run vfm-train "${small[@]}" --data plan -o nowhere "${words[@]}"
 	like "$rc $err" "^2 .*${words[0]}.*: only with --dry-run" "${words[0]} of a run"
@@ -244,7 +244,7 @@ done
 # ---- without a plan
 run vfm-train "${small[@]}" --dry-run -n 8 --context 1K --steps 100 --format json --html steps.html
 is "$rc $(jq -c '.rows[-1] | .steps, (.hours * 36000 / .step_ms - 1 | fabs < 1e-9)' <<<"$out" | paste -sd' ')" "0 100 true" "--steps: their hours"
-like "$out" "hours: of 100 such steps, without checkpoints and failures" "says of which"
+like "$out" "hours: [0-9.]+ for 100 such steps, without checkpoints and failures" "says of which"
 like "$(<steps.html)" "hours of all steps" "on the page"
 
 # ---- learned positions, 256 in each axis
@@ -293,9 +293,9 @@ is "$rc $(jq ".rows[-1].step_ms < $by4" <<<"$out")" "0 true" "and 8 nodes with 8
 is "$(jq '.rows[-1].step_ms' <<<"$out")" "$(vfm-train "${small[@]}" --dry-run --context 1K --set parallel.fsdp=true -n 64 --format json | jq '.rows[-1].step_ms')" \
 	"as many as the machine has: as with -n"
 step 64 "4(x16)" --html alloc.html
-like "$out" "allocation: 64 GPUs, 16 nodes of 4, as in this Slurm step" "says which allocation"
+like "$out" "allocation +64 GPUs, 16 nodes of 4, as in this Slurm step" "says which allocation"
 like "$(<alloc.html)" "Predicted for 64 GPUs, 16 nodes of 4 of the machine" "on the page"
-like "$(vfm-train "${small[@]}" --dry-run -n 20)" "allocation: 20 GPUs, 2 nodes of 8 and one of 4, as many on a node as the machine has" "without a step"
+like "$(vfm-train "${small[@]}" --dry-run -n 20)" "allocation +20 GPUs, 2 nodes of 8 and one of 4, as many on a node as the machine has" "without a step"
 step 8 "4,3(x1),1"
 like "$rc $err" "^2 .*SLURM_STEP_TASKS_PER_NODE: the nodes of this step have different numbers" "uneven nodes"
 step 32 "16(x2)"

@@ -112,7 +112,7 @@ for path in nolength chunked; do
 	is "$rc $(jq -r .sha256 <<<"$out")" "0 $(sum web/a.mp4)" "$path: --any-length"
 done
 for path in chunked-short chunked-cut; do
-	fails "$path: --any-length" "'$u/$path/large.bin': the connection ended before the last chunk, behind [0-9]* bytes \(tried 2 times\)$" \
+	fails "$path: --any-length" "'$u/$path/large.bin': the connection ended before the last chunk, after [0-9]* bytes \(tried 2 times\)$" \
 		--any-length --retries 1 "$u/$path/large.bin"
 done
 fetch "$u/accept"

@@ -78,7 +78,7 @@ like "$err" "has no histories of train.fp8=delayed: they start empty" "it says s
 from=delayed.stopped/ckpt/step-00000023
 further unused --set train.fp8=none
 rc_is 0 "histories that are not needed"
-like "$err" "has histories of train.fp8=delayed, of which this run makes no use" "it says so"
+like "$err" "has histories of train.fp8=delayed, which this run does not use" "it says so"
 further shorter --set train.fp8_history=3
 rc_is 0 "shorter histories"
 is "$(vfm-ckpt ls --format jsonl shorter 'fp8/blocks.0.fc1.weight' | jq -r .shape)" 3x3 "which is what is saved then"

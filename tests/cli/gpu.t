@@ -220,7 +220,7 @@ rows_fit() {
 		case $opts in *"recompute auto"*) room="--set train.memory_gib=73" ;; *) room= ;; esac
 		# shellcheck disable=SC2086 # words
 		said=$("$B/bin/vfm-bench" step --device sim ${opts/ -- / } $room --format jsonl 2>&1)
-		case $said in *"more than there is"*) echo "$name: $said"; return 1 ;; esac
+		case $said in *"more memory than there is"*) echo "$name: $said"; return 1 ;; esac
 		tail -1 <<<"$said" | jq -e '.mem_gib < 74' >/dev/null || { echo "$name: $said"; return 1; }
 	done < <(goal_rows; other_rows)
 }

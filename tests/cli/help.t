@@ -114,6 +114,16 @@ for bin in "$B"/bin/vfm-*; do
 	fi
 	is "$synopsis" "$own" "$c: -h prints the SYNOPSIS of the page"
 
+	run "$c"
+	is "$rc$out" 2 "$c alone is bad usage"
+	mapfile -t lines <<<"$err"
+	is "${lines[0]}" "$c: $(summary_of "$help")" "$c alone says what it is"
+	like "${lines[1]}" "^usual call: $c " "how it is called"
+	call=${lines[1]#*: }
+	run bash -c "${call%% > *} -h"
+	rc_is 0 "with options that it has"
+	is "${lines[*]:2}" "more: $c -h, man $c" "and where to read on"
+
 	run "$c" --no-such-option
 	rc_is 2 "$c: an unknown option is bad usage"
 	is "$out" "" "$c: and prints nothing to stdout"
@@ -144,8 +154,9 @@ alike "--jobs and --ranks are numbers" '($3 == "jobs" || $3 == "ranks") && $4 !=
 # An option that had another name is refused by its new one, wherever it had it.
 while IFS='|' read -r prefix was now; do
 	n=0
-	while IFS=$'\t' read -r c letter name _; do
-		[ "--$name" = "$now" ] && [[ $c = "$prefix"* ]] && ! grep -qE "^$c	(${was#-}	|.	${was#--}	)" "$SCRATCH/options" || continue
+	while IFS=$'\t' read -r c _ name _; do
+		[[ --$name$c = "$now$prefix"* ]] || continue
+		! grep -qE "^$c	(${was#-}	|.	${was#--}	)" "$SCRATCH/options" || continue
 		# shellcheck disable=SC2086 # a command and its verb
 		run $c "$was" json
 		[[ $rc$err != "2${c%% *}"*": $was is now $now" ]] || n=$((n + 1))

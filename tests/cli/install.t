@@ -8,7 +8,9 @@ for bin in "$B"/bin/vfm-*; do
 	[ -x "$bin" ] || continue
 	c=${bin##*/}
 	ok "$c is there and the same" cmp "$bin" "root/usr/bin/$c"
-	ok "$c has its completion" test -s "root/usr/share/bash-completion/completions/$c"
+	ok "$c has its completion" cmp "$TOP/share/completion/vfm.bash" "root/usr/share/bash-completion/completions/$c"
+	ok "for fish, too" cmp "$TOP/share/completion/vfm.fish" "root/usr/share/fish/vendor_completions.d/$c.fish"
+	like "$(head -1 root/usr/share/zsh/site-functions/_vfm)" "^#compdef .*$c" "and for zsh"
 done
 plugin=$B/lib/libvfm_cuda.so
 if [ -f "$plugin" ]; then

@@ -20,7 +20,7 @@ vfm-curate sheet -q -o pic.html syn.jsonl || exit 1
 grep -o "base64,[^']*" pic.html | head -n 1 | cut -d, -f2 | base64 -d >pic.png
 starved=0
 for stage in "probe syn" "split syn.jsonl" "clip -d clips syn.jsonl" "clip -d clips pic.jsonl" "score syn.jsonl" "encode -d enc2 syn.jsonl" \
-	"shard -d data2 enc.jsonl" "sheet -o s.html syn.jsonl" "synth -n 2 -d syn2" "verify data"; do
+	"shard -d data2 enc.jsonl" "sheet -o s.html syn.jsonl" "synth --count 2 -d syn2" "verify data"; do
 	odd=''
 	for n in 4 5 6 7 8 9 10; do
 		# shellcheck disable=SC2086 # words
@@ -76,7 +76,7 @@ with_memory() { # MEGABYTES CMD ARG ...
 if (ulimit -v 4000000) 2>/dev/null && ! nm -D "$B/bin/vfm-curate" 2>/dev/null | grep -q __asan; then
 	jq -nc '{v: 1, id: "big", x: [range(700000)]}' >big.jsonl
 	for stage in "probe syn" "split syn.jsonl" "clip -d c syn.jsonl" "score syn.jsonl" "encode -d e syn.jsonl" "filter --max x=1 big.jsonl" \
-		"shard -d data3 enc.jsonl" "sheet -o s.html syn.jsonl" "stats big.jsonl" "synth -n 2 -d syn3" "verify data"; do
+		"shard -d data3 enc.jsonl" "sheet -o s.html syn.jsonl" "stats big.jsonl" "synth --count 2 -d syn3" "verify data"; do
 		odd=''
 		for mb in 10 12 16 24 40 80 150 180 195 205 208 210 212 216 225 250 350; do
 			# shellcheck disable=SC2086 # words

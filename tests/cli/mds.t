@@ -127,7 +127,7 @@ index 'latent=npy:float16:4x?x1x1'
 like "$rc $err" "^2 .*column 'npy' has .npy files, no plain elements" ".npy files with type and shape are refused"
 for bad in raw:float16:4x1x?x? raw:float16 raw:float16: raw:fp16:4x1x4x4 raw:float16:0x1x4x4 raw:bfloat16:4x1x4x4:bf16; do
 	index "latent=$bad"
-	like "$rc $err" "^2 .*has no column 'raw:[^']*'; behind 'raw' expected :bf16 or :TYPE:DxDxDxD" "$bad is explained"
+	like "$rc $err" "^2 .*has no column 'raw:[^']*'; after 'raw' expected :bf16 or :TYPE:DxDxDxD" "$bad is explained"
 done
 index latent=raw:float16:4,1,4,4
 like "$rc $err" "^2 .*expected PART=COLUMN, got '1'; the dimensions of a shape are DxDxDxD" "commas in a shape, too"
@@ -236,7 +236,7 @@ rm mds/shard.00002.mds
 sed -i 's/"compression": null/"compression": "zstd"/g' mds/index.json
 index "$columns"
 rc_is 2 "a shard that is compressed only"
-like "$err" "'shard.00002.mds' exists only compressed .zstd.*decompress it beside index.json" "says what to do"
+like "$err" "'shard.00002.mds' exists only compressed .zstd.*decompress it next to index.json" "says what to do"
 cp good/* mds/
 printf '\377\377\377\177' | dd of=mds/shard.00003.mds bs=1 seek=8 conv=notrunc 2>/dev/null
 index "$columns"

@@ -131,7 +131,7 @@ bad() {
 	is "$(wc -l <"$SCRATCH/io/err")" 1 "in one line"
 	is "$out" "" "nothing on stdout"
 }
-bad "a folder is missing"
+bad -q "a folder is missing"
 bad nowhere "nowhere"
 bad --context $((tokens - 1)) data "12 of 12 samples are longer than the context"
 bad --context $((tokens - 1)) --long drop data "no usable samples"

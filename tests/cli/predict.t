@@ -42,7 +42,7 @@ like "$err" "--block: with --recompute auto the smaller model would have another
 
 run vfm-bench launches -q --model dit-28b --dtype bf16
 rc_is 3 "a model that does not fit"
-like "$err" "out of memory on NVIDIA H200: .* GiB for .* do not fit beside the .* of 139.80 GiB" "says what a GPU would say"
+like "$err" "out of memory on NVIDIA H200: .* GiB for .* do not fit in addition to the .* of 139.80 GiB" "says what a GPU would say"
 run vfm-bench launches -q "${tiny[@]}" --machine no-such
 like "$rc $err" "^2 .*no 'no-such' among the machines" "an unknown machine"
 echo '{"v":1}' >m.json

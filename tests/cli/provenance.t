@@ -42,7 +42,7 @@ is "$(vfm-curate provenance --format json foreign.jsonl | jq -c '.rows[0].option
 ok "verify" vfm-curate verify -q data
 
 # ---- what all stages do with headers
-for s in "probe raw" "split split0" "clip -d x split0" "score split0" "filter split0" "encode -d x split0" "synth -n 1 -d x"; do
+for s in "probe raw" "split split0" "clip -d x split0" "score split0" "filter split0" "encode -d x split0" "synth --count 1 -d x"; do
 	: >split0
 	# shellcheck disable=SC2086 # words
 	is "$(vfm-curate ${s%% *} -q ${s#* } | head -n 1 | jq -r '.provenance[-1].tool')" "vfm-curate ${s%% *}" "${s%% *}: the first line"

@@ -112,7 +112,7 @@ wait "$pid"
 rc=$?
 err=$(cat term/err)
 rc_is 75 "SIGTERM stops with status 75"
-like "$err" "stopped by SIGTERM; what is done is saved in 'run', and the same command continues" "and says how to continue"
+like "$err" "stopped by SIGTERM; finished records are saved in 'run'; the same command continues" "and says how to continue"
 like "$(cat term/page.html)" "class='state stopped'>stopped</span>" "the page says so, too"
 run pgrep -P "$pid"
 rc_is 1 "no stage is left"
@@ -202,7 +202,7 @@ p.wait()
 EOF
 run vfm-curate run -q -c list.json -d cut < <(tac names)
 rc_is 2 "other inputs than before are noticed"
-like "$err" "the first [0-9]+ inputs differ from those with which this run began" "and named"
+like "$err" "the first [0-9]+ inputs differ from those that this run began with" "and named"
 run vfm-curate run -q -c list.json -d cut <names
 rc_is 0 "the same inputs again"
 ok "continue the run" cmp listed/01-filter.jsonl cut/01-filter.jsonl

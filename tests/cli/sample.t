@@ -378,7 +378,7 @@ bad "a negative text that is a number" "five.jsonl:1: negative: expected a strin
 echo '{"caption": 5}' >five.jsonl
 bad "a caption that is a number" "five.jsonl:1" --ckpt edm --prompts five.jsonl -d bad
 bad "captions with names" "clips.jsonl:3: caption: 2 captions with names: choose one by --caption" --ckpt edm --prompts clips.jsonl -d bad
-bad "an unknown caption" "clips.jsonl:3: caption: there is none with the name 'medium'" --ckpt edm --prompts clips.jsonl --caption medium -d bad
+bad "an unknown caption" "clips.jsonl:3: caption: no caption has the name 'medium'" --ckpt edm --prompts clips.jsonl --caption medium -d bad
 bad "--caption without prompts" "--caption: it needs --prompts" --ckpt edm -p x --caption short -d bad
 bad "no file of prompts" "gone.jsonl" --ckpt edm --prompts gone.jsonl -d bad
 

@@ -135,8 +135,8 @@ is "$rc $(sources <<<"$out" | wc -l)" "1 1" "index: of concatenated tars the fir
 like "$(errors <<<"$out")" "ends at byte [0-9]+, but data follow at byte [0-9]+, which were not read" "index: and it says so"
 python3 "$W" pax twice.tar k.mp4=a.mp4 k.mp4=d.mp4 k.txt=a.txt
 run_stage vfm-curate index twice.tar
-is "$(sources <<<"$out" | wc -l)" 1 "index: a member that stands twice"
-like "$(errors <<<"$out")" "'k.mp4' stands twice in a sample" "index: is an error"
+is "$(sources <<<"$out" | wc -l)" 1 "index: a member that occurs twice"
+like "$(errors <<<"$out")" "'k.mp4' occurs twice in a sample" "index: is an error"
 printf '{"caption": ' >bad.json
 printf '[1]' >list.json
 printf 'a\xff' >bad.txt

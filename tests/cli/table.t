@@ -91,7 +91,7 @@ printf 'a,b\n1,2\n1,2,3\n4\n5,6\n' >ragged.csv
 fault ragged.csv 'ragged.csv:3: the row has 3 cells, but there are 2 columns' "ragged rows"
 is "$(jq -s 'map(select(.error)) | length' <<<"$out") $(jq -s 'map(select(.a)) | length' <<<"$out")" "2 2" "the other rows are records"
 printf 'a,b\n1,"2\n3"x\n5,6\n' >behind.csv
-fault behind.csv 'behind.csv:3: text behind the closing quote' "text behind a quote"
+fault behind.csv 'behind.csv:3: text after the closing quote' "text behind a quote"
 is "$(jq -r '.b // empty' <<<"$out")" 6 "the next row is read"
 printf 'a,b\n1,"2\n5,6\n' >open.csv
 fault open.csv 'open.csv:2: the quoted cell that begins here does not end; the rest is not read' "a quote without end"

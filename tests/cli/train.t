@@ -223,7 +223,7 @@ ok "a configuration in YAML" cmp want.json <(vfm-train -c c.yaml --print-config)
 printf 'train: {}\n# more\ntrain: {}\n' >bad.yaml
 run vfm-train -c bad.yaml --print-config
 rc_is 2 "a section twice in YAML"
-like "$err" "'bad.yaml', line 3: the key 'train' stands twice" "... is named"
+like "$err" "'bad.yaml', line 3: the key 'train' occurs twice" "... is named"
 echo 'model: {layers: no}' >bad.yaml
 run vfm-train -c bad.yaml --print-config
 like "$err" "bad.yaml: model.layers: expected an integer, got a string" "no is a text in YAML"
@@ -285,6 +285,12 @@ run "${train[@]}" -o nowhere --set model.text_dim=16
 complaint 2 "plan.jsonl has text of 8 features, but model.text_dim is 16$" "other text"
 run vfm-train -q -c tiny.json --data nowhere.jsonl -o nowhere
 complaint 2 "cannot open 'nowhere.jsonl'" "no such plan"
+for n in 1 2; do
+	run vfm-train -n $n --model wan-14b --device cuda --data nowhere.jsonl -o nowhere
+	complaint 2 "cannot open 'nowhere.jsonl'" "no such plan: that comes before the device, $n ranks"
+	run vfm-train -n $n --model wan-14b --device cuda --data plan.jsonl -o nowhere
+	complaint 2 "plan.jsonl has latents of 4 channels, but model.channels is 16$" "a plan for another model, $n ranks"
+done
 head -c 20000 plan.jsonl >cut.jsonl
 run vfm-train -q -c tiny.json --data cut.jsonl -o nowhere
 complaint 2 ".*cut.jsonl" "a truncated plan"

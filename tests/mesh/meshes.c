@@ -552,7 +552,7 @@ int main(int argc, char **argv)
 	t = columns(faults || fault);
 	rc = run_list(l, words, max_ranks, faults, fault, t, &err);
 	if (rc == 0 || rc == VFM_EINPUT) {
-		int printed = vfm_table_print(t, fmt, stdout, &err);
+		int printed = vfm_table_print(t, &(struct vfm_table_opts){.format = fmt}, stdout, &err);
 
 		rc = printed < 0 ? printed : rc;
 	}

@@ -76,7 +76,7 @@ static void weights_are_parsed(void **state)
 	static const char *const bad[][2] = {{"short", "expected NAME:WEIGHT"}, {"short:", "expected NAME:WEIGHT"},
 		{"short:1x", "expected NAME:WEIGHT"}, {"Short:1", "no name of a caption"}, {"a.b:1", "no name"},
 		{"short:-1", "short: expected a weight"}, {"short:nan", "expected a weight"}, {"short:inf", "a weight"},
-		{"a:1,a:2", "'a' stands twice"}, {"a:0,b:0", "all weights are 0"}, {"7", "expected an object"},
+		{"a:1,a:2", "'a' occurs twice"}, {"a:0,b:0", "all weights are 0"}, {"7", "expected an object"},
 		{"{\"a\":\"b\"}", "expected a weight"}, {"[1]", "expected an object"},
 		{"a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1,i:1,j:1,k:1,l:1,m:1,n:1,o:1,p:1,q:1", "more than 16"}};
 	struct vfm_config c, d;

@@ -145,7 +145,8 @@ static void test_oom(void **state)
 	vfm_holders_add(&h, "gradients", 13 * GIB);
 	vfm_holders_add(&h, "AdamW's first moments", 39 * GIB);
 	says(&o,
-		"out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 139.00 GiB in use, of "
+		"out of memory on NVIDIA H200: 1.50 GiB for activations do not fit in addition to the 139.00 GiB in "
+		"use, of "
 		"140.00 GiB (activations 61.00 GiB, "
 		"AdamW's first moments 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB); to make room: smaller "
 		"packs or a smaller model");
@@ -155,16 +156,18 @@ static void test_oom(void **state)
 	o.what = "the moving average of the weights";
 	o.bytes = 26 * GIB;
 	says(&o,
-		"out of memory on NVIDIA H200: 26.00 GiB for the moving average of the weights do not fit beside the "
+		"out of memory on NVIDIA H200: 26.00 GiB for the moving average of the weights do not fit in addition "
+		"to the "
 		"139.00 GiB in use, of 140.00 GiB "
 		"(AdamW's first moments 39.00 GiB, parameters 26.00 GiB, gradients 13.00 GiB, the loss 8 bytes); "
 		"others hold 60.00 GiB of the device; "
-		"about so much room would be made by c (7.00 GiB), a (1.00 GiB); with twice the ranks by b (9.00 GiB)");
+		"approximate savings: c (7.00 GiB), a (1.00 GiB); with twice the ranks: b (9.00 GiB)");
 	/* The first allocation of all. */
 	vfm_holders_release(&h);
 	o = (struct vfm_oom){.device = "x", .what = "a test operand", .bytes = 7, .total = 5};
 	says(&o,
-		"out of memory on x: 7 bytes for a test operand do not fit beside the 0 bytes in use, of 5 bytes; to "
+		"out of memory on x: 7 bytes for a test operand do not fit in addition to the 0 bytes in use, of 5 "
+		"bytes; to "
 		"make room: smaller packs or a smaller model");
 	vfm_oom_sentence(&o, cut, sizeof(cut));
 	assert_int_equal(strlen(cut), sizeof(cut) - 1);

@@ -728,7 +728,7 @@ static void read_as_rank(
 static struct report *read_as_group(const struct vfm_loader_opts *o, int slow)
 {
 	struct report *r = mmap(NULL, GROUP * sizeof(*r), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct vfm_loader_group g = {.size = GROUP, .lead = 2};
+	struct vfm_loader_group g = {.size = GROUP, .extra_depth = 2};
 	struct vfm_shared mem;
 	struct vfm_err err;
 	pid_t pid[GROUP];

@@ -80,7 +80,7 @@ static void *sim_alloc(struct vfm_stream *s, size_t bytes, const char *what, str
 
 	(void)s;
 	if (rc != 0) {
-		vfm_fail(e, VFM_EENV, "%zu bytes for %s do not fit beside %llu of %llu", bytes, what,
+		vfm_fail(e, VFM_EENV, "%zu bytes for %s do not fit in addition to %llu of %llu", bytes, what,
 			(unsigned long long)sim.used, (unsigned long long)sim.limit);
 		return NULL;
 	}

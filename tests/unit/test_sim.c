@@ -106,11 +106,11 @@ static void test_scratch(void **state)
 	assert_true(peak > 1082130432 && peak < INT64_C(1082130432) * 9 / 8 + 4096);
 	OK(d->t->ops->attn_bwd(s, &a, &err));
 	assert_int_equal(d->mem_peak, peak);
-	assert_int_equal(vfm_sim_held(d).beside, h200.context);
-	/* what a library takes beside the pool is not the pool's */
-	OK(vfm_sim_take_beside(d, h200.capacity - h200.context - (INT64_C(2) << 30), "buffers", &err));
+	assert_int_equal(vfm_sim_held(d).outside, h200.context);
+	/* what a library takes outside the pool is not the pool's */
+	OK(vfm_sim_take_outside(d, h200.capacity - h200.context - (INT64_C(2) << 30), "buffers", &err));
 	assert_null(vfm_dev_alloc(s, (size_t)1 << 30, "what does not fit", &err));
-	assert_int_equal(vfm_sim_take_beside(d, (int64_t)1 << 30, "more buffers", &err), VFM_EENV);
+	assert_int_equal(vfm_sim_take_outside(d, (int64_t)1 << 30, "more buffers", &err), VFM_EENV);
 	assert_non_null(strstr(err.msg, "more buffers"));
 	d->t->stream_free(s);
 	d->t->dev_free(d);
@@ -293,7 +293,7 @@ static void test_side(void **state)
 		.b = vfm_t2(p, VFM_BF16, K, K),
 		.c = vfm_t2(p, VFM_BF16, K, K),
 		.trans_b = true};
-	double flops = 2.0 * K * K * K, bytes = vfm_cost_adamw(&adam).bytes, own[2], beside[2], left;
+	double flops = 2.0 * K * K * K, bytes = vfm_cost_adamw(&adam).bytes, own[2], shared[2], left;
 
 	(void)state;
 	assert_int_equal(d->side.units, h200.sms / 4);
@@ -308,13 +308,13 @@ static void test_side(void **state)
 	assert_true(
 		fabs(last_launch(d).work[VFM_MID] * d->side.units * h200.sm_bw.v[VFM_MID] * 1e9 / bytes - 1) < 1e-6);
 	run_op(s, N);
-	beside[1] = last_launch(d).work[VFM_MID];
+	shared[1] = last_launch(d).work[VFM_MID];
 	left = 1 - d->side.units * h200.sm_bw.v[VFM_MID] / (h200.copy.v[VFM_MID] * h200.kernel.v[VFM_MID]);
-	assert_true(fabs(own[1] / beside[1] - left) < 1e-6);
+	assert_true(fabs(own[1] / shared[1] - left) < 1e-6);
 	for (int i = 0; i < 3; i++) {
 		OK(vfm_op_gemm(s, &g, &err));
-		beside[0] = last_launch(d).work[VFM_MID];
-		assert_true(i < 2 ? beside[0] > 1.2 * own[0] && beside[0] < 1.6 * own[0] : beside[0] == own[0]);
+		shared[0] = last_launch(d).work[VFM_MID];
+		assert_true(i < 2 ? shared[0] > 1.2 * own[0] && shared[0] < 1.6 * own[0] : shared[0] == own[0]);
 	}
 	vfm_dev_free(s, p, (size_t)4 * N * 4);
 	t->stream_free(side);
@@ -322,7 +322,7 @@ static void test_side(void **state)
 	t->dev_free(d);
 }
 
-/* An update beside the second of three fills, of which the first may have two parts: a launch that only one step has
+/* An update that overlaps the second of three fills, of which the first may have two parts: a launch that only one step has
  * does not keep the simulation from the step before. */
 static void run_beside(struct vfm_stream *s, struct vfm_stream *side, const struct vfm_adamw *adam, int parts)
 {
@@ -361,7 +361,7 @@ static void test_steps_differ(void **state)
 		work[step] = l[n - 2].work[VFM_MID];
 		vfm_sim_clear(d);
 	}
-	assert_true(work[1] < 0.95F * work[0]); /* beside a part of it */
+	assert_true(work[1] < 0.95F * work[0]); /* overlaps a part of it */
 	for (int step = 2; step < 4; step++)
 		assert_true(fabsf(work[step] / work[1] - 1) < 0.001F); /* the part changes with the work */
 	vfm_dev_free(s, p, (size_t)4 * N * 4);

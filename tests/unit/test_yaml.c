@@ -78,7 +78,7 @@ static void refused(void **state)
 	assert_null(vfm_yaml_parse(deep, sizeof(deep), "f", &err));
 	assert_null(vfm_yaml_parse("a\0b", 3, "f", &err));
 	assert_null(vfm_yaml_parse("a: 1\nb: 2\na: 3\n", 15, "f", &err));
-	assert_string_equal(err.msg, "'f', line 3: the key 'a' stands twice");
+	assert_string_equal(err.msg, "'f', line 3: the key 'a' occurs twice");
 }
 
 int main(void)

@@ -16,7 +16,7 @@
 #include "train/job/context.h"
 
 static const char *ops = "all_reduce,all_gather,reduce_scatter,all_to_all", *sizes = "64K,1M,16M,64M";
-static enum vfm_table_format format;
+static struct vfm_table_opts table_opts;
 static int bf16;
 static int64_t repeat = 10;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
@@ -37,7 +37,7 @@ static const struct vfm_opt opts[] = {
 		&repeat, 1, MAX_REPEAT},
 	{VFM_OPT_NUM, 0, "seconds", "S", "approximate duration of a measurement (0.02)", &seconds},
 	VFM_CONTEXT_OPTS(&rank_opts),
-	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &format},
+	VFM_TABLE_OPTS(&table_opts),
 	{0},
 };
 
@@ -306,10 +306,10 @@ static int parse_comm_list(struct request *r, const char *option, const char *te
 	return rc < 0 ? vfm_err_context(err, "%s", option) : 0;
 }
 
-static const struct vfm_table_column columns[] = {{"op", "op", 0}, {"ranks", "ranks", 0}, {"dtype", "dtype", 0},
-	{"bytes", "bytes", 0}, {"calls", "calls", 0}, {"median_us", "median us", 1}, {"min_us", "min us", 1},
-	{"alg_gb_s", "algbw GB/s", 2}, {"bus_gb_s", "busbw GB/s", 2}, {"result", "result", 0}, {"kind", "kind", 0},
-	{0}};
+static const struct vfm_table_column columns[] = {{"op", "op", 0}, {"ranks", "ranks", 0, VFM_COLUMN_GROUP},
+	{"dtype", "dtype", 0, VFM_COLUMN_GROUP}, {"bytes", "bytes", 0}, {"calls", "calls", 0, VFM_COLUMN_DETAIL},
+	{"median_us", "median us", 1}, {"min_us", "min us", 1}, {"alg_gb_s", "algbw GB/s", 2},
+	{"bus_gb_s", "busbw GB/s", 2}, {"result", "result", 0}, {"kind", "kind", 0, VFM_COLUMN_DETAIL}, {0}};
 
 static int measure_comm(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
@@ -322,12 +322,12 @@ static int measure_comm(struct vfm_context *x, void *ctx, struct vfm_err *err)
 			rc = run_size(x, r->op[i]->want ? r->size[k] : 1024, r->op[i], t, err);
 	if (rc >= 0 && x->job.world->rank == 0) {
 		vfm_table_note(t,
-			"median of %lld measurements; bandwidths as nccl-tests defines them; %d ranks on %d node%s",
-			(long long)repeat, x->job.world->size, x->job.launch.nodes, x->job.launch.nodes > 1 ? "s" : "");
-		vfm_table_note(
-			t, "%s: %s, over %s", x->device.dev->t->name, x->device.dev->descr, vfm_comm_backend(x->world));
-		bench_note_machine(t, vfm_par_threads());
-		rc = vfm_table_print(t, format, stdout, err);
+			"median of %lld measurements; bandwidths as nccl-tests defines them; %d ranks on %d node%s "
+			"over %s",
+			(long long)repeat, x->job.world->size, x->job.launch.nodes, x->job.launch.nodes > 1 ? "s" : "",
+			vfm_comm_backend(x->world));
+		bench_note_machine(t, vfm_par_threads(), x->device.dev->name, x->device.dev->descr);
+		rc = vfm_table_print(t, &table_opts, stdout, err);
 	}
 	vfm_table_free(t);
 	return rc;
@@ -339,6 +339,7 @@ static int parse_comm(struct request *r, int argc, char **argv, struct vfm_err *
 
 	if (rc != 0)
 		return rc;
+	TRY(vfm_table_check(columns, &table_opts, err));
 	TRY(parse_comm_list(r, "--ops", ops, parse_ops, err));
 	TRY(parse_comm_list(r, "--sizes", sizes, parse_sizes, err));
 	return vfm_context_check(&rank_opts, err);

@@ -20,7 +20,7 @@ enum { NOT_GIVEN = -1 };
 static struct {
 	bool reconstruction, frechet, cosine;
 	const char *size, *key, *text_key, *each;
-	enum vfm_table_format format;
+	struct vfm_table_opts table;
 	int64_t frames, resamples, seed, threads;
 	double confidence;
 } o = {.frames = NOT_GIVEN, .resamples = NOT_GIVEN, .seed = NOT_GIVEN, .confidence = NOT_GIVEN};
@@ -38,7 +38,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_NUM, 0, "confidence", "X", "level of the intervals (0.95)", &o.confidence},
 	{VFM_OPT_INT, 0, "seed", "N", "seed of the resamples (0)", &o.seed, 0, HUGE_VAL},
 	{VFM_OPT_INT, 0, "threads", "N", "compute threads", &o.threads, 1, 1024},
-	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &o.format},
+	VFM_TABLE_OPTS(&o.table),
 	{0},
 };
 
@@ -110,7 +110,7 @@ static struct vfm_bootstrap bootstrap_options(void)
 
 /* ---- means ---- */
 
-/* By default 10000 resamples, of many values as many as 5e8 draws give, at least 100. */
+/* By default 10000 resamples; with many values as many as 5e8 draws give, at least 100. */
 static int64_t resamples_of_mean(int64_t n)
 {
 	int64_t affordable = n ? 500000000 / n : 0;
@@ -123,8 +123,8 @@ static int64_t resamples_of_mean(int64_t n)
 static struct vfm_table *new_means_table(void)
 {
 	static const struct vfm_table_column columns[] = {{"metric", "metric", 0}, {"value", "mean", -6},
-		{"low", "low", -6}, {"high", "high", -6}, {"n", "clips", 0}, {"resamples", "resamples", 0},
-		{"kind", "kind", 0}, {0}};
+		{"low", "low", -6}, {"high", "high", -6}, {"n", "clips", 0},
+		{"resamples", "resamples", 0, VFM_COLUMN_DETAIL}, {"kind", "kind", 0, VFM_COLUMN_DETAIL}, {0}};
 
 	return vfm_table_new(columns);
 }
@@ -169,8 +169,8 @@ static int end_table(struct vfm_table *t, struct vfm_err *err)
 {
 	int rc;
 
-	bench_note_machine(t, vfm_par_threads());
-	rc = vfm_table_print(t, o.format, stdout, err);
+	bench_note_machine(t, vfm_par_threads(), NULL, NULL);
+	rc = vfm_table_print(t, &o.table, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }
@@ -321,7 +321,8 @@ static int print_frechet(const struct vfm_features s[2], const struct vfm_freche
 {
 	static const struct vfm_table_column columns[] = {{"metric", "metric", 0}, {"value", "distance^2", -6},
 		{"low", "low", -6}, {"high", "high", -6}, {"bias", "bias", -6}, {"n_a", "vectors 1", 0},
-		{"n_b", "vectors 2", 0}, {"dim", "dim", 0}, {"resamples", "resamples", 0}, {"kind", "kind", 0}, {0}};
+		{"n_b", "vectors 2", 0}, {"dim", "dim", 0}, {"resamples", "resamples", 0, VFM_COLUMN_DETAIL},
+		{"kind", "kind", 0, VFM_COLUMN_DETAIL}, {0}};
 	struct vfm_table *t = vfm_table_new(columns);
 
 	vfm_table_row(t);

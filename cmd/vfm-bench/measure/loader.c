@@ -10,7 +10,7 @@
 
 static struct {
 	int64_t threads, steps, repeat;
-	enum vfm_table_format format;
+	struct vfm_table_opts table;
 	struct vfm_shard_cache_opts cache;
 } o = {.threads = 2, .repeat = 5};
 
@@ -19,7 +19,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "steps", "N", "only the first N steps", &o.steps},
 	{VFM_OPT_INT, 'r', "repeat", "N", "runs; the median counts (5)", &o.repeat, 1, 256},
 	VFM_SHARD_CACHE_OPTS(&o.cache),
-	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &o.format},
+	VFM_TABLE_OPTS(&o.table),
 	{0},
 };
 
@@ -100,10 +100,11 @@ static void print_rows(struct vfm_table *t, const struct loader_run *runs, int n
 
 static const struct vfm_table_column columns[] = {{"threads", "threads", 0}, {"packs", "packs", 0},
 	{"samples_s", "samples/s", 0}, {"tok_s", "token/s", 0}, {"gb_s", "GB/s", 3}, {"seconds", "median s", 3},
-	{"seconds_min", "min s", 3}, {"seconds_max", "max s", 3}, {"first_ms", "first pack ms", 1},
-	{"wait_s", "waited s", 3}, {"wait_files_s", "files s", 3}, {"wait_check_s", "check s", 3},
-	{"wait_arrange_s", "arrange s", 3}, {"wait_lookup_s", "lookup s", 3}, {"wait_peers_s", "peers s", 3},
-	{"kind", "kind", 0}, {0}};
+	{"seconds_min", "min s", 3, VFM_COLUMN_DETAIL}, {"seconds_max", "max s", 3, VFM_COLUMN_DETAIL},
+	{"first_ms", "first pack ms", 1}, {"wait_s", "waited s", 3}, {"wait_files_s", "files s", 3, VFM_COLUMN_DETAIL},
+	{"wait_check_s", "check s", 3, VFM_COLUMN_DETAIL}, {"wait_arrange_s", "arrange s", 3, VFM_COLUMN_DETAIL},
+	{"wait_lookup_s", "lookup s", 3, VFM_COLUMN_DETAIL}, {"wait_peers_s", "peers s", 3, VFM_COLUMN_DETAIL},
+	{"kind", "kind", 0, VFM_COLUMN_DETAIL}, {0}};
 
 static int print_runs(const struct loader_run *runs, int n, struct vfm_err *err)
 {
@@ -113,8 +114,8 @@ static int print_runs(const struct loader_run *runs, int n, struct vfm_err *err)
 	print_rows(t, runs, n);
 	vfm_table_note(t,
 		"median of %d runs; GB/s counts latents and texts as they are delivered; files from the page cache", n);
-	bench_note_machine(t, vfm_par_threads());
-	rc = vfm_table_print(t, o.format, stdout, err);
+	bench_note_machine(t, vfm_par_threads(), NULL, NULL);
+	rc = vfm_table_print(t, &o.table, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }
@@ -131,6 +132,7 @@ int bench_loader(int argc, char **argv, struct vfm_err *err)
 		return rc;
 	if (n != 1)
 		return vfm_fail(err, VFM_EUSAGE, "expected one plan");
+	TRY(vfm_table_check(columns, &o.table, err));
 	m = vfm_plan_open(argv[1], err);
 	if (!m)
 		return err->code;

@@ -10,18 +10,18 @@
 static struct {
 	int64_t repeat, threads;
 	bool all, large, list;
-	enum vfm_table_format format;
+	struct vfm_table_opts table;
 	const char *device;
 } o = {.repeat = 11, .device = "cpu"};
 
 static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 'r', "repeat", "N", "runs of each case; the median counts (11)", &o.repeat, 1, BENCH_REPEAT_MAX},
-	{VFM_OPT_INT, 0, "threads", "N", "computing threads (those of the process)", &o.threads, 1, 4096},
+	{VFM_OPT_INT, 0, "threads", "N", "computing threads (default: those of the process)", &o.threads, 1, 4096},
 	{VFM_OPT_FLAG, 0, "all", NULL, "also the small cases of the tests", &o.all},
 	{VFM_OPT_FLAG, 0, "large", NULL, "the cases of training on a GPU instead", &o.large},
 	{VFM_OPT_STR, 0, "device", "NAME", "where to compute (cpu)", &o.device},
 	{VFM_OPT_FLAG, 0, "list", NULL, "only print the names of the cases", &o.list},
-	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &o.format},
+	VFM_TABLE_OPTS(&o.table),
 	{0},
 };
 
@@ -95,8 +95,8 @@ static int time_cases(const struct vfm_cases *l, struct vfm_stream *s, struct vf
 
 static const struct vfm_table_column columns[] = {{"case", "case", 0}, {"ms", "median ms", 3}, {"ms_min", "min ms", 3},
 	{"ms_max", "max ms", 3}, {"gflop_s", "GFLOP/s", 1}, {"gb_s", "GB/s", 1}, {"of_copy", "of copy", 2},
-	{"slow_attn", "slow attn", 0}, {"slow_gemm", "slow gemm", 0}, {"heuristic_gemm", "heur gemm", 0},
-	{"kind", "kind", 0}, {0}};
+	{"slow_attn", "slow attn", 0, VFM_COLUMN_DETAIL}, {"slow_gemm", "slow gemm", 0, VFM_COLUMN_DETAIL},
+	{"heuristic_gemm", "heur gemm", 0, VFM_COLUMN_DETAIL}, {"kind", "kind", 0, VFM_COLUMN_DETAIL}, {0}};
 
 struct ops_asked {
 	const struct vfm_cases *l;
@@ -128,6 +128,7 @@ int bench_ops(int argc, char **argv, struct vfm_err *err)
 	TRY(rc = vfm_opt_parse(&cmd, argc, argv, &n, err));
 	if (rc == VFM_OPT_DONE)
 		return rc;
+	TRY(vfm_table_check(columns, &o.table, err));
 	if (o.threads)
 		vfm_par_set_threads((int)o.threads);
 	vfm_cases_init(&l);
@@ -138,7 +139,7 @@ int bench_ops(int argc, char **argv, struct vfm_err *err)
 		}
 	else
 		rc = bench_on_device(
-			o.device, (int)o.repeat, o.format, fill_ops, &(struct ops_asked){&l, argv + 1, n}, err);
+			o.device, (int)o.repeat, &o.table, fill_ops, &(struct ops_asked){&l, argv + 1, n}, err);
 	vfm_cases_release(&l);
 	return rc;
 }

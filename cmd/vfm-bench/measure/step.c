@@ -6,10 +6,11 @@
 #include "bench.h"
 #include "spec/cost/hw.h"
 #include "step_opts.h"
+#include "train/predict/dry_run_page.h"
 #include "train/predict/simulate.h"
 
 static struct bench_step_opts step_opts = BENCH_STEP_OPTS_INIT;
-static enum vfm_table_format format;
+static struct vfm_table_opts table_opts;
 static int64_t repeat = 5, warmup = 2;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static double seconds = 3;
@@ -22,7 +23,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before, at least (2)", &warmup},
 	{VFM_OPT_FLAG, 0, "turns", NULL, "before each step, print \"ready\" and wait for a line on stdin", &turns},
 	VFM_CONTEXT_OPTS_SIM(&rank_opts),
-	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &format},
+	VFM_TABLE_OPTS(&table_opts),
 	{0},
 };
 
@@ -40,14 +41,35 @@ struct measurement {
 	struct vfm_bench_predicted predicted; /* of the last step, on a simulated device */
 };
 
-static const struct vfm_table_column columns[] = {{"model", "model", 0}, {"hidden", "hidden", 0},
-	{"layers", "layers", 0}, {"dtype", "dtype", 0}, {"residual", "residual", 0}, {"tokens", "tokens", 0},
-	{"samples", "samples", 0}, {"step_ms", "step ms", 1}, {"min_ms", "min", 1}, {"max_ms", "max", 1}, {"n", "n", 0},
-	{"gflops", "GFLOP/s", 0}, {"mfu", "MFU", 3}, {"tok_s", "token/s", 0}, {"mem_gib", "GiB", 2},
-	{"ranks", "ranks", 0}, {"threads", "threads", 0}, {"layout", "layout", VFM_TABLE_STRINGS}, {"comm", "comm", 3},
-	{"bubble", "bubble", 3}, {"copy", "copy", 3}, {"host_ms", "host ms", 1}, {"ahead_ms", "ahead", 1},
-	{"slow_attn", "slow attn", 0}, {"slow_gemm", "slow gemm", 0}, {"heuristic_gemm", "heur gemm", 0},
-	{"compactions", "compactions", 0}, {"how", "how", 0}, {0}};
+static const struct vfm_table_column columns[] = {{"model", "model", 0}, {"hidden", "hidden", 0, VFM_COLUMN_DETAIL},
+	{"layers", "layers", 0, VFM_COLUMN_DETAIL}, {"dtype", "dtype", 0, VFM_COLUMN_DETAIL},
+	{"residual", "residual", 0, VFM_COLUMN_DETAIL}, {"tokens", "tokens", 0},
+	{"samples", "samples", 0, VFM_COLUMN_DETAIL}, {"step_ms", "step ms", 1}, {"min_ms", "min", 1},
+	{"max_ms", "max", 1}, {"n", "n", 0, VFM_COLUMN_DETAIL}, {"gflops", "GFLOP/s", 0}, {"mfu", "MFU", 3},
+	{"tok_s", "token/s", 0}, {"mem_gib", "GiB", 2}, {"ranks", "ranks", 0, VFM_COLUMN_DETAIL},
+	{"threads", "threads", 0, VFM_COLUMN_DETAIL}, {"layout", "layout", VFM_TABLE_STRINGS, VFM_COLUMN_DETAIL},
+	{"comm", "comm", 3, VFM_COLUMN_DETAIL}, {"bubble", "bubble", 3, VFM_COLUMN_DETAIL},
+	{"copy", "copy", 3, VFM_COLUMN_DETAIL}, {"host_ms", "host ms", 1, VFM_COLUMN_DETAIL},
+	{"ahead_ms", "ahead", 1, VFM_COLUMN_DETAIL}, {"slow_attn", "slow attn", 0, VFM_COLUMN_DETAIL},
+	{"slow_gemm", "slow gemm", 0, VFM_COLUMN_DETAIL}, {"heuristic_gemm", "heur gemm", 0, VFM_COLUMN_DETAIL},
+	{"compactions", "compactions", 0, VFM_COLUMN_DETAIL}, {"how", "how", 0, VFM_COLUMN_DETAIL},
+	{"recompute", "recompute", VFM_TABLE_STRINGS, VFM_COLUMN_DETAIL}, {0}};
+
+static void note_step(struct vfm_table *t, int ranks, const char *layout, const struct vfm_bench_result *r)
+{
+	double s = r->step_s.median;
+	struct vfm_stalls stalls = {r->comm_s / s, r->bubble_s / s, r->copy_s / s, 0};
+	struct vfm_buf b = {0};
+
+	if (ranks > 1)
+		vfm_table_note(t, "%d ranks: %s", ranks, layout);
+	if (*r->recompute)
+		vfm_table_note(t, "recompute: %s", r->recompute);
+	vfm_stalls_sentence(&b, &stalls);
+	if (ranks > 1 || r->copy_s > 0)
+		vfm_table_note(t, "waits for: %s", b.data);
+	vfm_buf_release(&b);
+}
 
 static void add_step_row(
 	struct vfm_table *t, const struct measurement *m, const struct vfm_bench_result *r, const struct vfm_context *x)
@@ -75,9 +97,13 @@ static void add_step_row(
 	vfm_table_f64(t, "tok_s", (double)r->tokens / r->step_s.median);
 	vfm_table_f64(t, "mem_gib", (double)r->mem_peak_bytes / 0x1p30);
 	vfm_table_i64(t, "ranks", world);
-	bench_layout(&x->mesh.p, &layout);
+	vfm_parallel_text(&x->mesh.p, &layout);
 	vfm_table_str(t, "layout", layout.data);
+	vfm_table_f64(t, "comm", r->comm_s / r->step_s.median);
+	vfm_table_f64(t, "bubble", r->bubble_s / r->step_s.median);
 	vfm_table_f64(t, "copy", r->copy_s / r->step_s.median);
+	vfm_table_str(t, "recompute", *r->recompute ? r->recompute : NULL);
+	note_step(t, world, layout.data, r);
 	vfm_buf_release(&layout);
 }
 
@@ -86,35 +112,24 @@ static void add_measured(struct vfm_table *t, const struct vfm_bench_result *r, 
 	vfm_table_f64(t, "min_ms", r->step_s.min * 1e3);
 	vfm_table_f64(t, "max_ms", r->step_s.max * 1e3);
 	vfm_table_i64(t, "threads", vfm_par_threads());
-	vfm_table_f64(t, "comm", r->comm_s / r->step_s.median);
-	vfm_table_f64(t, "bubble", r->bubble_s / r->step_s.median);
 	vfm_table_f64(t, "host_ms", r->host_s * 1e3);
 	vfm_table_f64(t, "ahead_ms", r->ahead_s * 1e3);
 	bench_fallback_cells(t, dev, &(struct bench_fallbacks){0});
 	vfm_table_i64(t, "compactions", r->compactions);
 	vfm_table_str(t, "how", "measured");
 	bench_fallback_notes(t, dev);
-	bench_note_machine(t, vfm_par_threads());
-	vfm_table_note(
-		t, "median of n steps: forward, backward, AdamW; FLOPs of forward and backward, without recompute");
-	if (world > 1)
-		vfm_table_note(t,
-			"sums over all ranks; threads: per rank; GiB: maximum over the ranks; comm, bubble: fractions "
-			"of "
-			"the step that a rank waited for communication, for other pp stages");
+	bench_note_machine(t, vfm_par_threads(), dev->name, dev->descr);
+	vfm_table_note(t, "step ms: median of %lld steps; FLOPs without recompute%s", (long long)r->n,
+		world > 1 ? "; speeds of all ranks together, GiB of the rank with the most" : "");
 }
 
-static void add_predicted(struct vfm_table *t, const struct vfm_bench_predicted *p, const struct vfm_bench_result *r)
+static void add_predicted(struct vfm_table *t, const struct vfm_bench_predicted *p)
 {
-	vfm_table_f64(t, "comm", r->comm_s / r->step_s.median);
-	vfm_table_f64(t, "bubble", r->bubble_s / r->step_s.median);
 	vfm_table_f64(t, "min_ms", p->s[VFM_HIGH] * 1e3);
 	vfm_table_f64(t, "max_ms", p->s[VFM_LOW] * 1e3);
 	vfm_table_str(t, "how", "predicted");
 	bench_note_predicted(t, step_opts.machine);
-	vfm_table_note(t,
-		"step, min, max: at the middle, high and low rates of the machine; forward, backward, AdamW; FLOPs of "
-		"forward and backward, without recompute");
+	vfm_table_note(t, "min, max: at the high and low rates of the machine; FLOPs without recompute");
 }
 
 static int print(
@@ -124,12 +139,11 @@ static int print(
 	int rc;
 
 	add_step_row(t, m, r, x);
-	vfm_table_note(t, "device %s: %s", x->device.dev->name, x->device.dev->descr);
 	if (vfm_dev_predicts(x->device.dev))
-		add_predicted(t, &m->predicted, r);
+		add_predicted(t, &m->predicted);
 	else
 		add_measured(t, r, x->device.dev, x->mesh.world_size);
-	rc = vfm_table_print(t, format, stdout, err);
+	rc = vfm_table_print(t, &table_opts, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }
@@ -167,6 +181,7 @@ static int parse_step(struct measurement *m, int argc, char **argv, struct vfm_e
 
 	if (rc != 0)
 		return rc;
+	TRY(vfm_table_check(columns, &table_opts, err));
 	m->step = (struct vfm_bench_step){.warmup = warmup, .steps = repeat, .min_s = seconds};
 	TRY(bench_step_parse(&step_opts, &m->config, &m->step, err));
 	rank_opts.machine = step_opts.machine;

@@ -144,7 +144,7 @@ static int measure_linear(struct vfm_stream *s, enum vfm_dtype t, int64_t rows, 
 		.a_rowsum = vfm_t1(NULL, VFM_F32, out)};
 	struct vfm_case c = {.op = VFM_OP_gemm, .flags = VFM_CASE_BENCH};
 
-	if (act) { /* the wide layer of an MLP, and the data gradient of the narrow one behind it */
+	if (act) { /* the wide layer of an MLP, and the data gradient of the narrow one after it */
 		fwd.act = VFM_ACT_GELU_TANH;
 		fwd.aux = fwd.c;
 		dgrad = (struct vfm_gemm){.a = vfm_t2(NULL, t, rows, in),
@@ -301,7 +301,7 @@ static int time_collective(struct vfm_comm *c, struct vfm_stream *s, const struc
 	return mean_of_ranks(r, seconds, err);
 }
 
-/* The collectives of groups of c->size ranks, all of which call at the same time. */
+/* The collectives of groups of c->size ranks; all groups call at the same time. */
 static int measure_group(struct vfm_comm *c, struct vfm_stream *s, struct rates *r, struct vfm_err *err)
 {
 	const int64_t most = o.tiny ? 16 << 10 : 64 << 20;

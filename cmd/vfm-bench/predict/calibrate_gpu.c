@@ -25,7 +25,7 @@ struct gpus {
 
 /* ---- the file ---- */
 
-/* v: seconds, of which the mean over the ranks counts.  Collective. */
+/* v: seconds; their mean over the ranks counts.  Collective. */
 static int mean_spread(const struct gpus *g, struct vfm_spread *v, struct vfm_err *err)
 {
 	struct vfm_comm *world = g->x->job.world;
@@ -50,7 +50,7 @@ static void set_measured(const struct gpus *g, const char *key, json_t *value, c
 	json_object_set_new(g->file, key, json_pack("{s:o,s:s}", "value", value, "source", source));
 }
 
-/* What is done in *seconds, as a rate. */
+/* Returns the rate of the work done in *seconds. */
 static void set_rate(
 	const struct gpus *g, const char *key, double work, const struct vfm_spread *seconds, const char *what)
 {
@@ -204,7 +204,7 @@ static int measure_memory(const struct gpus *g, struct vfm_err *err)
 
 enum { CHAIN = 400, AHEAD = 8 };
 
-/* The device is busy with `ahead` while the host enqueues CHAIN of `small`, each of which depends on the one before. */
+/* The device is busy with `ahead` while the host enqueues CHAIN of `small`; each depends on the one before. */
 struct chain {
 	struct vfm_case ahead, small;
 	struct vfm_event *begin, *end;
@@ -398,7 +398,7 @@ static int measure_gpus(struct gpus *g, struct vfm_err *err)
 	const struct vfm_dev *d = g->s->dev;
 
 	if (strcmp(d->name, g->like.name) != 0 && g->x->job.world->rank == 0)
-		vfm_warn("'%s' describes %s, not %s: what is not measured stays as it is there", g->c->like,
+		vfm_warn("'%s' describes %s, not %s: keys that are not measured keep their values", g->c->like,
 			g->like.name, d->name);
 	json_object_set_new(g->file, "name", json_string(d->name));
 	if (d->mem_total)

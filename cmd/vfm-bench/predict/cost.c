@@ -11,7 +11,7 @@
 enum { MAX_LENGTHS = 64, MORE_PACKS = 2, LAYERS = 2 };
 
 static struct bench_step_opts step_opts = BENCH_STEP_OPTS_INIT;
-static enum vfm_table_format format;
+static struct vfm_table_opts table_opts;
 static const char *out_path;
 static int64_t repeat = 5, warmup = 2;
 static double seconds = 2;
@@ -33,7 +33,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_INT, 0, "warmup", "N", "unmeasured steps before, at least (2)", &warmup},
 	{VFM_OPT_STR, 0, "write", "FILE", "write the table that vfm-pack --cost reads", &out_path},
 	VFM_CONTEXT_OPTS(&rank_opts),
-	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &format},
+	VFM_TABLE_OPTS(&table_opts),
 	{0},
 };
 
@@ -54,7 +54,7 @@ struct cost_job {
 };
 
 /* Milliseconds of forward and backward of one pack: what a step takes longer with more packs.  AdamW and all that a
- * step does once are not in it.  Of each the fastest step counts: other programs only add time. */
+ * step does once are not in it.  The fastest step of each counts: other programs only add time. */
 static int time_pack(
 	struct vfm_context *x, struct cost_job *j, int64_t tokens, int64_t samples, double *ms, struct vfm_err *err)
 {
@@ -105,8 +105,9 @@ static int write_cost_file(const struct cost_job *j, struct vfm_err *err)
 	return rc;
 }
 
-static const struct vfm_table_column columns[] = {{"model", "model", 0}, {"layers", "layers", 0}, {"dtype", "dtype", 0},
-	{"tokens", "tokens", 0}, {"ms", "ms a sample", 3}, {"us_token", "us a token", 3}, {"how", "how", 0}, {0}};
+static const struct vfm_table_column columns[] = {{"model", "model", 0, VFM_COLUMN_GROUP},
+	{"layers", "layers", 0, VFM_COLUMN_GROUP}, {"dtype", "dtype", 0, VFM_COLUMN_GROUP}, {"tokens", "tokens", 0},
+	{"ms", "ms a sample", 3}, {"us_token", "us a token", 3}, {"how", "how", 0, VFM_COLUMN_DETAIL}, {0}};
 
 static int print_costs(const struct cost_job *j, const struct vfm_context *x, struct vfm_err *err)
 {
@@ -123,13 +124,12 @@ static int print_costs(const struct cost_job *j, const struct vfm_context *x, st
 		vfm_table_f64(t, "us_token", j->ms[i] * 1e3 / (double)j->tokens[i]);
 		vfm_table_str(t, "how", "measured");
 	}
-	vfm_table_note(t, "device %s: %s", x->device.dev->name, x->device.dev->descr);
 	vfm_table_note(t,
 		"forward and backward of one more pack, in the fastest steps; %.3f ms of each pack do not depend on "
 		"its samples",
 		j->pack_ms);
-	bench_note_machine(t, vfm_par_threads());
-	rc = vfm_table_print(t, format, stdout, err);
+	bench_note_machine(t, vfm_par_threads(), x->device.dev->name, x->device.dev->descr);
+	rc = vfm_table_print(t, &table_opts, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }
@@ -174,6 +174,7 @@ static int parse_cost_opts(struct cost_job *j, int argc, char **argv, struct vfm
 	rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 	if (rc != 0)
 		return rc;
+	TRY(vfm_table_check(columns, &table_opts, err));
 	TRY(parse_tokens(j, argv + 1, n, err));
 	j->step = (struct vfm_bench_step){.warmup = warmup, .steps = repeat, .min_s = seconds};
 	TRY(bench_step_parse(&step_opts, &j->config, &j->step, err));

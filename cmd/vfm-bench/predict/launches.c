@@ -7,14 +7,14 @@
 #include "step_opts.h"
 
 static struct bench_step_opts step_opts = BENCH_STEP_OPTS_INIT;
-static enum vfm_table_format format;
+static struct vfm_table_opts table_opts;
 static bool block;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 
 static const struct vfm_opt opts[] = {
 	BENCH_STEP_OPTS(&step_opts),
 	{VFM_OPT_FLAG, 0, "block", NULL, "of one block and pack instead of a step", &block},
-	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &format},
+	VFM_TABLE_OPTS(&table_opts),
 	{0},
 };
 
@@ -158,9 +158,10 @@ static int compare_groups(const void *a, const void *b)
 }
 
 static const struct vfm_table_column columns[] = {{"class", "class", 0}, {"op", "op", 0}, {"shape", "shape", 0},
-	{"count", "count", -4}, {"launches", "launches", -5}, {"gflop", "GFLOP", 1}, {"gb", "GB", 3},
-	{"tflops", "TFLOP/s", 0}, {"gb_s", "GB/s", 0}, {"ms", "ms", 3}, {"low_ms", "at low rates", 3},
-	{"high_ms", "at high", 3}, {"how", "how", 0}, {0}};
+	{"count", "count", -4}, {"launches", "launches", -5, VFM_COLUMN_DETAIL},
+	{"gflop", "GFLOP", 1, VFM_COLUMN_DETAIL}, {"gb", "GB", 3, VFM_COLUMN_DETAIL}, {"tflops", "TFLOP/s", 0},
+	{"gb_s", "GB/s", 0}, {"ms", "ms", 3}, {"low_ms", "at low rates", 3, VFM_COLUMN_DETAIL},
+	{"high_ms", "at high", 3, VFM_COLUMN_DETAIL}, {"how", "how", 0, VFM_COLUMN_DETAIL}, {0}};
 
 static void add_times(struct vfm_table *t, const double s[VFM_ESTIMATES])
 {
@@ -215,7 +216,7 @@ static void add_totals(struct vfm_table *t, const struct launches *l)
 	add_times(t, l->predicted.s);
 }
 
-static int print_launches(struct launches *l, const struct vfm_context *x, struct vfm_err *err)
+static int print_launches(struct launches *l, struct vfm_err *err)
 {
 	struct vfm_table *t = vfm_table_new(columns);
 	int rc;
@@ -228,7 +229,6 @@ static int print_launches(struct launches *l, const struct vfm_context *x, struc
 		add_group_row(t, vfm_sim_class_name(l->groups.v[i].class), l->groups.v[i].op, &l->groups.v[i]);
 	add_totals(t, l);
 	bench_note_predicted(t, step_opts.machine);
-	vfm_table_note(t, "device %s: %s", x->device.dev->name, x->device.dev->descr);
 	if (block)
 		vfm_table_note(t,
 			"one block and pack, without the optimizer: half the difference to a model with two "
@@ -238,7 +238,7 @@ static int print_launches(struct launches *l, const struct vfm_context *x, struc
 			"step: on the clock, where copies and updates overlap; its GFLOP and TFLOP/s are those of "
 			"forward and backward, without recompute; peak %.2f GiB",
 			l->mem_peak / 0x1p30);
-	rc = vfm_table_print(t, format, stdout, err);
+	rc = vfm_table_print(t, &table_opts, stdout, err);
 	vfm_table_free(t);
 	return rc;
 }
@@ -248,7 +248,7 @@ static int run_launches(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	struct launches *l = ctx;
 
 	TRY(block ? record_block(x, l, err) : record_step(x, l, 0, 1, err));
-	return print_launches(l, x, err);
+	return print_launches(l, err);
 }
 
 static int parse_launches(struct launches *l, int argc, char **argv, struct vfm_err *err)
@@ -258,6 +258,7 @@ static int parse_launches(struct launches *l, int argc, char **argv, struct vfm_
 	if (rc != 0)
 		return rc;
 	l->step = (struct vfm_bench_step){.steps = 1};
+	TRY(vfm_table_check(columns, &table_opts, err));
 	TRY(bench_step_parse(&step_opts, &l->config, &l->step, err));
 	rank_opts.device = "sim";
 	rank_opts.machine = step_opts.machine;

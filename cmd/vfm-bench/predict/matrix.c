@@ -22,7 +22,7 @@
 #include "train/predict/step_memory.h"
 
 static struct matrix_lists lists;
-static enum vfm_table_format format;
+static struct vfm_table_opts table_opts;
 static const char *predict, *against, *compare, *html, *data;
 static struct vfm_uneven_opts uneven;
 static int64_t top = VFM_UNSET;
@@ -53,10 +53,10 @@ static const struct vfm_opt opts[] = {
 	VFM_UNEVEN_OPTS("--predict", &uneven),
 	{VFM_OPT_STR, 0, "against", "FILE", "with --predict: the rows of published figures, and the difference",
 		&against},
-	{VFM_OPT_STR, 0, "compare", "OLD", "an earlier -o json FILE: the change of each row", &compare},
+	{VFM_OPT_STR, 0, "compare", "OLD", "an earlier --format json FILE: the change of each row", &compare},
 	{VFM_OPT_STR, 0, "html", "FILE", "also write a page about the rows", &html},
 	VFM_CONTEXT_OPTS(&rank_opts),
-	{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &format},
+	VFM_TABLE_OPTS(&table_opts),
 	{0},
 };
 
@@ -148,7 +148,7 @@ static int place_rows(struct matrix *m, int world, bool started, bool says, stru
 
 /* ---- measuring ---- */
 
-/* What the libraries and the rest of a process take of a device's memory, in part of it. */
+/* The fraction of a device's memory that the libraries and the rest of a process take. */
 #define MEMORY_OF_OTHERS 0.05
 
 /* Sets o->need and o->fits by a simulated step (train/predict/step_memory.h).  Collective. */
@@ -205,7 +205,7 @@ static int measure_row(struct vfm_context *x, const struct matrix_row *w, struct
 	o->threads = vfm_par_threads();
 	snprintf(o->device, sizeof(o->device), "%s", x->device.dev->name);
 	snprintf(o->descr, sizeof(o->descr), "%s", x->device.dev->descr);
-	bench_layout(&x->mesh.p, &layout);
+	vfm_parallel_text(&x->mesh.p, &layout);
 	snprintf(o->layout, sizeof(o->layout), "%s", layout.len ? layout.data : "");
 	vfm_buf_release(&layout);
 	vfm_context_close(x);
@@ -326,7 +326,7 @@ static int predict_matrix(struct matrix *m, struct vfm_err *err)
 	return 0;
 }
 
-/* A sentence on what was tried. */
+/* A sentence about the layouts that were tried. */
 static void describe_search(
 	struct vfm_buf *b, const struct matrix_row *w, const struct vfm_machine *m, const struct matrix_found *f)
 {
@@ -404,27 +404,35 @@ static int write_rows_page(
 	return rc;
 }
 
-static int print_table(const struct matrix *m, struct vfm_err *err)
+/* machine: of the rows of a prediction. */
+static struct matrix_report report_of(const struct matrix *m, const char *const *machine)
 {
-	const char **machine = vfm_calloc(m->rows.n + 1, sizeof(*machine));
-	struct matrix_report p = {.row = m->rows.v,
+	return (struct matrix_report){.row = m->rows.v,
 		.out = m->out,
 		.n = m->rows.n,
 		.machine = predict ? machine : NULL,
 		.source = m->rows.source,
-		.found = m->found.data,
+		.found = m->found.data ? m->found.data
+			: search       ? ""
+				       : NULL,
 		.plan = m->plan ? data : NULL,
 		.parts = m->plan && vfm_plan_header(m->plan)->cp,
 		.imbalance = m->plan || vfm_uneven_given(&uneven),
 		.straggler_cv = uneven.straggler_cv,
 		.old = m->old};
+}
+
+static int print_table(const struct matrix *m, struct vfm_err *err)
+{
+	const char **machine = vfm_calloc(m->rows.n + 1, sizeof(*machine));
+	struct matrix_report p = report_of(m, machine);
 	struct vfm_table *t;
 	int rc;
 
 	for (size_t i = 0; i < p.n && predict; i++)
 		machine[i] = machine_of(m, &m->rows.v[i]);
 	t = matrix_table(&p);
-	rc = vfm_table_print(t, format, stdout, err);
+	rc = vfm_table_print(t, &table_opts, stdout, err);
 	if (rc == 0 && html)
 		rc = write_rows_page(m, &p, t, err);
 	vfm_table_free(t);
@@ -500,6 +508,7 @@ static int open_plan(struct matrix *m, struct vfm_err *err)
 
 static int parse_matrix(struct matrix *m, int argc, char **argv, struct vfm_err *err)
 {
+	struct matrix_report report;
 	struct vfm_bench_step b;
 	int n, rc = vfm_opt_parse(&cmd, argc, argv, &n, err);
 
@@ -526,7 +535,10 @@ static int parse_matrix(struct matrix *m, int argc, char **argv, struct vfm_err 
 			    : matrix_rows_of_lists(&m->rows, &lists, err));
 	for (size_t i = 0; i < m->rows.n; i++)
 		TRY(vfm_config_check(&m->rows.v[i].config, err)); /* sets derived dimensions */
-	return compare ? matrix_old_load(&m->old, compare, err) : 0;
+	if (compare)
+		TRY(matrix_old_load(&m->old, compare, err));
+	report = report_of(m, &predict);
+	return matrix_table_check(&report, &table_opts, err);
 }
 
 static int measure_all(struct matrix *m, struct vfm_err *err)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "device/sim/sim.h"
 #include "io/file.h"
 #include "io/json.h"
 
@@ -197,14 +198,6 @@ void matrix_old_free(struct matrix_old *o)
 
 /* ---- comparing ---- */
 
-void matrix_old_columns(struct vfm_table *t)
-{
-	static const struct vfm_table_column columns[] = {{"old_tflops_gpu", "old", 3}, {"change_pct", "change %", 1},
-		{"beyond_spread", "beyond spread", VFM_TABLE_STRINGS}, {0}};
-
-	vfm_table_columns(t, columns);
-}
-
 static bool same_value(const json_t *a, const json_t *b)
 {
 	if (json_is_number(a) && json_is_number(b))
@@ -306,10 +299,19 @@ static size_t machine_length(const char *note)
 	static const char *const kinds[] = {"device ", "measured on ", "predicted for the machine "};
 	const char *end = strstr(note, "; vfm ");
 
+	if (strstr(note, vfm_sim_descr)) /* of an earlier version: the machine of a prediction has its own note */
+		return 0;
+
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		if (!strncmp(note, kinds[i], strlen(kinds[i])))
 			return end ? (size_t)(end - note) : strlen(note);
 	return 0;
+}
+
+/* Returns whether a note names the machine or device of old [len], which earlier versions named one by one. */
+static bool names_machine(const char *note, const char *old, size_t len)
+{
+	return memmem(note, machine_length(note), old, len) != NULL;
 }
 
 /* Adds a note for each machine or device of the old table that the new one, of n notes, does not name. */
@@ -327,7 +329,7 @@ static void note_machines(const struct matrix_old *o, struct vfm_table *t, size_
 		size_t len = machine_length(old), k = 0, count;
 		const char *const *new = vfm_table_notes(t, &count);
 
-		while (k < n && !(machine_length(new[k]) == len && !strncmp(new[k], old, len)))
+		while (k < n && !names_machine(new[k], old, len))
 			k++;
 		if (len && k == n)
 			vfm_table_note(t, "warning: another machine or device in %s: %.*s", o->path, (int)len, old);
@@ -368,14 +370,11 @@ void matrix_old_notes(const struct matrix_old *o, struct vfm_table *t)
 	size_t n;
 
 	vfm_table_notes(t, &n);
-	vfm_table_note(t,
-		"old, change: TFLOP/s/GPU of %s, and how much larger those of this table are; %zu rows compared",
+	vfm_table_note(t, "old: TFLOP/s/GPU of %s; change: how much larger those of this table are; %zu rows compared",
 		o->path, o->compared);
 	if (o->spreads_known)
 		vfm_table_note(t,
-			"beyond spread: the medians of the steps differ by more than the sum of both ranges (max - "
-			"min); "
-			"load and clocks may shift whole runs");
+			"beyond spread: the medians of the steps differ by more than both ranges (max - min) together");
 	note_machines(o, t, n);
 	note_counts(o, t);
 	note_unmatched(o, t);

@@ -12,10 +12,9 @@ struct matrix_old;
 int matrix_old_load(struct matrix_old **out, const char *path, struct vfm_err *err);
 void matrix_old_free(struct matrix_old *o); /* NULL: no-op */
 
-/* Adds the columns old_tflops_gpu, change_pct and beyond_spread. */
-void matrix_old_columns(struct vfm_table *t);
-/* Sets these cells of the last row, whose other cells are set, if *o has a row of the same key: model, context, config,
- * gpus, gbs, mbs and layout.  Of several old rows with this key the first that no row was compared with is taken. */
+/* Sets the cells old_tflops_gpu, change_pct and beyond_spread of the last row if *o has a row of the same key: model,
+ * context, config, gpus, gbs, mbs and layout.  The caller has set the other cells.  Takes the first old row of this key
+ * that no row was compared with yet. */
 void matrix_old_cells(struct matrix_old *o, struct vfm_table *t);
 /* Adds notes on the comparison, after all other notes of the table. */
 void matrix_old_notes(const struct matrix_old *o, struct vfm_table *t);

@@ -70,7 +70,7 @@ static double tflops_of(const struct matrix_page_row *r)
 	return r->out->fits && s > 0 ? r->out->r.flops / s / 1e12 / r->row->ranks : 0;
 }
 
-/* "3: dit-7b, 8192 tokens, 64 GPUs, tp=4 dp=16", with the configuration behind it. */
+/* "3: dit-7b, 8192 tokens, 64 GPUs, tp=4 dp=16", with the configuration after it. */
 static void add_row_name(struct vfm_buf *b, const struct matrix_page_row *r, int number)
 {
 	vfm_buf_addf(b, "%d: %s, %lld tokens, %d %s%s", number, r->row->model, (long long)r->row->tokens, r->row->ranks,

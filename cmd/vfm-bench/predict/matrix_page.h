@@ -7,8 +7,9 @@
 #include "predict/matrix_predict.h"
 
 enum {
-	MATRIX_PAGE_ROWS = 20,         /* of which runs are kept for sections */
-	MATRIX_PAGE_LAUNCHES = 200000, /* of a step on all simulated ranks: the most of which more GPUs are simulated */
+	MATRIX_PAGE_ROWS = 20, /* rows whose runs are kept for sections */
+	/* launches of a step on all simulated ranks; a larger step is not simulated on more GPUs */
+	MATRIX_PAGE_LAUNCHES = 200000,
 };
 
 struct matrix_page_row {

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "bench.h"
@@ -25,7 +26,7 @@ static void describe_predicted(const struct vfm_dry_run_opts *o, struct matrix_o
 	struct vfm_buf layout = {0};
 
 	vfm_parallel_check(&p, &o->config->model, o->ranks, NULL); /* sets dp; vfm_dry_run reports a failure */
-	bench_layout(&p, &layout);
+	vfm_parallel_text(&p, &layout);
 	out->peak = vfm_hw_peak(o->machine->name, o->config->train.dtype);
 	snprintf(out->device, sizeof(out->device), "%s", o->machine->name);
 	snprintf(out->descr, sizeof(out->descr), "%s", vfm_sim_descr);
@@ -60,6 +61,7 @@ static void take_dry_run(const struct vfm_dry_run *d, struct matrix_outcome *o)
 		.mem_peak_bytes = peak,
 		.comm_s = d->comm_s,
 		.bubble_s = d->bubble_s};
+	memcpy(o->r.recompute, d->rank[0].recompute, sizeof(o->r.recompute));
 	o->need = (double)(d->mem_peak + d->mem_beside);
 	o->straggler = d->straggler;
 	o->imbalance = d->imbalance;

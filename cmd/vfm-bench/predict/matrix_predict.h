@@ -38,7 +38,7 @@ void matrix_outcome_drop_run(struct matrix_outcome *o);
 
 enum { MATRIX_DEGREES = 21 };
 
-/* What a search found. */
+/* The result of a search. */
 struct matrix_best {
 	struct matrix_row row;
 	struct matrix_outcome out;

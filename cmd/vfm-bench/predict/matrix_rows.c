@@ -104,7 +104,7 @@ static int add_set_axis(struct product *p, const char *text, struct vfm_err *err
 	return rc;
 }
 
-/* Adds the axis of an option that stands for a key: the values that the user gives, or `otherwise`.  Adds none if --set
+/* Adds the axis of an option that replaces a key: the values that the user gives, or `otherwise`.  Adds none if --set
  * gives the key instead. */
 static int add_key_axis(struct product *p, const struct matrix_lists *l, const char *option, const char *key,
 	const char *given, const char *otherwise, struct vfm_err *err)

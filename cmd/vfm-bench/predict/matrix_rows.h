@@ -15,7 +15,7 @@ struct matrix_row {
 	int64_t gpus;  /* of a prediction */
 	int64_t packs; /* a step */
 	int64_t text;  /* rows of a sample; 0: --text-len */
-	int ranks;     /* on which it runs */
+	int ranks;     /* where it runs */
 	/* of a file of published figures; 0: none */
 	double tflops_gpu, tok_s_gpu;
 	char machine[64];       /* "": that of the file */

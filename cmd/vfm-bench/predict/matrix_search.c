@@ -122,12 +122,13 @@ static void add_virtual_stages(struct layouts *c, int most, int64_t packs)
 	int added = 0;
 
 	for (size_t i = 0; i < n && added < most && c->v[i].result->score > 0; i++) {
-		struct vfm_parallel p = c->v[i].row.config.parallel;
+		struct matrix_row row = c->v[i].row; /* add_layout moves c->v */
+		struct vfm_parallel p = row.config.parallel;
 
 		if (p.pp == 1 || p.vpp != 1)
 			continue;
 		p.vpp = 2;
-		add_layout(c, &c->v[i].row, &p, packs);
+		add_layout(c, &row, &p, packs);
 		added++;
 	}
 }

@@ -8,32 +8,76 @@
 #include "bench.h"
 #include "step_opts.h"
 
-static void add_columns(struct vfm_table *t, const struct matrix_report *p)
+/* What a table is about first decides its main columns. */
+enum matrix_kind { MEASURED = 1, PREDICTED = 2, UNEVEN = 4, SEARCHED = 8, PUBLISHED = 16, COMPARED = 32, ALL = 63 };
+
+static enum matrix_kind kind_of_matrix(const struct matrix_report *p)
 {
-	static const struct vfm_table_column all[] = {{"model", "model", 0}, {"context", "context", 0},
-		{"config", "config", 0}, {"gpus", "GPUs", 0}, {"gbs", "gbs", 0}, {"mbs", "mbs", 0},
-		{"layout", "layout", VFM_TABLE_STRINGS}, {"tflops", "TFLOP/s", 3}, {"tflops_gpu", "TFLOP/s/GPU", 3},
-		{"mfu", "MFU", 3}, {"tok_s", "token/s", 0}, {"tok_s_gpu", "token/s/GPU", 0}, {"step_ms", "step ms", 1},
-		{"spread_pct", "spread %", 0}, {"n", "n", 0}, {"mem_gib", "GiB", 2}, {"threads", "threads", 0},
-		{"how", "how", 0}, {0}};
-	static const struct vfm_table_column more[] = {{"comm", "comm", 3}, {"bubble", "bubble", 3},
-		{"tflops_low", "low", 0}, {"tflops_high", "high", 0},
+	return p->old                     ? COMPARED
+		: p->source               ? PUBLISHED
+		: p->found                ? SEARCHED
+		: p->imbalance || p->plan ? UNEVEN
+		: p->straggler_cv > 0     ? UNEVEN
+		: p->machine              ? PREDICTED
+					  : MEASURED;
+}
+
+enum { MATRIX_COLUMNS = 40 };
+
+/* Fills v with the columns, up to one without a key. */
+static void list_columns(const struct matrix_report *p, struct vfm_table_column v[MATRIX_COLUMNS])
+{
+	const bool stragglers = p->straggler_cv > 0;
+	const struct {
+		bool has;
+		const char *key, *heading;
+		int digits;
+		int main_of; /* enum matrix_kind, several */
+	} of[] = {{true, "model", "model", 0, ALL}, {true, "context", "context", 0, ALL},
+		{true, "config", "config", 0, ALL}, {true, "gpus", "GPUs", 0, ALL}, {true, "gbs", "gbs", 0, 0},
+		{true, "mbs", "mbs", 0, 0}, {true, "layout", "layout", VFM_TABLE_STRINGS, SEARCHED},
+		{true, "tflops", "TFLOP/s", 3, 0}, {true, "tflops_gpu", "TFLOP/s/GPU", 3, ALL & ~(SEARCHED | UNEVEN)},
+		{true, "mfu", "MFU", 3, MEASURED | PREDICTED | SEARCHED}, {true, "tok_s", "token/s", 0, 0},
+		{true, "tok_s_gpu", "token/s/GPU", 0, MEASURED | PREDICTED},
+		{true, "step_ms", "step ms", 1, MEASURED | PREDICTED | SEARCHED | UNEVEN},
+		{true, "spread_pct", "spread %", 0, MEASURED}, {true, "n", "n", 0, 0},
+		{true, "mem_gib", "GiB", 2, ALL & ~COMPARED}, {true, "threads", "threads", 0, 0},
+		{true, "how", "how", 0, 0}, {p->machine, "comm", "comm", 3, 0}, {p->machine, "bubble", "bubble", 3, 0},
+		{p->machine, "tflops_low", "low", 0, 0}, {p->machine, "tflops_high", "high", 0, 0},
 		/* of unequal ranks and of plans */
-		{"imbalance", "imbalance", 3}, {"straggler_ms", "with stragglers", 1}, {"step", "step", 0},
-		{"hours", "hours", 2},
+		{p->imbalance, "imbalance", "imbalance", 3, UNEVEN},
+		{stragglers, "straggler_ms", "with stragglers", 1, UNEVEN}, {p->plan, "step", "step", 0, 0},
+		{p->plan, "hours", "hours", 2, UNEVEN},
 		/* of published figures */
-		{"published_tflops", "published", 0}, {"published_tok_s_gpu", "published token/s/GPU", 0},
-		{"published", "", VFM_TABLE_STRINGS}, {"error_pct", "error %", 1},
+		{p->source, "published_tflops", "published", 0, PUBLISHED},
+		{p->source, "published_tok_s_gpu", "published token/s/GPU", 0, 0},
+		{p->source, "published", "", VFM_TABLE_STRINGS, PUBLISHED},
+		{p->source, "error_pct", "error %", 1, PUBLISHED},
 		/* of a search */
-		{"loses_by", "loses by", VFM_TABLE_STRINGS}};
+		{p->found, "loses_by", "loses by", VFM_TABLE_STRINGS, SEARCHED},
+		/* of a comparison */
+		{p->old, "old_tflops_gpu", "old", 3, COMPARED}, {p->old, "change_pct", "change %", 1, COMPARED},
+		{p->old, "beyond_spread", "beyond spread", VFM_TABLE_STRINGS, COMPARED},
 
-	const bool has[] = {p->machine, p->machine, p->machine, p->machine, p->imbalance, p->straggler_cv > 0, p->plan,
-		p->plan, p->source, p->source, p->source, p->source, p->found};
+		{true, "recompute", "recompute", VFM_TABLE_STRINGS, 0}};
+	const enum matrix_kind kind = kind_of_matrix(p);
+	size_t n = 0;
 
-	vfm_table_columns(t, all);
-	for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++)
-		if (has[i])
-			vfm_table_col(t, more[i].key, more[i].heading, more[i].digits);
+	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
+		if (of[i].has)
+			v[n++] = (struct vfm_table_column){of[i].key, of[i].heading, of[i].digits,
+				!(of[i].main_of & kind)                            ? VFM_COLUMN_DETAIL
+					: kind == SEARCHED && of[i].main_of == ALL ? VFM_COLUMN_GROUP
+										   : VFM_COLUMN_MAIN};
+	v[n] = (struct vfm_table_column){0};
+}
+
+int matrix_table_check(const struct matrix_report *p, const struct vfm_table_opts *o, struct vfm_err *err)
+{
+	struct vfm_table_column columns[MATRIX_COLUMNS];
+
+	list_columns(p, columns);
+	return vfm_table_check(columns, o, err);
 }
 
 /* Returns the predicted TFLOP/s a GPU over the published; 0: they are not compared. */
@@ -144,6 +188,7 @@ static void add_matrix_row(struct vfm_table *t, const struct matrix_report *p, s
 	vfm_table_str(t, "how", !o->fits ? "does not fit" : p->machine ? "predicted" : "measured");
 	if (p->source)
 		add_published_cells(t, w, o);
+	vfm_table_str(t, "recompute", *r->recompute ? r->recompute : NULL);
 	vfm_table_f64(t, "mem_gib", (o->fits ? (double)r->mem_peak_bytes : o->need) / 0x1p30);
 	if (!o->fits)
 		return;
@@ -200,20 +245,14 @@ static void note_elsewhere(struct vfm_table *t, const struct matrix_report *p)
 
 static void note_uneven(struct vfm_table *t, const struct matrix_report *p)
 {
-	if (p->imbalance)
-		vfm_table_note(t,
-			"imbalance: part of the step that the ranks wait for ranks with other packs, experts or speed");
 	if (p->straggler_cv > 0)
-		vfm_table_note(t,
-			"with stragglers: the mean step where the times of GPUs are log-normal with a coefficient of "
-			"variation of %g",
+		vfm_table_note(t, "with stragglers: the times of GPUs differ by a coefficient of variation of %g",
 			p->straggler_cv);
 	if (p->plan)
 		vfm_table_note(t,
-			"packs of %s: the step of median cost, but GiB of that with the largest pack; context: %s; "
-			"hours: "
-			"of all steps, without checkpoints and failures",
-			p->plan, p->parts ? "most tokens of a part of a pack" : "most tokens of a pack");
+			"packs of %s: the step of median cost, GiB of the step with the largest pack; context: most "
+			"tokens of a %s; hours: of all steps, without checkpoints and failures",
+			p->plan, p->parts ? "part of a pack" : "pack");
 }
 
 static void note_prediction(struct vfm_table *t, const struct matrix_report *p)
@@ -226,14 +265,8 @@ static void note_prediction(struct vfm_table *t, const struct matrix_report *p)
 		end = strchr(line, '\n');
 		vfm_table_note(t, "%.*s", (int)(end - line), line);
 	}
-	vfm_table_note(t, "comm, bubble: parts of the step that the ranks wait for communication, for other pp stages");
-	vfm_table_note(t,
-		"low, high: TFLOP/s/GPU at the low and high rates of the machine; GiB of a row that does not "
-		"fit: what it needs");
 	if (p->found)
-		vfm_table_note(t,
-			"loses by: parts of the step that are longer than in the first layout, of its step; kernels "
-			"may overlap, shorter parts are not named; more FLOPs: recompute");
+		vfm_table_note(t, "loses by: parts of the step that are longer than in the first layout, of its step");
 	note_uneven(t, p);
 	if (!p->source)
 		return;
@@ -243,30 +276,33 @@ static void note_prediction(struct vfm_table *t, const struct matrix_report *p)
 	note_error(t, p, true);
 }
 
+static void note_rows_that_do_not_fit(struct vfm_table *t, const struct matrix_report *p)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < p->n; i++)
+		n += !p->out[i].fits;
+	if (n)
+		vfm_table_note(t, "%zu of %zu rows do not fit: they have no step; GiB: what they need", n, p->n);
+}
+
 struct vfm_table *matrix_table(const struct matrix_report *p)
 {
-	struct vfm_table *t = vfm_table_new(NULL);
+	struct vfm_table_column columns[MATRIX_COLUMNS];
+	struct vfm_table *t;
 
-	add_columns(t, p);
-	if (p->old)
-		matrix_old_columns(t);
+	list_columns(p, columns);
+	t = vfm_table_new(columns);
 	for (size_t i = 0; i < p->n; i++) {
 		add_matrix_row(t, p, i);
 		if (p->old)
 			matrix_old_cells(p->old, t);
 	}
-	for (size_t i = 0; i < p->n; i++)
-		if (i == 0 || strcmp(p->out[i].descr, p->out[i - 1].descr) != 0)
-			vfm_table_note(t, "device %s: %s", p->out[i].device, p->out[i].descr);
 	if (p->machine)
 		note_prediction(t, p);
 	else
-		bench_note_machine(t, 0);
-	vfm_table_note(t,
-		"a step is forward, backward and AdamW; FLOPs of the model (3 x forward, recompute not counted); "
-		"spread is (max - min) / median");
-	vfm_table_note(
-		t, "GPUs: ranks of the row (processes on a CPU); threads: per rank; GiB: maximum over the ranks");
+		bench_note_machine(t, 0, p->out->device, p->out->descr);
+	note_rows_that_do_not_fit(t, p);
 	if (p->old)
 		matrix_old_notes(p->old, t);
 	return t;

@@ -13,7 +13,7 @@ struct matrix_report {
 	size_t n;
 	const char *const *machine; /* [n] of predicted rows; NULL: they are measured */
 	const char *source;         /* of published figures; NULL: there are none */
-	const char *found;          /* lines about searches; NULL: none, and rows do not lose */
+	const char *found;          /* lines about searches, or ""; NULL: none, and rows do not lose */
 	const char *plan;           /* whose packs the steps have; NULL: none */
 	bool parts;                 /* its packs have parts, and steps unequal numbers of packs */
 	bool imbalance;             /* the ranks may be unequal */
@@ -21,6 +21,8 @@ struct matrix_report {
 	struct matrix_old *old;     /* to compare with; NULL: none */
 };
 
+/* vfm_table_check of its columns; row, out and n are not used, and machine only whether it is NULL. */
+int matrix_table_check(const struct matrix_report *p, const struct vfm_table_opts *o, struct vfm_err *err);
 /* The caller frees the table. */
 struct vfm_table *matrix_table(const struct matrix_report *p);
 

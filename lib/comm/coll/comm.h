@@ -1,19 +1,15 @@
 /* comm.h - communicators: groups of ranks and their collectives.
  *
- * Every call is *collective* unless it is marked (local): all ranks of the group make it in the same order with
- * matching operands.  A call enqueues its work on a stream of the device and returns; its result is valid once the
- * stream has passed (on the compute stream of a CPU: when the call returns).  With a NULL stream the operands are host
- * memory and the call blocks, also for device communicators.  A communicator is used on one stream at a time.
+ * Every call is *collective* unless marked (local): all ranks of the group make it in the same order with
+ * matching operands.  A call enqueues its work on a stream and returns; its result is valid once the stream has passed
+ * (on the compute stream of a CPU: when the call returns).  With a NULL stream the operands are host memory and the
+ * call blocks.  A communicator is used on one stream at a time.
  *
  * Sums of bf16 are accumulated in f32.  The order of a sum is fixed for a given group, and all ranks get the same bits.
  * Tensors are contiguous.  Counts are in elements; NULL counts mean equal blocks.  A block may be empty.
  *
- * Every wait has a time-out.  If a rank died, hangs, is stopped or made another call than the others, every call on the
- * job's communicators fails, on all ranks, with VFM_EENV and one message: "rank 3 (node2) died (last heard in
- * all_reduce number 811 of 'tp'); rank 0 (node0) has waited for it in all_reduce number 812 of 'tp' for 4.1 s".
- *
- * A backend is a table of functions: "self" (one rank), "host" (comm_host.h), for the memory of other devices
- * "transport" (NCCL) and "staging" (comm_dev.h), and "sim" (comm_sim.h).
+ * Every wait has a time-out.  If a rank dies, hangs, stops or makes another call, every call on the job's
+ * communicators fails on all ranks with VFM_EENV and one message.
  */
 #ifndef VFM_COMM_COLL_COMM_H
 #define VFM_COMM_COLL_COMM_H
@@ -35,7 +31,10 @@ enum vfm_coll_kind {
 };
 extern const char *const vfm_coll_name[VFM_C_KINDS];
 
-/* A call, as backends get it: its operands have been checked.  Numbers are of elements; of bytes (u8) in an exchange.
+/* A backend is a table of functions: "self" (one rank), "host" (comm_host.h), for the memory of other devices
+ * "transport" (NCCL) and "staging" (comm_dev.h), and "sim" (comm_sim.h).
+ *
+ * A call, as backends get it: its operands have been checked.  Numbers are of elements; of bytes (u8) in an exchange.
  * An all_reduce and a broadcast have one operand, which is `in` and `out`. */
 struct vfm_coll {
 	enum vfm_coll_kind kind;
@@ -101,7 +100,7 @@ struct vfm_comm *vfm_comm_self(void);
  * vfm_comm_self().  A rank with color < 0 takes part in the call and gets *out = NULL.  The caller owns *out. */
 int vfm_comm_split(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
-/* As vfm_comm_split, where every rank knows the places of all: a simulated rank stands for many (comm_sim.h).  p2p: for
+/* As vfm_comm_split, where every rank knows the places of all: a simulated rank represents many (comm_sim.h).  p2p: for
  * point-to-point messages that overlap computation: the communicator uses little of the device. */
 int vfm_comm_split_by(struct vfm_comm *c, struct vfm_comm_places p, bool p2p, const char *name, struct vfm_comm **out,
 	struct vfm_err *err);
@@ -177,7 +176,7 @@ void vfm_comm_mem_release(struct vfm_comm_mem *m);
 int vfm_comm_gather_bytes(
 	struct vfm_comm *c, const void *mine, size_t n, char **all, size_t **off, struct vfm_err *err);
 
-/* What this rank's blocking calls cost since the start of the process. */
+/* The cost of this rank's blocking calls since the start of the process. */
 struct vfm_comm_stats {
 	double wait_s;        /* seconds in calls from the thread of the compute stream: exposed */
 	double busy_s;        /* seconds in calls from all threads */

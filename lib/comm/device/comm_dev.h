@@ -3,25 +3,15 @@
  * A device communicator is made from a host communicator (comm_host.h), splits together with it, and shares its names,
  * ranks, monitor, flight recorder and failures.  There are two backends:
  *
- *   transport  uses the plugin's library (transport.h; NCCL).  A watch thread checks waits, the library's errors and
- *              the state of the job ten times a second.  On a failure it aborts all communicators, so that the streams
- *              finish, and poisons the device (vfm_dev_poison); calls and waits then return the job's message.
- *   staging    copies through pinned memory and uses the host backend, for ranks that share a device and devices
- *              without a transport.  On the compute stream a call blocks the host; on an asynchronous stream it runs
+ *   transport  uses the plugin's library (transport.h; NCCL).  On a failure a watch thread aborts all communicators, so
+ *              that the streams finish, and poisons the device (vfm_dev_poison); calls and waits then return the job's
+ *              message.
+ *   staging    copies through pinned memory and uses the host backend: for ranks that share a device, and for devices
+ *   without a transport.  On the compute stream a call blocks the host; on an asynchronous stream it runs
  *              there.
  *
- * The library sums f32, f64 and i64, in its own fixed order; uneven blocks are padded.  bf16 parts are exchanged and
- * summed in f32 in rank order (by the host thread of a stream that runs no ops), which moves as many bytes as a ring.
- * VFM_COMM_BF16=native lets the library sum bf16, which may round at every rank.
- *
- * The environment variables of rank 0 apply to all ranks.
- *
- * Registered buffers (struct vfm_comm_mem) come from the transport (mem_alloc), which can only register whole
- * allocations of the driver; if it has no memory left, they come from the device and are not registered.  The ranks
- * agree over the host communicator which are registered.  VFM_COMM_REGISTER=0 disables registration.
- *
- * A communicator of two ranks connects when it is made; larger ones in their first call, in which the host blocks until
- * the other ranks come.
+ * A communicator of two ranks connects when it is made.  A larger one connects in its first call, where the host blocks
+ * until all ranks have come.  The environment variables of rank 0 apply to all ranks.
  */
 #ifndef VFM_COMM_DEVICE_COMM_DEV_H
 #define VFM_COMM_DEVICE_COMM_DEV_H

@@ -425,7 +425,7 @@ static int nccl_all_to_all(struct vfm_transport_comm *w, struct vfm_stream *s, c
 }
 
 /* Each allocation is one range of physical memory, of the kind and granularity that every path of NCCL accepts.  The
- * device's pool maps its ranges from several, of which NCCL would register only the first. */
+ * device's pool maps its ranges from several; NCCL would register only the first. */
 static int nccl_mem_alloc(struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err)
 {
 	ncclResult_t r;

@@ -1,4 +1,12 @@
-/* comm_sim.c - meetings of simulated ranks, which advance their clocks by the time of a collective. */
+/* comm_sim.c - meetings of simulated ranks, which advance their clocks by the time of a collective.
+ *
+ * Two kinds split together: for the memory of the simulated device, transport.c on the transport of this room, with
+ * messages, padding, scratch and sums as on GPUs; for host memory, a backend whose results are as if each rank held
+ * what its representative holds.  It refuses reduce_scatter, all_to_all and exchange.
+ *
+ * Where a simulated rank represents ranks of several groups of a split, these groups meet as one: each waits for the
+ * slowest of them.
+ */
 #include "comm/device/comm_sim.h"
 
 #include <stdio.h>
@@ -60,7 +68,7 @@ void comm_sim_members_release(struct members *m)
 	free(m->rep);
 }
 
-/* Returns the place of the simulated rank that stands for member i. */
+/* Returns the place of the simulated rank that represents member i. */
 static int place_of_member(const struct sim_comm *g, int i)
 {
 	int rep = g->r->job->rep_of[g->of.rank[i]];
@@ -78,7 +86,7 @@ int comm_sim_member_node(const struct vfm_comm_sim_rank *r, const struct members
 
 /* ---- host memory ---- */
 
-/* What a rank brings to a call. */
+/* The operands and state of a rank in a call. */
 struct contribution {
 	const char *data;
 	size_t bytes;
@@ -265,7 +273,7 @@ static int root_of(const struct division *d, int color)
 	return color;
 }
 
-/* Groups that a simulated rank has members in meet together: where it stands for ranks of several, it comes to all. */
+/* Groups that a simulated rank has members in meet together: where it represents ranks of several, it comes to all. */
 static void join_colors(struct division *d)
 {
 	const struct vfm_comm_sim_job *job = d->g->r->job;

@@ -2,16 +2,11 @@
  *
  * Each simulated rank (device/sim/world.h) represents all ranks that do the same work in the same time: rep_of gives
  * the index into rank_of.  A collective begins when every simulated rank that represents one of its ranks has come to
- * it. Within a group each simulated rank must make the same calls.  Where a simulated rank represents ranks of several
- * groups of a split, these groups meet as one: each waits for the slowest of them.
+ * it.  Within a group each simulated rank must make the same calls.  Splits need vfm_comm_split_by.
  *
  * Ranks may do unequal work (work_of): other packs, loads of experts or speeds, or groups with ranks that do.  Such
  * ranks exchange true counts of rows (all_to_all of up to VFM_SIM_KNOWN_MAX bytes); others receive the counts that they
  * send.
- *
- * Two kinds split together: for the memory of the simulated device, transport.c on the transport of this file, with
- * messages, padding, scratch and sums as on GPUs; for host memory, a backend whose results are as if each rank held
- * what its representative holds.  It refuses reduce_scatter, all_to_all and exchange.  Splits need vfm_comm_split_by.
  *
  * A simulated CPU has only the communicator of host memory.  Its calls on a stream are recorded, last as long as the
  * machine's rates of collectives say (estimate.h), and take no memory of the device.

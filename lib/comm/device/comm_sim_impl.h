@@ -14,7 +14,7 @@ struct members {
 	uint64_t id; /* equal on all */
 	/* the simulated ranks that come to its meetings, ascending, and the place of this one */
 	int *rep, n_reps, place;
-	bool own;    /* each stands for itself alone, and they are all */
+	bool own;    /* each represents itself alone, and they are all */
 	bool uneven; /* they do unequal work */
 };
 

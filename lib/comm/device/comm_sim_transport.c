@@ -1,4 +1,4 @@
-/* comm_sim_transport.c - collectives on the streams of simulated devices, and the transport of which they are part. */
+/* comm_sim_transport.c - a transport: collectives on the streams of simulated devices. */
 #include "comm/device/comm_sim.h"
 
 #include <math.h>
@@ -68,7 +68,7 @@ static int node_of(const struct vfm_transport_comm *w, int i)
 	return comm_sim_member_node(w->r, &w->of, i);
 }
 
-/* What NCCL would use for it, without any calls yet. */
+/* The resources that NCCL would use for it before any call. */
 static struct vfm_sim_nccl unused_nccl(const struct vfm_transport_comm *w, bool p2p)
 {
 	struct vfm_sim_nccl c = {.nodes = w->span.nodes, .in_switch = !w->r->deterministic};
@@ -91,7 +91,7 @@ static int grow_nccl(struct vfm_transport_comm *w, struct vfm_stream *s, struct 
 	if (!more)
 		return 0;
 	w->bytes = bytes;
-	return vfm_sim_take_beside(s->dev, more, "buffers of NCCL", err);
+	return vfm_sim_take_outside(s->dev, more, "buffers of NCCL", err);
 }
 
 static int meet_peer(struct vfm_transport_comm *w, struct vfm_stream *s, int peer, struct vfm_err *err)
@@ -283,7 +283,7 @@ static int sim_transport_all_to_all(struct vfm_transport_comm *w, struct vfm_str
 	return enqueue_traffic(w, s, "all_to_all", &t, &v, w->of.n_reps > 1, err);
 }
 
-/* What another rank sends is as what this one sends to it. */
+/* Other ranks send what this rank sends to them. */
 static void move_known(struct vfm_stream *s, const struct vfm_transport_msg *m, int n)
 {
 	for (int i = 0; i < n; i++) {
@@ -299,8 +299,8 @@ static void move_known(struct vfm_stream *s, const struct vfm_transport_msg *m, 
 	}
 }
 
-/* Adds the meetings with the ranks that stand for the peers: with each, where each stands for one rank.  Otherwise a
- * peer of this rank may stand for others with other peers, so that all meet. */
+/* Adds the meetings with the ranks that represent the peers: with each, where each represents one rank.  Otherwise a
+ * peer of this rank may represent others with other peers, so that all meet. */
 static int invite_peers(
 	struct vfm_transport_comm *w, const struct vfm_transport_msg *m, int n, struct vfm_sim_invitation *v)
 {
@@ -364,7 +364,7 @@ static int sim_messages(struct vfm_transport_comm *w, struct vfm_stream *s, cons
 	return rc;
 }
 
-/* NCCL allocates such memory beside the pool; here it is of the pool, which counts as much. */
+/* NCCL allocates such memory outside the pool; here it is of the pool, which counts as much. */
 static int sim_mem_alloc(struct vfm_stream *s, size_t bytes, const char *what, void **p, struct vfm_err *err)
 {
 	*p = s->dev->t->alloc(s, bytes, what, err);

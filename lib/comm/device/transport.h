@@ -31,7 +31,7 @@ struct vfm_transport {
 	const char *name; /* "nccl" */
 	/* Writes a name that identifies the device among all hosts. */
 	int (*device_id)(struct vfm_dev *d, char id[VFM_TRANSPORT_DEVICE], struct vfm_err *err);
-	/* Prepares this process to share its device with other ranks.  To be called before unique_id. */
+	/* Prepares this process to share its device with other ranks.  Called before unique_id. */
 	int (*share)(int rank, struct vfm_err *err);
 
 	/* Writes the id of a new communicator, in one rank. */

@@ -104,7 +104,7 @@ static int describe_call(const struct vfm_transport_group *g, char *buf, size_t 
 		 : snprintf(buf, len, "%s in '%s'", a, g->c.name);
 }
 
-/* Describes an error of the library, or a wait beyond the limit for which the monitor has no explanation. */
+/* Describes an error of the library, or a wait beyond the limit that the monitor does not explain. */
 static bool find_trouble(struct vfm_transport_group *g, bool *library, char *why, size_t len)
 {
 	struct vfm_err err = {0};

@@ -3,10 +3,10 @@
  * Operands are memory that the host can access: a CPU device's, or staging buffers.  A call blocks with a NULL stream
  * and on a synchronous stream; on an asynchronous stream it runs in that stream's thread (dev.h, host_call).
  *
- * A monitor thread in each rank finds which rank died (within a second), is stopped or unreachable (30 s or
- * the time-out, whichever is less; at least 2.6 s), or hangs (a wait for it exceeds the time-out), and tells all ranks.
- * The flight recorder holds the last collectives of the rank; a failing job writes it to
- * `recorder_dir`/flight-RANK.jsonl.
+ * A monitor thread in each rank finds failed ranks and tells all ranks.  It finds a rank that died within a second, one
+ * that is stopped or unreachable within 30 s or the time-out, whichever is less (at least 2.6 s), and one that hangs
+ * when a wait for it exceeds the time-out.  The flight recorder holds the last collectives of the rank; a failing job
+ * writes it to `recorder_dir`/flight-RANK.jsonl.
  */
 #ifndef VFM_COMM_HOST_COMM_HOST_H
 #define VFM_COMM_HOST_COMM_HOST_H
@@ -23,7 +23,7 @@ struct vfm_host_comm_opts {
 /* Makes the communicator of all ranks of the launch, "world"; collective over the launch, which must outlive it.  One
  * rank gets vfm_comm_self().  Environment: VFM_COMM_TIMEOUT_S, VFM_COMM_IFNAME, VFM_COMM_DIRECT (vfm-slurm(7)).
  *
- * A rank ends normally with vfm_comm_free of the world; a rank that exits without it is reported as dead.
+ * A rank ends normally with vfm_comm_free of the world.  A rank that exits without it is reported as dead.
  * vfm_comm_free blocks in rank 0 until all other ranks have ended, and in the first rank of a node until those below it
  * in the tree have.  If a rank fails here, all ranks fail: with its message once its monitor runs, before that because
  * it ended. */
@@ -32,7 +32,8 @@ int vfm_comm_host_new(
 /* Returns VFM_EENV with the job's message once the job has failed, for waits of other kinds (local).  c: any host
  * communicator, or self, which never fails.  Thread-safe. */
 int vfm_comm_host_check(struct vfm_comm *c, struct vfm_err *err);
-/* Returns the shared memory of this node, in which c's ranks may reserve more; NULL: c spans nodes or is self (local).
+/* Returns the shared memory of this node, where c's ranks may reserve more.  Returns NULL if c spans nodes or is self
+ * (local).
  */
 const struct vfm_shared *vfm_comm_host_shared(const struct vfm_comm *c);
 

@@ -74,7 +74,7 @@ struct vfm_endpoint {
 	uint8_t secret[VFM_SECRET]; /* handshake.h; that of rank 0 gives the job's key */
 	uint8_t net[16];            /* of the network namespace and boot: equal on one host */
 	char host[32];
-	uint8_t n_addr, loopback; /* addresses on which it listens; loopback: it is the only one */
+	uint8_t n_addr, loopback; /* its listening addresses; loopback: the only one */
 	union vfm_inet_address {
 		struct sockaddr any;
 		struct sockaddr_in v4;
@@ -152,8 +152,8 @@ int vfm_hjob_mismatch(struct vfm_hcomm *g, int peer, const struct vfm_call_sig *
 	struct vfm_err *err);
 void vfm_wait_begin(struct vfm_hcomm *g, int peer); /* peer: rank in the communicator */
 void vfm_wait_end(struct vfm_hcomm *g);
-/* To be called regularly in a wait.  Fails if the job has failed, or if the wait exceeds the limit without a failure
- * from the monitor. */
+/* Call regularly in a wait.  Fails if the job has failed, or if the wait exceeds the limit without a failure from the
+ * monitor. */
 int vfm_wait_check(struct vfm_hcomm *g, struct vfm_err *err);
 
 /* The monitor reports the activity from add until remove. */

@@ -8,22 +8,10 @@
  *   failure_detector.c  finds neighbours that do not answer; in rank 0, decides which failed; fails the job
  *   monitor.c           the thread, its start and end
  *
- * Each monitor connects to its parent in the tree, whose root is rank 0.  It watches parent and children:
- * whether they connect, stay connected, and send a message each second.  It reports faults to rank 0, which decides.  A
- * monitor that loses its parent fails the ranks below it itself.
- *
- *   BEAT     to parent and children, each second: the calls in which the sender is
- *   STATE    up: the calls in which a rank is, if it waits for longer than 2 s (or the time-out), or in answer to PROBE
- *   JOINED   up: a rank has connected to its parent
- *   GOODBYE  up: a rank has ended normally
- *   DIED     up: the connection of a rank has closed, although it or a rank below it has not ended
- *   SUSPECT  up: a rank has another fault; its text follows the name of the rank
- *   PROBE    down: asks all ranks for STATE
- *   FAIL     up: the job fails with this text, says a rank; down: the job has failed, says rank 0
- *
- * Messages up are relayed to rank 0, those down to all ranks, at once.  A message has 16 bytes, and 64 for each call of
- * the rank.  A rank that ends stays until the connections of its children have closed.  A monitor closes the connection
- * of a sender whose message is malformed, or is about a rank that is not below the sender.
+ * Each monitor connects to its parent in the tree, whose root is rank 0.  It watches parent and children: whether they
+ * connect, stay connected, and send a message each second.  It reports faults to rank 0, which decides.  A monitor that
+ * loses its parent fails the ranks below it itself.  A rank that ends stays until the connections of its children have
+ * closed.
  */
 #ifndef VFM_COMM_HOST_MONITOR_IMPL_H
 #define VFM_COMM_HOST_MONITOR_IMPL_H
@@ -57,7 +45,20 @@ int vfm_tree_parent(const struct vfm_rank_tree *t, int rank); /* -1: the root */
 /* Returns whether `above` is an ancestor of the rank, or the rank itself. */
 bool vfm_tree_is_above(const struct vfm_rank_tree *t, int above, int rank);
 
-/* ---- messages and state ---- */
+/* ---- messages and state ----
+ *
+ *   BEAT     to parent and children, each second: the calls in which the sender is
+ *   STATE    up: the calls in which a rank is, if it waits for longer than 2 s (or the time-out), or in answer to PROBE
+ *   JOINED   up: a rank has connected to its parent
+ *   GOODBYE  up: a rank has ended normally
+ *   DIED     up: the connection of a rank has closed, although it or a rank below it has not ended
+ *   SUSPECT  up: a rank has another fault; its text follows the name of the rank
+ *   PROBE    down: asks all ranks for STATE
+ *   FAIL     up: the job fails with this text, says a rank; down: the job has failed, says rank 0
+ *
+ * Messages up are relayed to rank 0, those down to all ranks, at once.  A message has 16 bytes, and 64 for each call of
+ * the rank.  A monitor closes the connection of a sender whose message is malformed, or is about a rank that is not
+ * below the sender. */
 
 enum mon_type { BEAT = 1, STATE, JOINED, GOODBYE, DIED, SUSPECT, PROBE, FAIL, MON_TYPES };
 enum { ACTS = 12, JOIN_PROBES = 16, MSG_MAGIC = 0x76666d34 };
@@ -105,7 +106,7 @@ struct join_watch {
 	} probe[JOIN_PROBES];
 };
 
-/* What this rank knows of a rank: of neighbours in the tree, of ranks below it, and of itself. */
+/* The state that this rank knows of a rank: its neighbours in the tree, the ranks below it, and itself. */
 struct mon_peer {
 	struct mon_conn *conn; /* of a neighbour; NULL: a child that is not connected, or a closed connection */
 	bool joined, left;     /* it has connected to its parent (or this rank to it); it sent a goodbye */

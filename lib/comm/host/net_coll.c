@@ -174,8 +174,8 @@ static int all_reduce_small(struct vfm_hcomm *g, const struct vfm_coll *c, size_
 
 static int broadcast_from(struct vfm_hcomm *g, const struct vfm_coll *c, int root, struct vfm_err *err);
 
-/* Sums up a binomial tree, in which rank r stands for the ranks from r to r + 2^k - 1 before round k, and sends the sum
- * down again. */
+/* Sums up a binomial tree and sends the sum down again.  Before round k, rank r has the sum of ranks r to r + 2^k -
+ * 1. */
 static int all_reduce_on_tree(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *err)
 {
 	int n = g->c.size, me = g->c.rank;

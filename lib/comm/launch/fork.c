@@ -136,7 +136,7 @@ struct family {
 	struct shared *s;
 	pid_t *pid; /* 0: reaped */
 	int left;
-	double kill_at; /* time at which the parent kills the ranks; 0: never */
+	double kill_at; /* when the parent kills the ranks; 0: never */
 	bool killed;
 };
 

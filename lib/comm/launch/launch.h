@@ -1,5 +1,5 @@
-/* launch.h - the identity of this process among the ranks of a job, and their first exchange of data: a plain start
- * (one rank), `-n N` (N forks of this process on this host), or Slurm's PMI2 (libpmi2, opened at run time).
+/* launch.h - the identity of this process among the ranks of a job, and their first exchange of data.  Starts are plain
+ * (one rank), `-n N` (N forks of this process on this host), or by Slurm's PMI2 (libpmi2, opened at run time).
  *
  * All other communication uses comm.h.  A process has one launch; one thread calls its functions, except
  * vfm_launch_fetch.
@@ -30,18 +30,18 @@ struct vfm_launch {
 	void *priv;
 };
 
-/* Finds out which rank this process is, or forks n local ranks (n 0: no forks).  To be called before the first thread
- * and the first output, with the handlers of SIGTERM, SIGINT and SIGUSR1 installed.  Returns
+/* Finds out which rank this process is, or forks n local ranks (n 0: no forks).  Call before the first thread and the
+ * first output, with the handlers of SIGTERM, SIGINT and SIGUSR1 installed.  Returns
  *   0  in a rank: the only one, one of n forks, or a task of a Slurm step
- *   1  in the parent of the forks, after all of them have ended; it exits with l->status, the worst of the ranks: 75 if
- *      they stopped early, 3 if one was killed.  The parent forwards signals to the ranks.  If a rank dies, the parent
- *      kills the others after some seconds, in which they report it.  No rank outlives the parent.
- * Gives a rank its share of the processors as compute threads (base/par.h).  Binds forked ranks to their processors,
- * unless VFM_BIND=none or there are fewer processors than ranks.
+ *   1  in the parent of the forks, after all of them have ended.  It exits with l->status, the worst of the ranks: 75
+ *   if they stopped early, 3 if one was killed.  The parent forwards signals to the ranks.  If a rank dies, the others
+ *      report it, and the parent kills them after some seconds.  No rank outlives the parent.  Gives a rank its share
+ *      of the processors as compute threads (base/par.h).  Binds forked ranks to their processors, unless VFM_BIND=none
+ *      or there are fewer processors than ranks.
  *
- * VFM_EUSAGE: n within a Slurm step of several tasks, or several tasks without PMI2 (srun --mpi=none), each of which
- * would act as rank 0.  VFM_EENV: libpmi2 is missing, PMI2 or fork failed, or a rank did not come in time;
- * vfm_launch_abort then ends the ranks that wait. */
+ * VFM_EUSAGE: n within a Slurm step of several tasks, or several tasks without PMI2 (srun --mpi=none): each task would
+ * act as rank 0.  VFM_EENV: libpmi2 is missing, PMI2 or fork failed, or a rank did not come in time; vfm_launch_abort
+ * then ends the ranks that wait. */
 int vfm_launch_init(struct vfm_launch *l, int n, struct vfm_err *err);
 
 /* Publishes n bytes of this rank, n <= VFM_PUBLISH_MAX the same on all ranks.  Collective: returns once all ranks have

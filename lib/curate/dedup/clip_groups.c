@@ -60,7 +60,7 @@ struct group_search {
 
 struct ranked_clip {
 	const struct vfm_clip_set *s;
-	uint64_t name; /* 8 bytes of it, behind those that all have in common */
+	uint64_t name; /* 8 bytes of it, after those that all have in common */
 	double quality;
 	uint32_t clip;
 };
@@ -347,7 +347,7 @@ static void take_keys(struct group_search *s, int64_t chunk, bool place)
 
 			if ((int)((uint64_t)key * (uint64_t)s->passes >> 32) != s->pass)
 				continue;
-			key *= (uint32_t)s->passes; /* spreads what is left of the key over 32 bits */
+			key *= (uint32_t)s->passes; /* spreads the rest of the key over 32 bits */
 			if (place)
 				s->keys[at[key >> 24]++] = (uint64_t)key << 32 | rank;
 			else
@@ -377,8 +377,8 @@ struct matches { /* of a thread that works on a part */
 	struct group_scratch *w;
 	struct vfm_duplicate *found;
 	size_t n, cap;
-	/* The representatives under a key with which a clip is compared: that number i is at i % COMPARED.  The one
-	 * that `next` points to is at hand. */
+	/* The representatives under a key that a clip is compared with: number i is at i % COMPARED.  The one that
+	 * `next` points to is at hand. */
 	struct held_clips *held, *kept[COMPARED], *next;
 	const struct vfm_clip_rows *rows[COMPARED]; /* of kept */
 	int64_t cut_off;
@@ -591,7 +591,7 @@ static struct matches *take_matches(struct group_search *s)
 	return m;
 }
 
-/* Adds what was found to that of the pass. */
+/* Adds the matches to those of the pass. */
 static void give_matches(struct group_search *s, struct matches *m)
 {
 	pthread_mutex_lock(&s->lock);

@@ -126,7 +126,7 @@ const char *vfm_dedup_settings(const struct vfm_dedup *d)
 
 /* ---- reading ---- */
 
-/* Of a record or, if rec is NULL, of its text.  A record without the keys comes last. */
+/* For a record or, if rec is NULL, its text.  A record without the keys comes last. */
 static double quality_of(const struct vfm_dedup *d, const json_t *rec, const struct vfm_record_text *text)
 {
 	double q = 1, x;
@@ -160,7 +160,7 @@ static int add_hashed(struct vfm_dedup *d, const json_t *rec, const char *id, st
 	return vfm_clip_set_add(&d->clips, id, quality_of(d, rec, NULL), &h, err);
 }
 
-/* A record with a vector, of which the matrix has a row. */
+/* A record with a vector, which is a row of the matrix. */
 static int add_vector_row(struct vfm_dedup *d, const char *id, double quality, struct vfm_err *err)
 {
 	if (!id)
@@ -254,7 +254,7 @@ static bool collect_hash(struct collecting *c, struct collected *of, const char 
 	return true;
 }
 
-/* What a record contributes, of its text. */
+/* The contribution of a record, from its text. */
 static void collect_text(const struct vfm_dedup *d, struct collecting *c, struct collected *of)
 {
 	const struct vfm_record_text *t = &c->text;

@@ -52,12 +52,12 @@ void vfm_dedup_free(struct vfm_dedup *d);
 
 /* Collects the records of files [n] of JSON Lines.  A record that cannot take part is left to vfm_dedup_mark. */
 int vfm_dedup_read(struct vfm_dedup *d, char *const *paths, int n, struct vfm_err *err);
-/* Groups what was read. */
+/* Groups the records that were read. */
 int vfm_dedup_group(struct vfm_dedup *d, struct vfm_dedup_stats *stats, struct vfm_err *err);
 /* Sets "dedup" of a record, and "drop" if it is a duplicate.  VFM_EINPUT: it has no id, or no hash or vector. */
 int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err);
-/* The same for a record of which there is only the text: appends the keys, each as ,"KEY":VALUE.  Returns false for a
- * record that only vfm_dedup_mark can do. */
+/* The same for a record as text: appends the keys, each as ,"KEY":VALUE.  Returns false for a record that only
+ * vfm_dedup_mark can do. */
 bool vfm_dedup_mark_text(
 	const struct vfm_dedup *d, const struct vfm_record_text *t, struct vfm_buf *keys, bool *dropped);
 /* Writes the index of the representatives, those of `against` too.  Only by hashes. */

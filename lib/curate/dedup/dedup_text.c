@@ -12,7 +12,7 @@
 #include "data/record/sample_key.h"
 #include "io/json.h"
 
-#define BLOCK_BYTES (1 << 20) /* of records, about, on which a thread works */
+#define BLOCK_BYTES (1 << 20) /* of the records that a thread works on, about */
 
 struct text_block {
 	struct vfm_jsonl_block lines;

@@ -1,6 +1,6 @@
 /* dots.h - inner products of many vectors in float32, on the calling thread.
  *
- * The order of each sum depends on dim alone, so that a product has the same bits whatever is computed beside it.
+ * The order of each sum depends on dim alone, so that a product has the same bits whatever else is computed.
  * Thread-safe.
  */
 #ifndef VFM_CURATE_DEDUP_DOTS_H

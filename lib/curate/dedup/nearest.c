@@ -35,7 +35,7 @@ static int compare_near(const void *a, const void *b)
 	return is_worse(a, b) ? 1 : -1;
 }
 
-/* Sorts the rows, the best first, and drops those behind the k best. */
+/* Sorts the rows, the best first, and drops those after the k best. */
 static void keep_nearest(struct near_rows *b)
 {
 	qsort(b->v, (size_t)b->n, sizeof(*b->v), compare_near);

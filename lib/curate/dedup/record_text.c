@@ -47,7 +47,7 @@ static bool are_plain_bytes(const char *p)
 	return !((x | (x - ones * 0x20) | (quote - ones) | (slash - ones)) & high);
 }
 
-/* Past a string; r->p is behind its first quote. */
+/* Past a string; r->p is after its first quote. */
 static bool skip_string(struct reader *r, bool *escaped)
 {
 	*escaped = false;
@@ -179,7 +179,7 @@ static bool read_key(struct reader *r, struct vfm_text_value *v)
 	return r->p < r->end && *r->p++ == ':';
 }
 
-/* An object or an array; r->p is behind the bracket. */
+/* An object or an array; r->p is after the bracket. */
 static bool read_members_text(struct reader *r, char close, int depth)
 {
 	if (r->p < r->end && *r->p == close) {

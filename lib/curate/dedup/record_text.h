@@ -42,8 +42,7 @@ struct vfm_record_text {  /* `= {0}` before; release in any case */
 	bool is_sorted;
 };
 
-/* Reads the object of a line without its newline, behind which a zero byte stands.  Returns whether the text is
- * accepted. */
+/* Reads the object of a line that ends in a zero byte instead of its newline.  Returns whether the text is accepted. */
 bool vfm_record_text_read(struct vfm_record_text *t, const char *text, size_t len);
 void vfm_record_text_release(struct vfm_record_text *t);
 

@@ -1,8 +1,8 @@
 /* search.h - the records whose vectors are most similar to a query.
  *
- * Records (JSON Lines) name an npy file each (data/record/features.h).  As so many files are slow to read, the vectors
- * can be saved as one npy file [rows, dim], whose row i belongs to the i-th record with a vector; later searches map
- * it. Headers, records with "error" or "drop" and those without a vector are left out.
+ * Records (JSON Lines) name an npy file each (data/record/features.h).  So many files are slow to read, so the vectors
+ * can be saved as one npy file [rows, dim] that later searches map.  Row i belongs to the i-th record with a vector.
+ * Headers, records with "error" or "drop" and those without a vector are left out.
  *
  * A search belongs to one thread.
  */

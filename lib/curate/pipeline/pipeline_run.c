@@ -188,7 +188,7 @@ static int find_changed(const struct pipeline_run *r)
 	return -1;
 }
 
-/* Makes the records of a stage those of the run before, from which it copies. */
+/* Renames the records of a stage to those of the run before; the stage copies from them. */
 static int set_aside(struct pipeline_run *r, int i, struct vfm_err *err)
 {
 	struct vfm_progress_stage *s = &r->progress->stage[i];
@@ -201,7 +201,7 @@ static int set_aside(struct pipeline_run *r, int i, struct vfm_err *err)
 }
 
 /* Sets aside the records of all stages from `first` on.  If this ends early, the next run does it again: it must not
- * take records of the run before in a stage behind one that began anew. */
+ * take records of the run before in a stage after one that began anew. */
 static int set_aside_from(struct pipeline_run *r, int first, struct vfm_err *err)
 {
 	atomic_store(&r->progress->update, (int8_t)(first + 1));
@@ -222,9 +222,8 @@ static int prepare_stages(struct pipeline_run *r, struct vfm_err *err)
 		first = changed > 0 ? changed : 0;
 	else if (changed >= 0 && (first < 0 || changed < first))
 		return vfm_fail(err, VFM_EUSAGE,
-			"%s: stages[%d] (%s) differs from that with which the run in '%s' began: use another folder, "
-			"or "
-			"--update, which does the records again that it concerns",
+			"%s: stages[%d] (%s) differs from the stage that began the run in '%s': use another folder, or "
+			"--update, which repeats the affected records",
 			r->o.config, changed, r->child[changed].name, r->dir);
 	if (first >= 0)
 		TRY(set_aside_from(r, first, err));
@@ -251,7 +250,7 @@ static int prepare_stages(struct pipeline_run *r, struct vfm_err *err)
 
 /* ---- a child ---- */
 
-/* A pattern of --done in which a percent sign stands for itself. */
+/* A pattern of --done whose percent signs are literal. */
 static char *done_option(const char *path)
 {
 	struct vfm_buf b = {0};
@@ -570,7 +569,7 @@ static void draw_table(struct pipeline_run *r, const struct vfm_view *v)
 	vfm_buf_release(&b);
 }
 
-/* Shows what is due; `last`: all of it. */
+/* Shows the lines that are due; `last`: all of them. */
 static void show_run(struct pipeline_run *r, bool last, enum vfm_view_state state, const char *message)
 {
 	double now = vfm_now();
@@ -689,7 +688,7 @@ static int conclude_run(struct pipeline_run *r, struct vfm_err *err)
 			r->first_failed, r->child[r->first_failed].name, r->child[r->first_failed].why,
 			r->child[r->first_failed].log);
 	return vfm_fail(err, VFM_ESIGNAL,
-		"stopped by SIG%s; what is done is saved in '%s', and the same command continues",
+		"stopped by SIG%s; finished records are saved in '%s'; the same command continues",
 		sigabbrev_np(signal_number), r->dir);
 }
 

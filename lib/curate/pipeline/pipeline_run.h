@@ -30,9 +30,9 @@ struct vfm_curation_run_opts {
 };
 
 /* Runs to the end.  Returns 0, or VFM_EINPUT with an empty message if records failed.  VFM_EUSAGE: options or stages
- * differ from those with which DIR began; a stage refused its options.  VFM_EENV: a stage or the machine failed; the
- * message names the stage and its last message.  VFM_ESIGNAL: SIGINT, SIGTERM or SIGHUP stopped it.  After these, the
- * same call continues.  The caller has started no threads; handlers of the three signals are replaced. */
+ * differ from those that began DIR; a stage refused its options.  VFM_EENV: a stage or the machine failed; the message
+ * names the stage and its last message.  VFM_ESIGNAL: SIGINT, SIGTERM or SIGHUP stopped it.  After these, the same call
+ * continues.  The caller has started no threads; handlers of the three signals are replaced. */
 int vfm_curation_run(const struct vfm_curation *p, const struct vfm_curation_run_opts *o, struct vfm_err *err);
 
 #endif

@@ -20,7 +20,7 @@
 
 enum {
 	BINS = 48,
-	SAMPLE = 2048,   /* records of which the pictures are chosen */
+	SAMPLE = 2048,   /* records that the pictures are chosen from */
 	WORDS = 4096,    /* that a prune leaves at most */
 	WORD_BYTES = 64, /* longer words are cut */
 	SHOWN_WORDS = 48,
@@ -235,8 +235,8 @@ static void add_source(struct vfm_report *r, const json_t *rec)
 	free(file);
 }
 
-/* Returns the id of the record that dedup kept in the place of this one, or NULL.  What an index had already is a
- * duplicate of itself. */
+/* Returns the id of the record that dedup kept in the place of this one, or NULL.  A clip that an index already had is
+ * a duplicate of itself. */
 static const char *duplicate_of(const json_t *rec)
 {
 	const char *of = json_string_value(vfm_rec_at(rec, "dedup.of")), *id = vfm_rec_str(rec, "id", "");
@@ -359,7 +359,7 @@ static int compare_ranked(const void *a, const void *b)
 	return p->x != q->x ? (p->x < q->x ? -1 : 1) : p->at - q->at;
 }
 
-/* The number by which the pictures are chosen. */
+/* The number that chooses the pictures. */
 static const char *choose_key(const struct vfm_report *r, const json_t *numbers)
 {
 	const char *key;
@@ -411,7 +411,7 @@ static int add_pairs(const struct vfm_report *r, struct vfm_buf *b, struct vfm_e
 		return 0;
 	vfm_html_addf(b,
 		"<h2>Duplicates</h2>\n<p class=dim>%'lld records were dropped as duplicates; %d of them are shown, "
-		"each beside the record that was kept.</p>\n<div class=grid>\n",
+		"each next to the record that was kept.</p>\n<div class=grid>\n",
 		(long long)r->copies.offered, r->copies.n);
 	for (int i = 0; i < r->copies.n; i++) {
 		vfm_buf_adds(b, "<div class=pair>");

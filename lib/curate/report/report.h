@@ -18,8 +18,8 @@
 
 struct vfm_report_opts {
 	const char *title; /* NULL: "Dataset" */
-	const char *by;    /* the number by which pictures are chosen, "score.motion"; NULL: the first score there is,
-			      else duration_s, else width */
+	const char *by;    /* the number that chooses pictures, "score.motion"; NULL: the first score, else duration_s,
+			      else width */
 	int64_t pictures;  /* 0 to 200 */
 	int64_t pairs;     /* of duplicates, 0 to 100 */
 	int64_t captions;  /* samples, 0 to 1000 */

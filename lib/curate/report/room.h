@@ -1,6 +1,6 @@
 /* curate/report - the page about records.
  *
- * Counts of reasons and sources, histograms of numbers, frequent words, pictures; duplicates beside their originals.
+ * Counts of reasons and sources, histograms of numbers, frequent words, pictures; duplicates next to their originals.
  *
  * Used by: vfm-curate
  * Calls: base, data/record, io, media/draw

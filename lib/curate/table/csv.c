@@ -116,7 +116,7 @@ static int read_char(struct vfm_csv *c, bool raw)
 	return ch;
 }
 
-/* Ends the reading: behind such a fault no row can be told from another. */
+/* Ends the reading: after such a fault no row can be told from another. */
 static int fail_for_good(struct vfm_csv *c, int64_t line, const char *why, struct vfm_err *err)
 {
 	c->ended = true;
@@ -127,7 +127,7 @@ static int fail_for_good(struct vfm_csv *c, int64_t line, const char *why, struc
 static const char too_long[] = "the row exceeds 16 MiB (a quote that does not end?)";
 static const char zero_byte[] = "a zero byte: this is no text";
 
-/* Reads to the closing quote.  Returns the character behind it, or -2. */
+/* Reads to the closing quote.  Returns the character after it, or -2. */
 static int read_quoted(struct vfm_csv *c, int64_t begin, struct vfm_err *err)
 {
 	for (;;) {
@@ -169,7 +169,7 @@ static int fail_behind_quote(struct vfm_csv *c, int ch, struct vfm_err *err)
 
 	while (ch != EOF && ch != '\n')
 		ch = read_char(c, false);
-	return vfm_fail(err, VFM_EINPUT, "%s:%lld: text behind the closing quote of a cell", c->name, (long long)line);
+	return vfm_fail(err, VFM_EINPUT, "%s:%lld: text after the closing quote of a cell", c->name, (long long)line);
 }
 
 /* Reads the cells of a row whose first character is ch. */

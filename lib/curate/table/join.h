@@ -3,9 +3,9 @@
  * The columns that are taken go to an unlinked file in TMPDIR, and the keys to a set that may be larger than memory
  * (data/record/sample_set.h).
  *
- * The key of a record is a dotted path ("id", "meta.name"), whose value is a text or a number, or PATH:name, the last
- * part of a file name ("src:name" of "raw/a.mp4" is "a.mp4"), or PATH:stem, the same without its extension ("a").  A
- * number is compared by its decimal text: 5 equals "5" and not "05".
+ * The key of a record is a dotted path ("id", "meta.name"), whose value is a text or a number.  PATH:name is the last
+ * part of a file name ("src:name" of "raw/a.mp4" is "a.mp4"), PATH:stem the same without its extension ("a").  A number
+ * is compared by its decimal text: 5 equals "5" and not "05".
  */
 #ifndef VFM_CURATE_TABLE_JOIN_H
 #define VFM_CURATE_TABLE_JOIN_H

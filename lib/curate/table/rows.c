@@ -184,7 +184,7 @@ static int array_token(struct vfm_rows *r)
 	return c;
 }
 
-/* Reads the text of an object behind its first brace: to the one that closes it. */
+/* Reads the text of an object after its first brace: to the one that closes it. */
 static int read_object(struct vfm_rows *r, struct vfm_err *err)
 {
 	bool in_text = false, escaped = false;

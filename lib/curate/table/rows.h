@@ -22,7 +22,7 @@ struct vfm_rows { /* `= {0}` before open; close in any case */
 	const char *name;
 	const char **columns; /* [n_columns] */
 	int n_columns;        /* -1: JSON, whose columns are not known before its rows are read */
-	int64_t place;        /* the line at which the last row begins, from 1 */
+	int64_t place;        /* where the last row begins, from 1 */
 	/* private */
 	FILE *f;
 	bool is_array, ended;
@@ -36,8 +36,8 @@ struct vfm_rows { /* `= {0}` before open; close in any case */
 	size_t object_len, object_cap;
 };
 
-/* Opens a regular file; `name` stands for it in messages, and must outlive *r.  `sep` of CSV: 0 finds it
- * (csv.h).  VFM_EINPUT: the file cannot be read, is empty, or is no such table; or `sep` is given, and it is no CSV. */
+/* Opens a regular file; messages call it `name`, which must outlive *r.  `sep` of CSV: 0 finds it (csv.h).  VFM_EINPUT:
+ * the file cannot be read, is empty, or is no such table; or `sep` is given, and it is no CSV. */
 int vfm_rows_open(struct vfm_rows *r, const char *path, const char *name, char sep, struct vfm_err *err);
 void vfm_rows_close(struct vfm_rows *r);
 
@@ -46,7 +46,7 @@ void vfm_rows_close(struct vfm_rows *r);
 int vfm_rows_select(struct vfm_rows *r, const bool *wanted, struct vfm_err *err);
 
 /* Returns 1 with a row that the caller owns, or 0 at the end; VFM_EINPUT for a bad row, which err names: the next call
- * goes on behind it, or returns 0; VFM_EENV: the file cannot be read. */
+ * goes on after it, or returns 0; VFM_EENV: the file cannot be read. */
 int vfm_rows_next(struct vfm_rows *r, json_t **row, struct vfm_err *err);
 
 #endif

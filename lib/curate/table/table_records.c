@@ -27,7 +27,7 @@ static void close_table(struct vfm_table_records *t)
 	vfm_take_release(&t->take);
 }
 
-/* Returns 1, or 0 behind the last table.  After a failure, none is open. */
+/* Returns 1, or 0 after the last table.  After a failure, none is open. */
 static int open_table(struct vfm_table_records *t, struct vfm_err *err)
 {
 	const char *name;
@@ -127,7 +127,7 @@ int vfm_table_records_next(void *source, json_t **rec, struct vfm_err *err)
 			return rc;
 		if (rc == 1)
 			break;
-		rc = open_table(t, err); /* the next call goes on behind one that cannot be opened */
+		rc = open_table(t, err); /* the next call goes on after one that cannot be opened */
 		if (rc <= 0)
 			return rc;
 	}

@@ -1,4 +1,4 @@
-/* take.h - which columns of a table become keys of records, and under which names.
+/* take.h - the columns of a table that become keys of records, and the names of these keys.
  *
  * A list of "COLUMN" or "COLUMN=KEY", several in one text with commas.  KEY is a dotted path ("score.aesthetic"), by
  * default the name of the column.  A text that is the name of a column as a whole means this column.  A column of
@@ -45,11 +45,11 @@ const char *vfm_short_text(char text[VFM_SHORT_TEXT], const char *s);
 
 /* Returns the value of a column of a row, or NULL if it is missing. */
 const json_t *vfm_take_value(const json_t *row, const char *column);
-/* Sets *values to an object with the values of a row by KEY, of which the dots are not resolved; the caller owns it.
- * VFM_EINPUT names a column whose text is no number. */
+/* Sets *values to an object with the values of a row by KEY, as written with its dots; the caller owns it.  VFM_EINPUT
+ * names a column whose text is no number. */
 int vfm_take_row(struct vfm_take *t, const json_t *row, json_t **values, struct vfm_err *err);
 
-/* Returns a column in which no row so far had a value, or NULL. */
+/* Returns a column that no row so far had a value for, or NULL. */
 const char *vfm_take_unseen(const struct vfm_take *t);
 
 /* Sets the values in a record.  VFM_EINPUT: the record has another value under a KEY (unless `overwrite`), or a part of

@@ -1,4 +1,9 @@
-/* tar_samples.c - groups the members of a tar by key into media, metadata and labels. */
+/* tar_samples.c - groups the members of a tar by key into media, metadata and labels.
+ *
+ * Members without a key belong to no sample.  The type of a member is the last part of its extension, in any case; its
+ * prefix is the part before: "mp4" and "seg1" of "x/0001.seg1.mp4".  txt, cls and json are the members with the prefix
+ * of the video or image, or else those without a prefix.
+ */
 #include "curate/table/tar_samples.h"
 
 #include <errno.h>
@@ -17,7 +22,7 @@
 
 #define MAX_TEXT ((uint64_t)1 << 20)
 #define MAX_JSON ((uint64_t)8 << 20) /* a line of records has 16 MiB */
-#define MAX_TAIL ((uint64_t)1 << 20) /* bytes behind the end of a tar that are looked at */
+#define MAX_TAIL ((uint64_t)1 << 20) /* bytes after the end of a tar that are looked at */
 
 enum { TXT, CLS, JSON, N_META };
 
@@ -159,7 +164,7 @@ void vfm_tar_samples_close(struct vfm_tar_samples *s)
 
 /* ---- the members ---- */
 
-/* Bytes behind the end of the archive other than zeros: a second archive, or an end in the middle of one. */
+/* Bytes after the end of the archive other than zeros: a second archive, or an end in the middle of one. */
 static void check_tail(struct vfm_tar_samples *s)
 {
 	enum { CHUNK = 1 << 16 };
@@ -376,7 +381,7 @@ static void read_meta(const struct vfm_tar_samples *s, struct meta *m)
 	char *text;
 
 	if (m->is_twice) {
-		vfm_fail(&m->fault, VFM_EINPUT, "%s stands twice", what);
+		vfm_fail(&m->fault, VFM_EINPUT, "%s occurs twice", what);
 		return;
 	}
 	if (m->size > meta_max[m->type]) {
@@ -408,7 +413,7 @@ static const struct meta *meta_of(struct vfm_tar_samples *s, const struct media 
 	return m;
 }
 
-/* Sets the metadata of a media member.  VFM_EINPUT: err says what is wrong with it. */
+/* Sets the metadata of a media member.  VFM_EINPUT: err names its fault. */
 static int set_meta(struct vfm_tar_samples *s, const struct media *media, json_t *rec, struct vfm_err *err)
 {
 	static const char *const keys[N_META] = {"caption", "cls", "meta"};
@@ -442,7 +447,7 @@ static int make_member_record(struct vfm_tar_samples *s, const struct media *m, 
 	if (key && m->is_twice) {
 		json_decref(key);
 		return vfm_fail(err, VFM_EINPUT,
-			"'%s': '%.200s' stands twice in a sample; this is the later one, at "
+			"'%s': '%.200s' occurs twice in a sample; this is the later one, at "
 			"byte %" PRIu64,
 			s->path, m->name, m->offset);
 	}

@@ -1,9 +1,7 @@
 /* tar_samples.h - the samples of a tar of other programs, by WebDataset's rules.
  *
- * Consecutive regular members with the same key are a sample (vfm_tar_split_name, io/tar.h); members without a key
- * belong to none.  The type of a member is the last part of its extension, in any case; its prefix is the part
- * before: "mp4" and "seg1" of "x/0001.seg1.mp4".  A sample gives a record for each member whose type is that of a
- * video or image (media/av/probe.h):
+ * Consecutive regular members with the same key are a sample (vfm_tar_split_name, io/tar.h).  A sample gives a record
+ * for each member whose type is that of a video or image (media/av/probe.h):
  *
  *	{"v":1,"src":"a.tar@1536+48211/x/0001.mp4","kind":"video","key":"x/0001","caption":"…","cls":3,"meta":{…}}
  *
@@ -14,9 +12,8 @@
  * meta        the json, an object, as vfm_json_parse_foreign reads it
  * meta_error  why the json is not read
  *
- * txt, cls and json are the members with the prefix of the video or image, or else those without a prefix.  A txt or
- * cls that no record can hold is an error of the record.  Memory is bounded by a sample: VFM_TAR_SAMPLE_MEDIA media
- * members and as many others, 1 MiB of text, 8 MiB of JSON.  Local; used by one thread.
+ * A txt or cls that no record can hold is an error of the record.  Memory is bounded by a sample: VFM_TAR_SAMPLE_MEDIA
+ * media members and as many others, 1 MiB of text, 8 MiB of JSON.  Local; used by one thread.
  */
 #ifndef VFM_CURATE_TABLE_TAR_SAMPLES_H
 #define VFM_CURATE_TABLE_TAR_SAMPLES_H
@@ -43,8 +40,8 @@ struct vfm_tar_samples_left {     /* what became no record, or no part of one */
 int vfm_tar_samples_open(
 	struct vfm_tar_samples **out, const char *path, struct vfm_tar_samples_left *left, struct vfm_err *err);
 
-/* 1 = *rec is the next record, which the caller owns, in the order of the tar; 0 = the end; VFM_EINPUT = err says what
- * is damaged: a sample, or all that follows.  The next call goes on. */
+/* 1 = *rec is the next record, which the caller owns, in the order of the tar; 0 = the end; VFM_EINPUT = err names the
+ * damage: a sample, or all that follows.  The next call goes on. */
 int vfm_tar_samples_next(struct vfm_tar_samples *s, json_t **rec, struct vfm_err *err);
 
 void vfm_tar_samples_close(struct vfm_tar_samples *s); /* accepts NULL */

@@ -120,7 +120,7 @@ int vfm_dataset_set_chain(struct vfm_dataset *d, const json_t *chain, struct vfm
 	return 0;
 }
 
-/* Precedes the shards to which the chain applies. */
+/* Precedes the shards that the chain describes. */
 static int store_chain(struct vfm_dataset *d, struct vfm_err *err)
 {
 	json_t *all;

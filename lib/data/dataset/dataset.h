@@ -1,10 +1,10 @@
-/* dataset.h - writes a dataset: DIR/000000.tar, 000001.tar, … with KEY.latent.npy, KEY.text.npy (or
- * KEY.text.NAME.npy for each caption), KEY.json (and KEY.mp4), Energon's files, DIR/index.vfmi and
- * DIR/provenance.json.
+/* dataset.h - writes a dataset: shards, Energon's files, DIR/index.vfmi and DIR/provenance.json.  Shards are
+ * DIR/000000.tar, 000001.tar, … with KEY.latent.npy, KEY.text.npy (or KEY.text.NAME.npy for each caption), KEY.json
+ * (and KEY.mp4).
  *
  * A tar gets its name when it is complete.  The writer removes index and .nv-meta before it adds shards and writes them
  * at the end, so that an index always matches the shards.  A killed run loses its incomplete shard; `resume` continues
- * after the complete ones.  provenance.json is written before the first shard to which it applies, and holds the chains
+ * after the complete ones.  provenance.json is written before the first shard that it describes, and holds the chains
  * of all runs that wrote shards.  One thread at a time.
  */
 #ifndef VFM_DATA_DATASET_DATASET_H

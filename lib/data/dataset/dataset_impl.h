@@ -48,7 +48,7 @@ struct vfm_dataset *vfm_dataset_new(const struct vfm_dataset_opts *o);
 int vfm_dataset_lock(struct vfm_dataset *d, struct vfm_err *err);
 int vfm_dataset_open_indexes(struct vfm_dataset *d, struct vfm_err *err);
 
-/* What a sample shares with all others of a dataset. */
+/* Properties that all samples of a dataset share. */
 struct vfm_dataset_common {
 	struct vfm_encoder_ids encoder_ids;
 	int64_t channels, text_dim; /* text_dim 0: no text */
@@ -60,7 +60,7 @@ int vfm_dataset_check_common(const struct vfm_dataset *d, const struct vfm_datas
 void vfm_dataset_note_common(struct vfm_dataset *d, const struct vfm_dataset_common *c);
 
 /* Reads a complete shard and adds it to the indexes; before: it is of an earlier run.  VFM_EINPUT: it is damaged, or a
- * key stands twice. */
+ * key occurs twice. */
 int vfm_dataset_register(struct vfm_dataset *d, const char *name, bool before, struct vfm_err *err);
 
 #endif

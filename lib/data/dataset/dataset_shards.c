@@ -161,7 +161,7 @@ static int compare_tars(const struct dirent **a, const struct dirent **b)
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Scans n shards at once, of which name and mds are set, and registers them in their order. */
+/* Scans n shards at once, with name and mds set, and registers them in their order. */
 static int index_some_shards(
 	struct vfm_dataset *d, struct indexing *x, int n, const struct vfm_dataset_how *how, struct vfm_err *err)
 {

@@ -32,7 +32,7 @@ static void release_names(struct names *s)
 
 static int expand_braces(struct names *out, size_t len, const char *rest, struct vfm_err *err);
 
-/* Appends `middle` to the first len bytes of text, and what stands for `rest`. */
+/* Appends `middle` to the first len bytes of text, and the names that `rest` expands to. */
 static int expand_rest(
 	struct names *out, size_t len, const char *middle, size_t middle_len, const char *rest, struct vfm_err *err)
 {
@@ -62,7 +62,7 @@ static int expand_range(struct names *out, size_t len, const char *inside, const
 	return 0;
 }
 
-/* Appends the names of which the first len bytes of text are the begin, and the pattern `rest` the end. */
+/* Appends the names that begin with the first len bytes of text and end with the pattern `rest`. */
 static int expand_braces(struct names *out, size_t len, const char *rest, struct vfm_err *err)
 {
 	const char *open = strchr(rest, '{'), *close = open ? strchr(open, '}') : NULL, *comma;
@@ -92,7 +92,7 @@ static int expand_braces(struct names *out, size_t len, const char *rest, struct
 	return 0;
 }
 
-/* Appends what the patterns of a list stand for. */
+/* Appends the names that the patterns of a list expand to. */
 static int expand_list(struct names *out, const json_t *list, const char *path, const char *key, struct vfm_err *err)
 {
 	const json_t *item;
@@ -229,7 +229,7 @@ static int exclude_samples(struct vfm_selection *selection, struct vfm_index *ix
 
 /* ---- the split ---- */
 
-/* Adds the shards of the split in the order in which it names them. */
+/* Adds the shards of the split in its order. */
 static int add_shards(struct vfm_selection *selection, const struct shard_table *t, const struct names *names,
 	const struct names *excluded, struct vfm_err *err)
 {

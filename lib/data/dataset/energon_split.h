@@ -11,10 +11,10 @@
 #include "base/err.h"
 #include "data/dataset/selection.h"
 
-/* Selects the samples of `split` of the dataset in `dir`, by split.yaml or split.json, or all of them without either.
- * subset (NULL: all): of the samples of the split in the order in which it names its shards, counted before samples are
- * excluded.  *is_part: whether the selection, then sealed, has fewer records than the index; else it stays empty.
- * VFM_EUSAGE: a bad file, no index, a shard that is named twice, or no sample. */
+/* Selects the samples of `split` of the dataset in `dir`, by split.yaml or split.json; without either, all of them.
+ * subset (NULL: all): a range of the split's samples in the order of its shards, counted before samples are excluded.
+ * *is_part: whether the selection, then sealed, has fewer records than the index; else it stays empty.  VFM_EUSAGE: a
+ * bad file, no index, a shard that is named twice, or no sample. */
 int vfm_energon_split_read(struct vfm_selection *selection, bool *is_part, const char *dir, const char *split,
 	const struct vfm_subset *subset, struct vfm_err *err);
 

@@ -1,9 +1,9 @@
 /* fetch.h - downloads URLs to files of a folder, with retries; by itself over HTTP and HTTPS, or by a command.
  *
- * The file of a URL is DIR/NAME, where NAME is the first 32 digits of the URL's SHA-256 and, if the URL's path ends
- * like the name of a video or image, that ending.  It appears whole or not at all.
+ * The file of a URL is DIR/NAME. NAME is the first 32 digits of the URL's SHA-256 and, if the URL's path ends like the
+ * name of a video or image, that ending.  It appears whole or not at all.
  *
- * A command runs once for each URL, with the URL and a path as its last two arguments ($1 and $2 in a shell), and
+ * A command runs once for each URL, with the URL and a path as its last two arguments ($1 and $2 in a shell).  It
  * writes the file at that path, in an empty folder of its own.  Status 0 and a file count as success; the end of its
  * stderr explains a failure.  It is killed with its process group when its time is over and when this process ends.
  */

@@ -377,7 +377,7 @@ const char *vfm_record_fault(const struct vfm_index_record *r, const struct vfm_
 	return NULL;
 }
 
-/* What is in another shard is compared with that (check_place). */
+/* An array in another shard is compared with that shard (check_place). */
 const char *vfm_index_array_fault(const struct vfm_index_text *t, const struct vfm_index_record *r, int e)
 {
 	uint64_t count = e < 0 ? (uint64_t)t->rows * r->text_dim : vfm_extra_count(r, (enum vfm_extra)e, t);

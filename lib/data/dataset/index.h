@@ -93,7 +93,7 @@ struct vfm_index_shard {   /* 64 bytes, in the format of the file */
 	uint64_t bytes;    /* of the tar */
 	uint64_t first;    /* record number of its first sample */
 	uint32_t count;    /* samples */
-	uint32_t folder;   /* 0: beside the index; else, in a join, the number of its dataset + 1 */
+	uint32_t folder;   /* 0: that of the index; else, in a join, the number of its dataset + 1 */
 	uint32_t reserved; /* 0 */
 	uint32_t crc;      /* crc32c of the 60 bytes before it */
 };
@@ -122,12 +122,12 @@ void vfm_index_close(struct vfm_index *ix); /* NULL is fine */
 /* Announces that the entries will be read in random order: the kernel then reads a page of the file at a time. */
 void vfm_index_expect_random(struct vfm_index *ix);
 
-/* Shards that are not beside the index are then read from the cache, which outlives the index.  set: the name of the
- * dataset, borrowed; of a join, shards have the name of their own folder.  To be called before the first payload is
- * read.  VFM_EUSAGE: a join whose folders are not told apart by the URL. */
+/* Shards that are not next to the index are then read from the cache, which outlives the index.  set: the name of the
+ * dataset, borrowed; of a join, shards have the name of their own folder.  Call before the first payload is read.
+ * VFM_EUSAGE: a join whose folders are not told apart by the URL. */
 struct vfm_shard_cache;
 int vfm_index_set_cache(struct vfm_index *ix, struct vfm_shard_cache *cache, const char *set, struct vfm_err *err);
-/* Of all indexes that read from one cache: VFM_EUSAGE if two folders with shards have the same name, and the URL
+/* Checks all indexes that read from one cache: VFM_EUSAGE if two folders with shards have the same name, and the URL
  * depends on it. */
 int vfm_index_check_remote(struct vfm_index *const *ix, size_t n, struct vfm_err *err);
 
@@ -173,7 +173,7 @@ int vfm_index_at(
 int vfm_index_text(const struct vfm_index *ix, const struct vfm_index_record *r, uint32_t i, struct vfm_index_text *out,
 	struct vfm_err *err);
 
-/* What reading took.  Functions add to it; NULL: it is not measured. */
+/* The cost of reading.  Functions add to it; NULL: it is not measured. */
 struct vfm_index_spent {
 	double files_s, check_s; /* in read calls; in checksums and checks of the elements */
 	int64_t bytes;           /* read from shards */
@@ -216,7 +216,7 @@ int vfm_index_read_image_f32(struct vfm_index *ix, const struct vfm_index_record
 struct vfm_index_writer;
 
 int vfm_index_writer_open(struct vfm_index_writer **w, const char *path, struct vfm_err *err);
-/* Shards in the order of their numbers: begin, add each record with its n_texts texts and, behind them, its extra
+/* Shards in the order of their numbers: begin, add each record with its n_texts texts and, after them, its extra
  * arrays, …  The writer fills in shard,
  * index, first_text, crc and the numbers of names.  names [n_texts] stand in ascending order.  VFM_EINPUT: record or
  * texts contradict themselves, or the dataset has more than VFM_TEXT_NAMES_MAX names. */

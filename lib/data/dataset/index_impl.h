@@ -53,8 +53,8 @@ struct vfm_index {
 /* Returns a descriptor of the shard's tar; release returns it to *slot, or closes it if *slot is NULL. */
 int vfm_index_acquire(struct vfm_index *ix, uint32_t shard, struct vfm_index_fd **slot, struct vfm_err *err);
 void vfm_index_release(struct vfm_index *ix, struct vfm_index_fd *slot, int fd);
-/* To be called before the release if the bytes of an acquired shard are not those of the index.  Returns 1 if they may
- * be whole when the shard is acquired anew (vfm_shard_cache_renew), 0 if they are damaged; negative with err. */
+/* Call before the release if the bytes of an acquired shard are not those of the index.  Returns 1 if they may be whole
+ * when the shard is acquired anew (vfm_shard_cache_renew), 0 if they are damaged; negative with err. */
 int vfm_index_renew(struct vfm_index *ix, uint32_t shard, int fd, struct vfm_err *err);
 
 /* NULL, or why this record cannot be one of shard s. */

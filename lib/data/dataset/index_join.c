@@ -19,7 +19,7 @@ struct join_part {
 	const char *dir;
 	struct vfm_index *ix;
 	uint32_t first_shard;      /* of its shards in the join */
-	uint64_t next;             /* the record behind the last one that was found */
+	uint64_t next;             /* the record after the last one that was found */
 	bool differs;              /* it does not have the order of the first part */
 	struct vfm_sample_set ids; /* then: of its records, which are the places */
 	bool has_sample;
@@ -36,7 +36,7 @@ struct joining {
 
 /* ---- the parts ---- */
 
-/* Sets has[kind] of the arrays in a dataset.  Of extra arrays, any sample may be the first that has them. */
+/* Sets has[kind] of the arrays in a dataset.  Any sample may be the first with extra arrays. */
 static int find_kinds(const struct vfm_index *ix, bool has[JOIN_KINDS], struct vfm_err *err)
 {
 	struct vfm_index_record r;

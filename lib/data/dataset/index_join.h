@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 
-enum vfm_nonmatch { /* what happens to a sample that a dataset behind the first lacks */
+enum vfm_nonmatch { /* what happens to a sample that a dataset after the first lacks */
 	VFM_NONMATCH_ERROR,
 	VFM_NONMATCH_SKIP, /* it is left out */
 	VFM_NONMATCH_NONE, /* it has no such arrays */
@@ -35,9 +35,10 @@ struct vfm_index_join_stats {
 	int64_t partial; /* of the join, without the arrays of a dataset */
 };
 
-/* Writes DIR/index.vfmi.  VFM_EUSAGE: a part without an index, a sample that a part lacks, two parts behind the first
- * with the same kind of arrays, conditions of another tokenizer than the latents, two samples of one id, a part that is
- * no folder or whose path is not UTF-8, or DIR has an index that is no join; VFM_EENV: cannot write. */
+/* Writes DIR/index.vfmi.  VFM_EUSAGE: a part without an index, a sample that a part lacks, two parts after the first
+ * with the same kind of arrays, conditions of another tokenizer than the latents, or two samples of one id.  Also
+ * VFM_EUSAGE: a part that is no folder or whose path is not UTF-8, or DIR has an index that is no join.  VFM_EENV:
+ * cannot write. */
 int vfm_index_join(const struct vfm_join_how *how, struct vfm_index_join_stats *stats, struct vfm_err *err);
 
 /* Compares the index of part i with what it was when it was joined.  Returns 1 if it is the same, 0 if it is not there

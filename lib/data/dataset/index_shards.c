@@ -1,4 +1,4 @@
-/* index_shards.c - opens the shards of an index: beside it, in the folders of a join, or in a cache. */
+/* index_shards.c - opens the shards of an index: next to it, in the folders of a join, or in a cache. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -38,9 +38,9 @@ struct vfm_index_tree { /* `= {0}` before open */
 	_Atomic(uint64_t) *trusted[VFM_TREE_LEVELS]; /* a bit a block; NULL of the top */
 };
 
-/* file: mapped, and at least shape.end bytes long, of which the tree covers the first `bytes`.  Reads the top block
- * alone.  VFM_EUSAGE: its padding is damaged.  The
- * memory is a bit a block, of which the kernel provides only the pages that are used. */
+/* file: mapped, at least shape.end bytes long; the tree covers the first `bytes`.  Reads the top block alone.
+ * VFM_EUSAGE: its padding is damaged.  The memory is a bit a block; the kernel provides only the pages that are
+ * used. */
 int vfm_tree_open(struct vfm_index_tree *t, const uint8_t *file, uint64_t bytes, struct vfm_err *err);
 void vfm_tree_close(struct vfm_index_tree *t);
 

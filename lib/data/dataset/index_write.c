@@ -1,5 +1,5 @@
 /* The writer of index.h.  The tables of shards and texts follow the records because they are complete only at the end.
- * Until then the shards are kept in memory, and the texts in an unlinked file beside the index: they may be many.  The
+ * Until then the shards are kept in memory, and the texts in an unlinked file next to the index: they may be many.  The
  * writer overwrites the blank header last and then renames the file into place.
  */
 #include <errno.h>
@@ -151,7 +151,7 @@ static int make_texts(struct vfm_index_writer *w, const struct vfm_index_record 
 	return 0;
 }
 
-/* The same of the extra arrays, of which `extra` has those of the record. */
+/* The same for the extra arrays; `extra` has those of the record. */
 static int make_extras(struct vfm_index_writer *w, const struct vfm_index_record *r, const struct vfm_index_text *extra,
 	struct vfm_index_text *out, struct vfm_err *err)
 {
@@ -174,7 +174,7 @@ static int add_texts(struct vfm_index_writer *w, const struct vfm_index_record *
 	TRY(make_texts(w, r, texts, names, out, err));
 	TRY(make_extras(w, r, texts + r->n_texts, out + r->n_texts, err));
 	if (n && fwrite(out, sizeof(*out), n, w->texts) != n)
-		return vfm_fail_errno(err, VFM_EENV, "cannot write the temporary file of texts beside '%s'", w->path);
+		return vfm_fail_errno(err, VFM_EENV, "cannot write the temporary file of texts next to '%s'", w->path);
 	w->n_texts += n;
 	return 0;
 }
@@ -229,12 +229,12 @@ static int copy_texts(struct vfm_index_writer *w, struct vfm_err *err)
 	uint64_t left = w->n_texts * sizeof(struct vfm_index_text);
 
 	if (fseeko(w->texts, 0, SEEK_SET) != 0) /* flushes */
-		return vfm_fail_errno(err, VFM_EENV, "cannot write the temporary file of texts beside '%s'", w->path);
+		return vfm_fail_errno(err, VFM_EENV, "cannot write the temporary file of texts next to '%s'", w->path);
 	for (size_t n; left > 0; left -= n) {
 		n = fread(block, 1, left < sizeof(block) ? (size_t)left : sizeof(block), w->texts);
 		if (n == 0)
 			return vfm_fail_errno(
-				err, VFM_EENV, "cannot read the temporary file of texts beside '%s'", w->path);
+				err, VFM_EENV, "cannot read the temporary file of texts next to '%s'", w->path);
 		TRY(write_hashed(w, block, n, err));
 	}
 	return 0;

@@ -58,7 +58,7 @@ static int check_compression(const char *dir, const struct vfm_mds_shard *s, con
 	if (!how || is_there)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE,
-		"'%s' exists only compressed (%.40s): no sample of it can be read alone; decompress it beside "
+		"'%s' exists only compressed (%.40s): no sample of it can be read alone; decompress it next to "
 		"index.json",
 		s->file, how);
 }

@@ -68,10 +68,10 @@ struct vfm_mds { /* `= {0}` before; release in any case */
 
 /* Whether the folder has an index.json. */
 bool vfm_mds_exists(const char *dir);
-/* Reads index.json.  columns: "PART=COLUMN[:bf16|:TYPE:DxDxDxD],…", where TYPE is float16, bfloat16 or float32, one D
- * may be "?", and no COLUMN means that there is no such part; NULL: none.  needs_latent: a shard without such a column
- * is an error.  VFM_EUSAGE: index.json is damaged, or of another format or version; a shard exists only compressed; a
- * name of `columns` is wrong, no column of a shard, or of one whose encoding does not fit. */
+/* Reads index.json.  columns: "PART=COLUMN[:bf16|:TYPE:DxDxDxD],…", where TYPE is float16, bfloat16 or float32, and one
+ * D may be "?".  Without COLUMN there is no such part.  NULL: none.  needs_latent: a shard without such a column is an
+ * error.  VFM_EUSAGE: index.json is damaged, or of another format or version; a shard exists only compressed; a name of
+ * `columns` is wrong, no column of a shard, or of one whose encoding does not fit. */
 int vfm_mds_open(struct vfm_mds *m, const char *dir, const char *columns, bool needs_latent, struct vfm_err *err);
 void vfm_mds_release(struct vfm_mds *m);
 

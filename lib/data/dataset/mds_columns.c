@@ -69,7 +69,7 @@ void vfm_mds_parse_encoding(struct vfm_mds_column *c)
 
 /* ---- parts ---- */
 
-/* Returns the part that a name stands for, "latent.npy" of "latent"; NULL: none. */
+/* Returns the part that a name means, "latent.npy" of "latent"; NULL: none. */
 static const char *part_named(struct vfm_arena *arena, const char *name)
 {
 	char caption[VFM_CAPTION_NAME + 1], *part = vfm_arena_alloc(arena, strlen(name) + 5);
@@ -87,7 +87,7 @@ static const char *part_named(struct vfm_arena *arena, const char *name)
 	return NULL;
 }
 
-/* What columns can be a part. */
+/* Checks which columns can be a part. */
 static const char *fitting_encodings(const char *part)
 {
 	if (!strcmp(part, "key"))
@@ -293,7 +293,7 @@ static int fail_no_column(const struct vfm_mds_shard *s, const char *name, struc
 
 		if (!strncmp(name, have, n) && name[n] == ':')
 			return vfm_fail(err, VFM_EUSAGE,
-				"'%s' has no column '%.200s'; behind '%.100s' expected :bf16 or :TYPE:DxDxDxD, where "
+				"'%s' has no column '%.200s'; after '%.100s' expected :bf16 or :TYPE:DxDxDxD, where "
 				"TYPE is float16, bfloat16 or float32 and one D may be ?",
 				s->file, name, have);
 	}

@@ -324,7 +324,7 @@ static void close_sample(struct vfm_scan *s, struct vfm_scan_sample *m, const ui
 
 		for (int k = 0; k < i; k++)
 			if (strcmp(m->parts[k].name, p->name) == 0)
-				set_fault(s, m, "%s stands twice", p->name);
+				set_fault(s, m, "%s occurs twice", p->name);
 		if (strcmp(p->name, "latent.npy") == 0) {
 			seen |= HAS_LATENT;
 			rc = take_latent(s, &m->rec, data, p, &err);

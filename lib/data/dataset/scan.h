@@ -28,7 +28,7 @@ struct vfm_scan_sample {
 	uint64_t files;                            /* vfm_binding_number of its record */
 	/* shard, index and first_text are 0; valid without fault */
 	struct vfm_index_record rec;
-	/* [rec.n_texts], and behind them the extra arrays, for vfm_index_writer_add; name is 0 */
+	/* [rec.n_texts], and after them the extra arrays, for vfm_index_writer_add; name is 0 */
 	struct vfm_index_text *texts;
 	const char **text_names;
 	struct vfm_scan_part *parts;

@@ -39,7 +39,7 @@ int vfm_subset_nest(struct vfm_subset *inner, const struct vfm_subset *outer, st
 
 /* Adds records first..end-1, which are not in the selection; no-op if there are none. */
 void vfm_selection_add(struct vfm_selection *s, int64_t first, int64_t end);
-/* Keeps a part of the records in the order in which they were added.  VFM_EUSAGE: there are fewer. */
+/* Keeps a part of the records in the order of their addition.  VFM_EUSAGE: there are fewer. */
 int vfm_selection_cut(struct vfm_selection *s, const struct vfm_subset *part, struct vfm_err *err);
 /* Sorts the ranges and joins neighbours.  The functions below need it. */
 void vfm_selection_seal(struct vfm_selection *s);

@@ -17,14 +17,14 @@
 #include "io/file.h"
 #include "io/hash.h"
 
-/* Files of the folder: DIGITS, a shard; DIGITS.want, locked by the process that fetches it and as long as the shard, so
- * that the bound counts it; DIGITS.BYTES.again, a shard of BYTES was downloaded again because of a fault, and is empty
- * or, if that download has a wrong length, a byte longer than it; .lock, locked while shards are removed. */
+/* Files of the folder: DIGITS, a shard; DIGITS.want, as long as the shard, so that the bound counts it, and locked by
+ * the process that fetches it; DIGITS.BYTES.again, a note that a shard of BYTES was downloaded again because of a fault
+ * (empty or, if that download has a wrong length, a byte longer than it); .lock, locked while shards are removed. */
 enum { DIGITS = 32, ATTEMPTS = 5 };
 #define WANT  ".want"
 #define AGAIN ".again"
 
-/* What a note (.again) says. */
+/* The contents of a note (.again). */
 struct shard_note {
 	char *path;
 	int64_t wrong_length; /* < 0: the length is right */
@@ -284,7 +284,7 @@ static int open_present(const struct wanted *w, int *fd, struct vfm_err *err)
 	if (*fd < 0)
 		return errno == ENOENT ? 0 : vfm_fail_errno(err, VFM_EENV, "cannot open '%s'", w->path);
 	if (fstat(*fd, &st) == 0 && (uint64_t)st.st_size == w->bytes) {
-		futimens(*fd, NULL); /* the order in which shards are removed */
+		futimens(*fd, NULL); /* the order of removal of shards */
 		return 0;
 	}
 	close(*fd);
@@ -380,7 +380,7 @@ static int fail_length(const struct wanted *w, int64_t length, struct vfm_err *e
 		w->url, length, w->bytes);
 }
 
-/* Downloads the shard in place of what is there.  `again`: because of a fault.  A download of another length is a
+/* Downloads the shard in place of the existing file.  `again`: because of a fault.  A download of another length is a
  * fault, too, and is tried again, once in a run. */
 static int download_shard(struct vfm_shard_cache *c, const struct wanted *w, int lock, bool again, struct vfm_err *err)
 {

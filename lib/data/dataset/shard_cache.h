@@ -7,10 +7,9 @@
  * Any number of processes may use one folder: one of them fetches a shard while the others wait.  A killed process
  * leaves nothing that stays.
  *
- * A copy of a wrong length is replaced, and so is one whose reader finds a fault (vfm_shard_cache_renew): one process
- * downloads it again, once, since a fault in the second download is the server's.  Running processes remember it; the
- * next run that opens the cache forgets it.  Runs whose indexes give a shard different lengths remember their own
- * faults.
+ * Replaces a copy of a wrong length, and one whose reader finds a fault (vfm_shard_cache_renew).  One process downloads
+ * it again, once: a fault in the second download is the server's.  Running processes remember it; the next run that
+ * opens the cache forgets it.  Runs whose indexes give a shard different lengths remember their own faults.
  */
 #ifndef VFM_DATA_DATASET_SHARD_CACHE_H
 #define VFM_DATA_DATASET_SHARD_CACHE_H
@@ -32,7 +31,7 @@ struct vfm_shard_cache_opts {
 
 /* Rows of a struct vfm_opt table; `o` is a struct vfm_shard_cache_opts *. */
 #define VFM_SHARD_CACHE_OPTS(o)                                                                                        \
-	{VFM_OPT_STR, 0, "remote", "URL", "fetch shards that are not beside their index from URL/SHARD", &(o)->url},   \
+	{VFM_OPT_STR, 0, "remote", "URL", "fetch shards not next to their index from URL/SHARD", &(o)->url},           \
 		{VFM_OPT_STR, 0, "cache", "DIR", "keep fetched shards in DIR", &(o)->dir},                             \
 		{VFM_OPT_NUM, 0, "cache-gib", "N", "at most N GiB of them", &(o)->gib},                                \
 	{                                                                                                              \
@@ -50,8 +49,8 @@ bool vfm_shard_cache_names_set(const struct vfm_shard_cache *c);
  * is larger than the cache, or the folder cannot be used; VFM_EINPUT: it has another size, twice. */
 int vfm_shard_cache_get(
 	struct vfm_shard_cache *c, const char *set, const char *shard, uint64_t bytes, struct vfm_err *err);
-/* To be called if what fd of vfm_shard_cache_get has is truncated or contradicts the index.  Returns 1 if the shard was
- * downloaded again, here or by another process, so that the caller opens and reads it anew; 0 if that has been done
+/* Call if the file of vfm_shard_cache_get's fd is truncated or contradicts the index.  Returns 1 if the shard was
+ * downloaded again, here or by another process; the caller opens and reads it anew.  Returns 0 if that has been done
  * before, or fd is not of this cache: the fault stays.  Thread-safe.  Errors as of vfm_shard_cache_get. */
 int vfm_shard_cache_renew(
 	struct vfm_shard_cache *c, const char *set, const char *shard, uint64_t bytes, int fd, struct vfm_err *err);

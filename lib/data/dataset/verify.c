@@ -34,7 +34,7 @@ static void tell(struct verify *v, const char *shard, int64_t index, const char 
 	v->tell(&f, v->ctx);
 }
 
-/* Returns the first field in which the index's record `r` differs from the file's `m`, or NULL. */
+/* Returns the first field that differs between the index's record `r` and the file's `m`, or NULL. */
 static const char *difference(const struct vfm_index_record *r, const struct vfm_index_record *m)
 {
 	struct vfm_index_record own;
@@ -247,7 +247,7 @@ static int open_mds(struct verify *v, uint32_t n_shards, struct vfm_err *err)
 	return check_part(v, "index.json", rc, &e, err);
 }
 
-/* Of a join: whether its datasets are those that were joined.  Their shards are verified with them. */
+/* For a join, checks that its datasets are those that were joined.  Their shards are verified with them. */
 static int check_parts_of(struct verify *v, struct vfm_err *err)
 {
 	for (uint32_t i = 0; i < vfm_index_info(v->ix)->n_parts; i++) {

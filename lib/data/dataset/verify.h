@@ -25,7 +25,7 @@ struct vfm_verify_counts { /* `= {0}`, and release at the end */
 	struct vfm_sample_set ids; /* of all samples */
 };
 
-/* Compares everything, reports each fault, and adds to `counts`.  A key that stands twice in a dataset is a fault; one
+/* Compares everything, reports each fault, and adds to `counts`.  A key that occurs twice in a dataset is a fault; one
  * of an earlier dataset is only counted.  Returns 0 also if it found faults; VFM_EUSAGE: the
  * dataset has no index. */
 int vfm_verify(const char *dir, void (*tell)(const struct vfm_fault *f, void *ctx), void *ctx,

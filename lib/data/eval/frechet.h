@@ -27,7 +27,7 @@ int vfm_moments_init(struct vfm_moments *m, int64_t dim, struct vfm_err *err);
 void vfm_moments_release(struct vfm_moments *m);
 
 /* Computes mean and covariance of the rows of f, >= 2.  counts NULL: each row once, else row i counts[i] times, with
- * `about`, the mean of all rows, from which differences are taken.  Runs on the compute threads. */
+ * `about`, the mean of all rows, which is subtracted.  Runs on the compute threads. */
 int vfm_moments_of(struct vfm_moments *m, const struct vfm_features *f, const uint32_t *counts, const double *about,
 	struct vfm_err *err);
 
@@ -37,11 +37,12 @@ struct vfm_frechet {
 	double bias;                  /* mean of the resamples minus value; NaN without resamples */
 };
 
-/* The distance with an interval from resamples of the rows of both sets (sets 0 and 1 of base/stats.h).  d^2 of
- * finite sets is too large (Chong and Forsyth, arXiv 1911.07023), and that of resamples larger still: the interval is
- * that of percentiles, less `bias` (vfm-bench-eval(1)).  It describes the spread of d^2 at these numbers of rows; bias
- * also estimates how much too large the value is.  resamples < 0: as many as take about a minute on a core, at most
- * 1000; none if these are fewer than 50.  VFM_EUSAGE: a set has fewer than 2 rows, or they cannot be compared. */
+/* The distance with an interval from resamples of the rows of both sets (sets 0 and 1 of base/stats.h).  d^2 of finite
+ * sets is too large (Chong and Forsyth, arXiv 1911.07023), and that of resamples is larger still.  The interval is
+ * therefore that of percentiles, less `bias` (vfm-bench-eval(1)).  It describes the spread of d^2 at these numbers of
+ * rows; bias also estimates by how much the value is too large.  resamples < 0: as many as take about a minute on a
+ * core, at most 1000; none if these are fewer than 50.  VFM_EUSAGE: a set has fewer than 2 rows, or they cannot be
+ * compared. */
 int vfm_frechet_of(struct vfm_frechet *r, const struct vfm_features *a, const struct vfm_features *b,
 	const struct vfm_bootstrap *boot, struct vfm_err *err);
 

@@ -1,8 +1,9 @@
 /* pairs.h - clips and their reconstructions: which belong together, and how close they are.
  *
- * A source is a folder (a clip for each file with the name of a video or image, also in subfolders; its name is the
- * path within the folder without extension), JSON Lines (a clip for each record, `src` with its range of frames; its
- * name is `id`), or a single video or image.  Records with "error" or "drop" and headers are left out.
+ * A source is a folder, JSON Lines, or a single video or image.  A folder has a clip for each file with the name of a
+ * video or image, also in subfolders; its name is the path within the folder without extension.  JSON Lines have a clip
+ * for each record, `src` with its range of frames; its name is `id`.  Records with "error" or "drop" and headers are
+ * left out.
  */
 #ifndef VFM_DATA_EVAL_PAIRS_H
 #define VFM_DATA_EVAL_PAIRS_H

@@ -229,8 +229,8 @@ static int check_opts(struct vfm_loader *l, struct vfm_err *err)
 			o->n_parts, o->rank, o->world, l->h->batch, l->h->cp);
 	if (o->prefetch < 1 || o->prefetch > VFM_LOADER_PREFETCH_MAX || o->threads < 1 || o->threads > 1024)
 		return vfm_fail(err, VFM_EUSAGE, "prefetch must be 1 to 4096 and threads 1 to 1024");
-	if (o->group && (o->group->lead < 0 || o->group->lead > VFM_LOADER_LEAD_MAX))
-		return vfm_fail(err, VFM_EUSAGE, "a lead of %d packs", o->group->lead);
+	if (o->group && (o->group->extra_depth < 0 || o->group->extra_depth > VFM_LOADER_EXTRA_DEPTH_MAX))
+		return vfm_fail(err, VFM_EUSAGE, "a prefetch depth of %d more packs", o->group->extra_depth);
 	if (o->cond && !l->h->cond_channels)
 		return vfm_fail(err, VFM_EUSAGE, "the samples of plan '%s' have no condition", vfm_plan_path(l->m));
 	if (o->image && !l->h->image_len)
@@ -279,7 +279,7 @@ static void count_packs(struct vfm_loader *l)
 
 static int32_t count_ring_slots(const struct vfm_loader *l)
 {
-	int64_t n = (int64_t)(l->o.prefetch + 1 + (l->o.group ? l->o.group->lead : 0)) * l->o.n_parts;
+	int64_t n = (int64_t)(l->o.prefetch + 1 + (l->o.group ? l->o.group->extra_depth : 0)) * l->o.n_parts;
 
 	return n < VFM_LOADER_SLOTS_MAX ? (int32_t)n : VFM_LOADER_SLOTS_MAX / l->o.n_parts * l->o.n_parts;
 }

@@ -5,11 +5,9 @@
  * release are called from one thread.  All calls are local.  Ranks of a node that need the same packs (tp, cp, pp)
  * form a group: one of them, in turn, reads a pack into shared memory.
  *
- * A damaged sample is replaced by the next sample of the plan that has as many tokens: in the following slots of the
- * pack, the following packs of the step and then the earlier ones, the steps after it.  The choice depends only on
- * the plan and on the damaged samples, so every rank and every resumed run takes the same.  Damaged are samples whose
- * bytes contradict the index, and records of the index that are damaged themselves; a file that cannot be opened or
- * read is a failure of the machine and ends the run.
+ * The next sample of the plan with as many tokens replaces a damaged one, the same on every rank and in every resumed
+ * run.  A sample is damaged if its bytes contradict the index, or if its record of the index is damaged.  A file that
+ * cannot be opened or read is a failure of the machine and ends the run.
  */
 #ifndef VFM_DATA_LOADER_LOADER_H
 #define VFM_DATA_LOADER_LOADER_H
@@ -25,8 +23,8 @@
 
 enum {
 	VFM_LOADER_PREFETCH_MAX = 4096,
-	VFM_LOADER_LEAD_MAX = 4096,
-	VFM_LOADER_SLOTS_MAX = VFM_LOADER_PREFETCH_MAX + VFM_LOADER_LEAD_MAX + 1,
+	VFM_LOADER_EXTRA_DEPTH_MAX = 4096,
+	VFM_LOADER_SLOTS_MAX = VFM_LOADER_PREFETCH_MAX + VFM_LOADER_EXTRA_DEPTH_MAX + 1,
 	VFM_LOADER_STEPS_SEARCHED = 256, /* for a sample in place of a damaged one, its own included */
 };
 
@@ -36,7 +34,7 @@ struct vfm_loader_group {
 	uint64_t at;                  /* vfm_loader_group_bytes() of it, reserved for this loader */
 	int32_t rank, size;           /* size 1: no group */
 	/* A rank may use a pack that is so many packs after one that another rank still uses (pp stages). */
-	int32_t lead;
+	int32_t extra_depth;
 	/* Called every 100 ms of a wait for other ranks, from any thread; a negative code ends it.  NULL: none. */
 	int (*check)(void *ctx, struct vfm_err *err);
 	void *ctx;
@@ -66,7 +64,7 @@ struct vfm_loader_opts {
 	/* The share of samples that may be replaced, of those delivered or, if more, of 1000; 0: none. */
 	double max_damaged;
 	struct vfm_shard_cache
-		*cache; /* for shards that are not beside their index (data/dataset/shard_cache.h); NULL: none */
+		*cache; /* for shards that are not next to their index (data/dataset/shard_cache.h); NULL: none */
 	/* of the plan (vfm_plan_sha256), borrowed; NULL: unknown.  The loader uses it if the modification time
 	 * of the file changes. */
 	const char *plan_sha256;
@@ -75,7 +73,7 @@ struct vfm_loader_opts {
 	bool skip_hash;
 };
 
-/* What a thread that reads packs does. */
+/* The state of a thread that reads packs. */
 enum vfm_load_cause {
 	VFM_LOAD_FILES,   /* reads shards */
 	VFM_LOAD_CHECK,   /* checks what it read: checksums, finite values */
@@ -108,9 +106,9 @@ struct vfm_loader *vfm_loader_open(struct vfm_plan *m, const struct vfm_loader_o
 void vfm_loader_close(struct vfm_loader *l); /* waits for running jobs; frees all packs; accepts NULL */
 
 /* Blocks until the next pack is read.  Returns 1 and sets *out, which the loader owns until vfm_loader_release; 0 at
- * the end of the plan; a negative code if the pack cannot be read: a sample is not in the index or its tokens differ
- * from the plan, plan or index changed during use, more samples are damaged than opts->max_damaged, or none has as
- * many tokens as a damaged one.  The message names pack, set, shard and index; all further calls return the same
+ * the end of the plan; a negative code if the pack cannot be read.  Reasons: a sample is not in the index or its tokens
+ * differ from the plan; plan or index changed during use; more samples are damaged than opts->max_damaged; no sample
+ * has as many tokens as a damaged one.  The message names pack, set, shard and index; all further calls return the same
  * error.  At most prefetch + 1 packs may be held; VFM_EUSAGE if the oldest of them is still held. */
 int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err *err);
 void vfm_loader_release(struct vfm_loader *l, struct vfm_pack *p);

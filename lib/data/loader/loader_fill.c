@@ -146,8 +146,9 @@ static const struct vfm_plan_sample *step_samples(const struct vfm_plan_step *s)
 	return s->packs[0].samples;
 }
 
-/* Returns the first sample after the s->tried that were considered that has as many tokens as `damaged`, which is at
- * place `at` of its step; NULL with err. */
+/* Returns the next sample with as many tokens as the damaged one, which is at place `at` of its step; NULL with err.
+ * Searches, after the s->tried samples of earlier calls, the following slots of the pack, the following packs of the
+ * step and then the earlier ones, and the steps after it.  The choice depends only on the plan and damaged samples. */
 static const struct vfm_plan_sample *find_other(struct vfm_loader *l, struct vfm_load_slot *sl,
 	const struct vfm_plan_step *own, int64_t at, struct vfm_loaded *s, const struct vfm_err *why,
 	struct vfm_err *err)
@@ -240,7 +241,7 @@ static size_t count_scratch(const struct vfm_loader *l, const struct vfm_loaded 
 	return n;
 }
 
-/* Returns the dtype in which a sample can be delivered: as it is stored, or f32. */
+/* Returns the dtype that a sample can be delivered in: as it is stored, or f32. */
 static enum vfm_dtype dtype_of(const struct vfm_loader *l, const struct vfm_loaded *s)
 {
 	const enum vfm_npy_type type = s->rec.latent_dtype;

@@ -14,7 +14,7 @@ struct vfm_loaded { /* a sample of a pack, and its text; text.rows 0: none */
 	struct vfm_index_record rec;
 	struct vfm_index_text text, extra[VFM_EXTRAS];
 	bool unlisted; /* none of its captions has a weight */
-	bool replaced; /* `from` stands for a damaged sample */
+	bool replaced; /* `from` replaces a damaged sample */
 	int64_t tried; /* samples after the damaged one that were considered */
 };
 
@@ -66,7 +66,7 @@ struct vfm_loader {
 	int64_t file_bytes;
 	atomic_bool is_cold; /* the last pack was not in the page cache */
 	struct vfm_pool *pool;
-	pthread_mutex_t lock; /* guards the cache, what was logged and file_bytes */
+	pthread_mutex_t lock; /* guards the cache, the logged samples and file_bytes */
 	pthread_cond_t changed;
 	struct vfm_loader_stats stats;
 };

@@ -46,7 +46,7 @@ static struct ring_slot *slot_of(const struct vfm_ring *r, int64_t seq)
 	return &r->head->slot[seq % r->n_slots];
 }
 
-static uint32_t turn_of(const struct vfm_ring *r, int64_t seq)
+static uint32_t lap_of(const struct vfm_ring *r, int64_t seq)
 {
 	return (uint32_t)(seq / r->n_slots + 1);
 }
@@ -113,7 +113,7 @@ bool vfm_ring_reads(const struct vfm_ring *r, int64_t seq)
 bool vfm_ring_wait_free(struct vfm_ring *r, int64_t seq)
 {
 	struct ring_slot *s = slot_of(r, seq);
-	uint32_t wanted = (turn_of(r, seq) - 1) * (uint32_t)r->g.size, now;
+	uint32_t wanted = (lap_of(r, seq) - 1) * (uint32_t)r->g.size, now;
 
 	while ((now = atomic_load(&s->released)) != wanted) {
 		vfm_word_wait(&s->released, now, POLL_MS);
@@ -189,7 +189,7 @@ void vfm_ring_publish(struct vfm_ring *r, int64_t seq, const struct vfm_pack *p,
 	s->rc = rc;
 	if (rc < 0)
 		s->err = *why;
-	atomic_store(&s->filled, turn_of(r, seq));
+	atomic_store(&s->filled, lap_of(r, seq));
 	vfm_word_wake(&s->filled);
 }
 
@@ -198,11 +198,11 @@ int vfm_ring_take(
 {
 	struct ring_slot *s = slot_of(r, seq);
 	struct vfm_ring_block *b = &r->block[seq % r->n_slots];
-	uint32_t turn = turn_of(r, seq), now;
+	uint32_t lap = lap_of(r, seq), now;
 
-	while ((now = atomic_load(&s->filled)) != turn) {
+	while ((now = atomic_load(&s->filled)) != lap) {
 		vfm_word_wait(&s->filled, now, POLL_MS);
-		if (r->g.check && atomic_load(&s->filled) != turn)
+		if (r->g.check && atomic_load(&s->filled) != lap)
 			TRY(r->g.check(r->g.ctx, err));
 	}
 	*facts = s->facts;

@@ -1,8 +1,8 @@
 /* loader_ring.h - the slots of a loader: packs between the rank that reads them and the ranks that use them.
  *
- * Pack number `seq` uses slot seq % n_slots in turn seq / n_slots + 1, and rank seq % size of the group reads it.  A
- * slot has two counters: `filled`, the turns whose pack is complete, and `released`, the releases of all ranks in all
- * turns.  The reader of turn t waits until released is (t - 1) size, a user until filled is t.  So a reader never
+ * Pack number `seq` uses slot seq % n_slots in lap seq / n_slots + 1, and rank seq % size of the group reads it.  A
+ * slot has two counters: `filled`, the laps whose pack is complete, and `released`, the releases of all ranks in all
+ * laps.  The reader of lap t waits until released is (t - 1) size, a user until filled is t.  So a reader never
  * waits for a later pack.
  *
  * With a group the slots and their arrays are in shared memory, which each rank maps at its own addresses.
@@ -14,7 +14,7 @@
 
 enum { VFM_LOAD_NAMED = 8 }; /* replaced samples of a pack that are named */
 
-/* What the reader of a pack tells the ranks that use it. */
+/* The message of a pack's reader to the ranks that use it. */
 struct vfm_load_facts {
 	int64_t unlisted, replaced;
 	struct vfm_plan_sample named[VFM_LOAD_NAMED]; /* the first replaced ones */

@@ -111,7 +111,7 @@ static int64_t next_selected(const struct vfm_selection *s, size_t *range, int64
 	return s->v[*range].first > at ? s->v[*range].first : at;
 }
 
-/* Reads the records shard by shard.  held [records]: what is held out; NULL: nothing. */
+/* Reads the records shard by shard.  held [records]: the held-out records; NULL: none. */
 static int scan_records(
 	struct vfm_blend_set *set, const int32_t patch[3], int32_t context, const bool *held, struct vfm_err *err)
 {
@@ -360,7 +360,7 @@ static int64_t last_sample(const struct vfm_blend_set *set)
 	return set->max_passes > 0 && n < (double)INT64_MAX ? (int64_t)n : INT64_MAX;
 }
 
-/* Fails if there is a step at which all sets with a weight may be used up. */
+/* Fails if all sets with a weight may be used up at some step. */
 static int check_weights(const struct vfm_blend *b, struct vfm_err *err)
 {
 	double from = 0, to, sum;
@@ -673,7 +673,7 @@ void vfm_blend_steer(struct vfm_blend *b, double step, double tokens_left)
 	for (int32_t i = 0; i < b->n_streams; i++) {
 		struct sample_stream *s = &b->streams[i];
 
-		if (!isinf(s->due)) /* the tokens by which it is ahead of its share, of up to one sample */
+		if (!isinf(s->due)) /* its tokens in excess of its share, up to one sample */
 			s->tokens = (s->due - now) * s->weight;
 		s->weight = b->sets[i].passes > 0 ? tokens_to_come(b, i) / scale
 						  : b->share[i] * (1 - (scale > 0 ? of_passes / scale : 0));

@@ -1,12 +1,12 @@
 /* blend.h - the sets of a plan and the order of their samples.
  *
  * Without weights, a pass covers the samples of all sets once, in a permutation that (seed, pass) determines.  With
- * weights, the next sample comes from the set with the fewest tokens so far divided by its weight, so weights are
- * shares of the *tokens*, exact to within one sample at any time.  If all sets have a number of passes, a pass over
- * all sets has each sample of a set so many times, rounded down or up; fractions add up over the passes.
+ * weights, the next sample comes from the set with the fewest tokens so far divided by its weight.  So weights are
+ * shares of the *tokens*, exact to within one sample at any time.  If all sets have a number of passes, a pass over all
+ * sets has each sample of a set so many times, rounded down or up; fractions add up over the passes.
  *
  * A steered blend has weights that change over the steps of the plan, or some sets with a number of passes in the
- * whole plan.  The caller says at which step the next samples will be (vfm_blend_steer).
+ * whole plan.  The caller names the step of the next samples (vfm_blend_steer).
  *
  * A set holds the length of each sample in two bytes (lengths.h); the order takes no memory (base/permute.h).
  */
@@ -75,8 +75,8 @@ struct vfm_blend_sample {
 	int32_t tokens;
 };
 
-/* The sets must outlive the blend.  All sets have a weight or passes, or none has (VFM_EUSAGE otherwise, when a set is
- * empty, or when the sets that have a weight at some step all have max_passes, so that the order would end). */
+/* The sets must outlive the blend.  All sets have a weight or passes, or none has.  VFM_EUSAGE otherwise; when a set is
+ * empty; or when the order would end, because the sets that have a weight at some step all have max_passes. */
 struct vfm_blend *vfm_blend_new(const struct vfm_blend_set *sets, int32_t n_sets, uint64_t seed, struct vfm_err *err);
 void vfm_blend_free(struct vfm_blend *b); /* accepts NULL */
 
@@ -100,8 +100,8 @@ void vfm_blend_steer(struct vfm_blend *b, double step, double tokens_left);
 int64_t vfm_blend_left(const struct vfm_blend *b, double *tokens);
 /* Returns the next sample of a set with passes; there is one left. */
 struct vfm_blend_sample vfm_blend_next_left(struct vfm_blend *b);
-/* Fails if a set with passes has returned fewer samples than it has in so many passes, of which got [n_sets] are in the
- * plan.  VFM_EUSAGE. */
+/* Fails if a set with passes has returned fewer samples than so many passes have. got [n_sets]: samples in the plan.
+ * VFM_EUSAGE. */
 int vfm_blend_check_passes(const struct vfm_blend *b, const int64_t *got, struct vfm_err *err);
 /* Returns the first step after `step` that the weights name; INFINITY: none. */
 double vfm_blend_next_point(const struct vfm_blend *b, double step);

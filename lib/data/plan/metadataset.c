@@ -15,7 +15,7 @@
 #define MAX_LEVEL       8
 #define MAX_REPETITIONS 1000
 
-/* What holds for a dataset by the metadatasets around it. */
+/* The settings that a dataset inherits from the metadatasets around it. */
 struct around {
 	const char *path, *split; /* of the file */
 	double weight;            /* 0: none */

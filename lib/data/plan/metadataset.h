@@ -1,9 +1,9 @@
 /* metadataset.h - reads a metadataset of Megatron-Energon (YAML): which datasets are mixed, and how.
  *
- * Both versions are read (classes Metadataset and MetadatasetV2), with nested metadatasets: a dataset alone, a blend by
- * weights, and a blend by repetitions, each of a split of the dataset (data/dataset/energon_split.h) or a subset of it.
- * `subflavor`, `subflavors`, `dataset_config` and `shuffle_over_epochs_multiplier` say nothing about the mix and are
- * ignored.  Joins and auxiliary datasets are refused.
+ * Reads both versions (classes Metadataset and MetadatasetV2), with nested metadatasets: a dataset alone, a blend by
+ * weights, and a blend by repetitions.  Each is of a split of the dataset (data/dataset/energon_split.h) or a subset of
+ * it.  `subflavor`, `subflavors`, `dataset_config` and `shuffle_over_epochs_multiplier` say nothing about the mix and
+ * are ignored.  Joins and auxiliary datasets are refused.
  */
 #ifndef VFM_DATA_PLAN_METADATASET_H
 #define VFM_DATA_PLAN_METADATASET_H

@@ -87,7 +87,7 @@ void vfm_weights_release(struct vfm_mix_weights *w)
 
 double vfm_weights_at(const struct vfm_mix_weights *w, double step)
 {
-	int32_t lo = 0, hi = w->n; /* points before lo are at or before the step, those from hi on behind it */
+	int32_t lo = 0, hi = w->n; /* points before lo are at or before the step, those from hi on after it */
 	const struct vfm_weight_point *a, *b;
 
 	while (lo < hi) {

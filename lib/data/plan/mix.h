@@ -28,7 +28,7 @@ int vfm_weights_parse(const char *text, struct vfm_mix_weights *w, struct vfm_er
 int vfm_weights_add(struct vfm_mix_weights *w, int64_t step, double weight, struct vfm_err *err);
 void vfm_weights_release(struct vfm_mix_weights *w);
 
-/* Returns the weight at a step; at a jump, that behind it. */
+/* Returns the weight at a step; at a jump, that after it. */
 double vfm_weights_at(const struct vfm_mix_weights *w, double step);
 /* Whether the weights of any set change. */
 bool vfm_mix_changes(const struct vfm_mix_weights *w, int32_t n);

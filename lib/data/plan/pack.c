@@ -17,8 +17,8 @@
 enum {
 	DENSE = 2048,     /* a pack with less room than context / DENSE is final */
 	CARRIED = 8,      /* at most 1 / CARRIED of the tokens of a window go to the next one */
-	MAX_ROUNDS = 8,   /* for which a sample may be carried */
-	LONG_PASS = 1,    /* windows before the last one of a pass, from which on that is worth a second */
+	MAX_ROUNDS = 8,   /* that a sample may be carried for */
+	LONG_PASS = 1,    /* from so many windows before the last one of a pass on, that is worth a second */
 	POOL_STEPS = 16,  /* steps of packs, and */
 	POOL_PACKS = 8192 /* packs, that may wait for others of similar cost */
 };
@@ -28,7 +28,7 @@ enum {
 
 struct drawn_sample { /* a sample that is to be packed */
 	struct vfm_blend_sample s;
-	int32_t rounds; /* for which it was carried */
+	int32_t rounds; /* that it was carried for */
 };
 
 struct planner {
@@ -196,7 +196,7 @@ static int emit_similar(struct planner *pl, size_t n, double similar, struct vfm
 	return rc;
 }
 
-/* Forms complete steps of the ready groups, of which the last n_new are of this window.  With balance_cost, a step has
+/* Forms complete steps of the ready groups; the last n_new groups are of this window.  With balance_cost, a step has
  * groups of similar cost: others wait in the pool of ready groups, unless this is the end of the plan. */
 static int emit_ready(struct planner *pl, size_t n_new, bool end, struct vfm_err *err)
 {
@@ -287,8 +287,8 @@ static int64_t bin_tokens(const struct planner *pl, const struct vfm_bins *b, in
 	return sum;
 }
 
-/* Divides the bins into packs and samples that are carried to the next window: the last bins, for which only few
- * samples were left to choose from, unless they are dense. */
+/* Divides the bins into packs and samples that are carried to the next window.  The samples of the last bins are
+ * carried unless these are dense: few samples were left to choose from. */
 static void take_bins(struct planner *pl, double tokens, bool flush)
 {
 	const struct vfm_bins *b = &pl->bins;

@@ -1,8 +1,8 @@
 /* pack.h - sequence packing: many samples of different lengths in sequences of one context length.
  *
- * vfm_packing is the order of a whole run: it draws samples from a blend, packs
- * them one window at a time (so that packs are random but dense), shuffles the packs of a window, and divides them into
- * steps.  It is a stream: memory holds one window of samples.  It depends only on its inputs and the seed.
+ * vfm_packing is the order of a whole run.  It draws samples from a blend and packs them one window at a time, so packs
+ * are random but dense.  Then it shuffles the packs of a window and divides them into steps.  It is a stream: memory
+ * holds one window of samples.  It depends only on its inputs and the seed.
  *
  * With context parallelism by pack (opts.cp), a pack has 1, 2, 4, ... parts of `context` tokens, as many as its longest
  * sample needs, each for a rank.  The parts of a step are divided into groups of opts.cp, and packs of fewer parts that
@@ -57,7 +57,7 @@ struct vfm_packing_pack {
 	const struct vfm_blend_sample *samples; /* [n]; valid during the call that passes the pack */
 };
 
-/* What a plan consists of. */
+/* The counts of a plan. */
 struct vfm_packing {
 	int64_t steps, n_packs;                 /* n_packs == steps x batch, or less with cp */
 	int64_t n_samples;                      /* in the packs of the plan */

@@ -27,7 +27,7 @@ static void reserve_packs(struct vfm_pack_groups *g, int32_t n_packs, int32_t n_
 	vfm_grow(&g->samples, &g->cap_samples, g->n_samples + (size_t)n_samples, sizeof(*g->samples));
 }
 
-/* Copies the packs of a group, and their samples, behind all others, where there is room for them. */
+/* Copies the packs of a group, and their samples, after all others, where there is room for them. */
 static void copy_packs(struct vfm_pack_groups *g, const struct vfm_ready_pack *packs,
 	const struct vfm_blend_sample *samples, const struct vfm_pack_group *x)
 {

@@ -19,7 +19,7 @@ enum {
 	NODES_PER_ITEM = 8, /* of the search, on average */
 	MIN_NODES = 64,     /* of one search */
 	MAX_NODES = 16384,
-	ITEMS_PER_LENGTH = 64, /* from which on the linear program is worth its time */
+	ITEMS_PER_LENGTH = 64, /* from so many on, the linear program is worth its time */
 	RESOLVE = 4,           /* with all items so far: at calls 1, 4, 16, ... */
 };
 
@@ -127,7 +127,7 @@ static int32_t number_down_from(const struct vfm_numbers *s, int32_t at)
 struct bin_search {
 	struct vfm_mbs *m;
 	int32_t size;           /* of the bin */
-	int32_t shortest, full; /* the shortest length of all items; room at which a bin is full */
+	int32_t shortest, full; /* the shortest length of all items; the room of a full bin */
 	int32_t room;           /* of the best content so far */
 	int depth;              /* of the best content */
 	int64_t nodes;          /* that the search may still visit */
@@ -174,8 +174,8 @@ static void search_bin(struct bin_search *s, int32_t first)
 		}
 		if (s->room <= s->full || s->nodes <= 0)
 			return;
-		/* Back to the last level, with one item less.  A single item shorter than that, with which nothing
-		   else fits, would leave more room. */
+		/* Back to the last level, with one item less.  A single item shorter than that would leave more room,
+		 * since no other item fits with it. */
 		do {
 			struct vfm_mbs_choice *c = &m->now[depth - 1];
 			int32_t limit;

@@ -18,8 +18,8 @@ struct vfm_bins { /* `= {0}` */
 void vfm_bins_reserve(struct vfm_bins *b, int64_t n);
 void vfm_bins_release(struct vfm_bins *b);
 
-/* Returns the parts of `context` tokens of a bin whose longest item has `tokens`: the smallest power of two with which
- * the item fits. */
+/* Returns the parts of `context` tokens of a bin whose longest item has `tokens`: the smallest power of two that holds
+ * it. */
 int32_t vfm_bin_parts(int32_t tokens, int32_t context);
 
 struct vfm_mbs {
@@ -46,9 +46,9 @@ struct vfm_mbs {
 void vfm_mbs_init(struct vfm_mbs *m, int32_t context, int32_t max_parts);
 void vfm_mbs_release(struct vfm_mbs *m);
 /* Packs into *b, whose arrays it reuses.  Items of equal length are taken in the order of `tokens`; a bin has as many
- * parts as its longest item needs.  Learns from the items of one call for the next ones; the first n_known items
- * were in a call before.  exact: these items are the last, and worth a second of time.  1 <= tokens[i] <= context x
- * max_parts, 1 <= n <= INT32_MAX. */
+ * parts as its longest item needs.  Learns from the items of one call for the next ones; an earlier call had the first
+ * n_known items. exact: these items are the last, and worth a second of time.  1 <= tokens[i] <= context x max_parts, 1
+ * <= n <= INT32_MAX. */
 void vfm_mbs_pack(struct vfm_mbs *m, struct vfm_bins *b, const int32_t *tokens, int64_t n, int64_t n_known, bool exact);
 
 #endif

@@ -1,4 +1,8 @@
-/* plan.c - the reader: header, and packs of the jsonl encoding. */
+/* plan.c - the reader: header, and packs of the jsonl encoding.
+ *
+ * jsonl is a header line, then one line a pack; bin is the same header, then tables with O(1) access to a step.  The
+ * reader maps the file and stores nothing per pack; it finds a step of a jsonl plan by binary search.
+ */
 #include <limits.h>
 #include <math.h>
 #include <stdatomic.h>

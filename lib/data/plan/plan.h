@@ -4,10 +4,9 @@
  * packs of a step.  A plan may also say how many ranks of context parallelism compute each pack (header.cp).  A step
  * then has `batch` parts, one for a rank each; a pack of cp k takes k of them, and has at most k x context tokens.
  *
- * The encodings jsonl (a header line, then one line a pack) and bin (the same header, then tables; O(1) access to a
- * step) have the same content; their first bytes distinguish them.  The reader maps the file and stores nothing per
- * pack; it finds a step of a jsonl plan by binary search.  Every record is checked when it is read: a damaged,
- * truncated or contradictory plan gives VFM_EUSAGE and one sentence that names file and line (or pack).
+ * The encodings jsonl and bin have the same content; their first bytes distinguish them.  Every record is checked when
+ * it is read: a damaged, truncated or contradictory plan gives VFM_EUSAGE and one sentence that names file and line (or
+ * pack).
  *
  * All reading functions are thread-safe and local.  If another process may change the file, see vfm_plan_check_file.
  */
@@ -79,7 +78,7 @@ struct vfm_plan_pack {
 	int32_t cp;
 	int32_t n_samples;
 	int64_t tokens;                        /* the sum over the samples, <= cp x context */
-	double cost;                           /* the value by which the packer balanced, in units of the cost file */
+	double cost;                           /* the value that the packer balanced, in units of the cost file */
 	const struct vfm_plan_sample *samples; /* [n_samples] */
 };
 

@@ -120,7 +120,7 @@ static size_t align_up(size_t x)
 	return (x + BIN_ALIGN - 1) / BIN_ALIGN * BIN_ALIGN;
 }
 
-/* Whether what was written to f can be replaced later. */
+/* Whether bytes written to f can be replaced later. */
 static bool can_rewrite(FILE *f)
 {
 	struct stat st;
@@ -163,7 +163,7 @@ void vfm_plan_writer_abort(struct vfm_plan_writer *w)
 {
 	if (!w)
 		return;
-	if (w->body && w->body == w->f) { /* without effect on a full disk: then what is left does not open */
+	if (w->body && w->body == w->f) { /* without effect on a full disk: the rest then does not open */
 		(void)fflush(w->f);
 		if (ftruncate(fileno(w->f), w->start) == 0)
 			(void)fseeko(w->f, w->start, SEEK_SET);
@@ -337,7 +337,7 @@ static int write_bin_front(struct vfm_plan_writer *w, int64_t steps, struct vfm_
 	return out(w->body, w->text.data, w->text.len, err);
 }
 
-/* The header line.  Blanks at its end fill what was reserved. */
+/* The header line.  Blanks at its end fill the reserved bytes. */
 static int write_header_line(struct vfm_plan_writer *w, int64_t steps, struct vfm_err *err)
 {
 	for (size_t len = header_text(w, steps); len + 1 < w->front; len++)

@@ -3,7 +3,7 @@
  * A sample is held out if the hash of its source is below a fraction of the range of hashes.  The source is the
  * "parent" of its record, the video that it was cut from, or without one the sample itself (vfm_sample_id of either).
  * The side of a sample therefore depends on its key alone: not on other samples, their order, the seed or the set; and
- * clips of one video are on one side.  What a fraction holds out, a larger one holds out, too.
+ * clips of one video are on one side.  A larger fraction also holds out every sample that a smaller one holds out.
  */
 #ifndef VFM_DATA_PLAN_SPLIT_H
 #define VFM_DATA_PLAN_SPLIT_H
@@ -20,8 +20,8 @@ bool vfm_split_is_held_out(uint64_t source, double fraction);
  * with all compute threads.  VFM_EINPUT: a sample is damaged; VFM_EENV: cannot read. */
 int vfm_split_read(struct vfm_index *ix, double fraction, bool *held, struct vfm_err *err);
 
-/* Fails with VFM_EUSAGE unless the headers tell that the plans share no sample: each of their sets belongs to one of
- * them only (index_sha256), or `train` was packed without the part that `held` consists of. */
+/* Fails with VFM_EUSAGE unless the headers prove that the plans share no sample.  Each of their sets belongs to one of
+ * them only (index_sha256), or `train` was packed without the held-out samples of `held`. */
 int vfm_split_check_disjoint(const struct vfm_plan_header *train, const char *train_path,
 	const struct vfm_plan_header *held, const char *held_path, struct vfm_err *err);
 

@@ -4,7 +4,7 @@
 #include <math.h>
 
 enum {
-	FEW_PARTS = 16, /* of a short window, in which the mix may change more */
+	FEW_PARTS = 16, /* of a short window, whose mix may change more */
 	WINDOWS = 64,   /* of a plan, at least, if they are not short */
 	MEASURED = 256  /* parts whose samples tell how many the next ones have */
 };
@@ -41,7 +41,7 @@ static double size_window(const struct vfm_steering *s, double at, double stop)
 		return fmax(room, 0);
 	steady = vfm_blend_steady(s->blend, at / s->batch, stop / s->batch, STEADY) * s->batch - at;
 	most = fmin(fmax(most, fmin(steady, s->total / WINDOWS)), s->window / s->samples);
-	/* behind a stop the mix is a new one, and so may be the tokens of a part */
+	/* after a stop the mix is a new one, and so may be the tokens of a part */
 	return fmin(most, fmax(at - s->passed < 1 ? room / 64 : room * 7 / 8, FEW_PARTS));
 }
 

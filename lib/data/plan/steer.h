@@ -1,8 +1,8 @@
 /* steer.h - the windows of a plan whose mix changes over its steps (steered blends, blend.h).
  *
  * The samples of a window are spread over all its steps.  So a window ends where a share has changed by 0.01, and at
- * each stop: a step that the weights name, or the end of the sets with passes, behind which no sample waits.  How many
- * parts the samples of a window make is known when it is packed; windows before a stop get shorter, so that a few
+ * each stop.  A stop is a step that the weights name, or the end of the sets with passes; no sample waits past it.  How
+ * many parts the samples of a window make is known when it is packed; windows before a stop get shorter, so that a few
  * parts are the last.  A part is a pack, or with cp a part of it (pack.h).
  */
 #ifndef VFM_DATA_PLAN_STEER_H

@@ -1,9 +1,9 @@
 /* binding.h - binds a record to the files of its sample, by SHA-256.
  *
  * encode writes digests into a record: latent.sha256, and for each text (data/record/caption.h) sha256, of the .npy
- * files with their headers, and caption_sha256, of the caption from which the text was made.  shard compares them
- * before it writes a sample; verify compares the members of a shard with the record among them.  A record without a
- * digest (of another program) is not checked in that respect.
+ * files with their headers. caption_sha256 is the digest of the caption that the text was made from.  shard compares
+ * them before it writes a sample; verify compares the members of a shard with the record among them.  A record without
+ * a digest (of another program) is not checked in that respect.
  */
 #ifndef VFM_DATA_RECORD_BINDING_H
 #define VFM_DATA_RECORD_BINDING_H

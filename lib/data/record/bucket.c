@@ -18,7 +18,7 @@ enum { SIZES_MAX = 4096, ASPECTS_MAX = 256, RATIO_MAX = 10000, SOURCE_SIDE_MAX =
 
 /* ---- lists ---- */
 
-/* Copies the next item of a list with commas to `item` and moves *list behind it.  Returns 0 at the end of the list, or
+/* Copies the next item of a list with commas to `item` and moves *list after it.  Returns 0 at the end of the list, or
  * VFM_EUSAGE for an item that is empty or too long. */
 static int next_item(const char **list, char *item, size_t size, struct vfm_err *err)
 {
@@ -290,7 +290,7 @@ static int check_bucket_opts(const struct vfm_bucket_opts *o, struct vfm_err *er
 	if (!(o->fps >= 0 && o->fps <= FPS_MAX))
 		return vfm_fail(err, VFM_EUSAGE, "--fps: expected a rate above 0, up to %d", FPS_MAX);
 	if (!(o->max_upscale >= 1 && o->max_upscale <= 1000))
-		return vfm_fail(err, VFM_EUSAGE, "--max-upscale: expected a factor from 1, which is none, to 1000");
+		return vfm_fail(err, VFM_EUSAGE, "--max-upscale: expected a factor from 1 (none) to 1000");
 	if (!(o->max_crop >= 0 && o->max_crop <= 1))
 		return vfm_fail(err, VFM_EUSAGE, "--max-crop: expected a share from 0 to 1");
 	return 0;

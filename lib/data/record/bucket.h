@@ -76,8 +76,8 @@ struct vfm_bucket_source {
 /* Sets *out and returns true; or returns false with the reason, which names the option that excludes the source. */
 bool vfm_buckets_choose(const struct vfm_buckets *b, const struct vfm_bucket_source *s, struct vfm_bucket *out,
 	char why[VFM_BUCKET_WHY]);
-/* Returns how many of n frames at `rate` a second remain at `fps` a second, at least: encode shows each picture from
- * its time on and needs a frame at or after it, so the time from the first to the last frame counts. */
+/* Returns how many of n frames at `rate` a second remain at `fps` a second, at least.  The time from the first to the
+ * last frame counts: encode shows each picture from its time on and needs a frame at or after it. */
 int64_t vfm_bucket_resampled(int64_t n, double rate, double fps);
 
 /* Sets rec["bucket"] = {name, width, height, frames} and, with b->fps, `fps`; or removes it and sets "drop".
@@ -85,8 +85,8 @@ int64_t vfm_bucket_resampled(int64_t n, double rate, double fps);
 int vfm_bucket_assign(const struct vfm_buckets *b, json_t *rec, struct vfm_err *err);
 /* Reads rec["bucket"].  VFM_EINPUT: it is missing or damaged; the text names the key. */
 int vfm_bucket_read(struct vfm_bucket *b, const json_t *rec, struct vfm_err *err);
-/* Sets *fps to the rate with which the bucket's frames were counted, for a stage whose option --fps is `fps`
- * (0: not given).  VFM_EINPUT: they differ. */
+/* Sets *fps to the rate that the bucket's frames were counted at. fps is the stage's option --fps (0: not given).
+ * VFM_EINPUT: they differ. */
 int vfm_bucket_rate(const struct vfm_bucket *b, double *fps, struct vfm_err *err);
 /* VFM_EINPUT: a clip or image of the bucket has `frames` frames and not those of the bucket. */
 int vfm_bucket_check_frames(const struct vfm_bucket *b, int64_t frames, struct vfm_err *err);

@@ -67,7 +67,7 @@ const char *vfm_done_fingerprint(const json_t *rec, const char *stage)
 	return vfm_rec_str(json_object_get(rec, "by"), stage, NULL);
 }
 
-/* Returns 0 for what is not 16 hexadecimal digits. */
+/* Returns 0 for text that is not 16 hexadecimal digits. */
 static uint64_t parse_fingerprint(const char *fingerprint)
 {
 	return fingerprint && strlen(fingerprint) == VFM_FINGERPRINT_TEXT - 1 &&

@@ -3,8 +3,8 @@
  * cond   the condition [C, T, h, w], T, h and w as the latents': for Wan the mask, then the latents of the given frames
  * image  rows of an image encoder [rows, features]
  *
- * A record has an object "cond" or "image" with path, sha256 and maker, as "latent" has; a shard has the member
- * KEY.cond.npy or KEY.image.npy; the index has an entry behind the texts of the sample.
+ * A record has an object "cond" or "image" with path, sha256 and maker, as "latent" has.  A shard has the member
+ * KEY.cond.npy or KEY.image.npy, and the index an entry after the texts of the sample.
  */
 #ifndef VFM_DATA_RECORD_EXTRA_H
 #define VFM_DATA_RECORD_EXTRA_H

@@ -1,9 +1,9 @@
 /* features.h - a set of feature vectors: the rows of an npy file, or a vector for each record.
  *
- * An npy file [rows, dim] of floating-point numbers is mapped.  Of records (JSON Lines, such as those of `vfm-curate
+ * An npy file [rows, dim] of floating-point numbers is mapped.  In records (JSON Lines, such as those of `vfm-curate
  * embed`), a key names the npy file [dim] of each vector, as a path or as an object with `path` and, optionally,
- * `sha256` and `maker`, which are then checked; the vectors are copied to an unlinked temporary file in TMPDIR and
- * mapped, so that memory does not grow with them.  Records with "error" or "drop" and headers are left out.
+ * `sha256` and `maker`, which are then checked.  The vectors are copied to an unlinked temporary file in TMPDIR and
+ * mapped, so memory does not grow with them.  Records with "error" or "drop" and headers are left out.
  *
  * Reading is thread-safe.
  */

@@ -1,8 +1,8 @@
 /* histogram.h - statistics of a stream of records: histograms of numbers, counts of words, and reasons of drops and
  * errors.
  *
- * Memory is bounded: 256 numeric keys, 64 words a key, and 65,536 values a number, twice if records are dropped.  Of
- * more values it keeps a uniform sample; count, mean, minimum and maximum stay exact.  One thread at a time.
+ * Memory is bounded: 256 numeric keys, 64 words a key, and 65,536 values a number, twice if records are dropped.  It
+ * keeps a uniform sample of more values; count, mean, minimum and maximum stay exact.  One thread at a time.
  */
 #ifndef VFM_DATA_RECORD_HISTOGRAM_H
 #define VFM_DATA_RECORD_HISTOGRAM_H
@@ -18,8 +18,8 @@ struct vfm_histogram *vfm_histogram_new(void);
 void vfm_histogram_free(struct vfm_histogram *t);
 void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec);
 
-/* Returns the statistics, which the caller owns; `words` and `numbers` are those of the records that are neither dropped
- * nor failed, and `bins` counts from min to max:
+/* Returns the statistics, which the caller owns.  `words` and `numbers` are those of the records that are neither
+ * dropped nor failed, and `bins` counts from min to max:
  *
  *	{"records","dropped","failed","reasons":{TEXT:N},"words":{KEY:{WORD:N}},
  *	 "numbers":{KEY:{"count","missing","min","p5","p50","mean","p95","max","bins":[N]}}}

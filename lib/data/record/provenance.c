@@ -183,7 +183,7 @@ static ssize_t find_tool(const json_t *chain, const char *tool)
 	return -1;
 }
 
-/* Adds an entry of the tool alone at *at if the chain has none; sets *at behind it. */
+/* Adds an entry of the tool alone at *at if the chain has none; sets *at after it. */
 static bool note_tool(json_t *chain, const char *tool, size_t *at)
 {
 	ssize_t there = find_tool(chain, tool);

@@ -94,7 +94,7 @@ int vfm_rec_check_version(const json_t *rec, struct vfm_err *err)
 	return vfm_fail(err, VFM_EINPUT, "v: expected record version 1");
 }
 
-/* Returns a copy in which 2.0 is 2, as jq writes it. */
+/* Returns a copy with 2.0 as 2, as jq writes it. */
 static json_t *copy_plain(const json_t *v)
 {
 	const char *key;
@@ -135,8 +135,7 @@ void vfm_rec_digest(const char *head, const json_t *rec, const char *const *with
 
 /* ---- reasons ---- */
 
-/* Returns the end of an id that begins at s: a word of 8 characters or more, of which some are digits and others not.
- */
+/* Returns the end of an id that begins at s: a word of 8 characters or more, digits among them, but not only digits. */
 static const char *id_end(const char *s, const char *end)
 {
 	const char *p = s;

@@ -23,7 +23,7 @@ bool vfm_rec_num(const json_t *rec, const char *path, double *out);
 int vfm_rec_blame(int rc, struct vfm_err *err);
 /* VFM_EINPUT: "v" is there and is not 1. */
 int vfm_rec_check_version(const json_t *rec, struct vfm_err *err);
-/* The frames that a record stands for: all of `src`, or after split, before clip, a range of it. */
+/* The frames of a record: all of `src`, or after split, before clip, a range of it. */
 struct vfm_rec_media {
 	const char *src; /* belongs to the record */
 	bool is_image;

@@ -16,7 +16,7 @@
 int vfm_sample_key_check(const char *key, struct vfm_err *err);
 
 /* The rule for the names of members (KEY.PART) of shards that other programs wrote: 1 to 1000 bytes of UTF-8 without
- * control characters; folders are allowed ("dir/0001.json", "./0001.json"), but no leading "/", no empty part of the
+ * control characters.  Folders are allowed ("dir/0001.json", "./0001.json"), but no leading "/", no empty part of the
  * path and no part "..".  Nothing uses such a name as a path.  VFM_EINPUT otherwise. */
 int vfm_sample_member_check(const char *name, struct vfm_err *err);
 

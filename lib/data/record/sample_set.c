@@ -193,7 +193,7 @@ static const struct vfm_sample_seen *peek_entry(struct vfm_sample_run *r, int *r
 	return &r->page[r->at];
 }
 
-/* Merges the runs in[0..n) into out.  Of equal hashes, the entry of the last run counts: it is the newest. */
+/* Merges the runs in[0..n) into out.  Among equal hashes the entry of the last run counts: it is the newest. */
 static int merge_runs(struct vfm_sample_run *in, size_t n, struct vfm_sample_run *out, struct vfm_err *err)
 {
 	int rc = 0;

@@ -5,8 +5,8 @@
  *
  * The newest entries are in a hash table.  When it holds 1.5 million (by default), they become a sorted run in an
  * unlinked file; 16 runs of about one size are merged into one, as in a log-structured merge tree (O'Neil et al.,
- * 1996).  Of each run the memory holds a blocked Bloom filter (Putze, Sanders and Singler, 2007) and the first hash
- * of each 4096 bytes.
+ * 1996).  For each run the memory holds a blocked Bloom filter (Putze, Sanders and Singler, 2007) and the first hash of
+ * each 4096 bytes.
  *
  * Memory: at most 64 MiB for the table and 48 MiB to sort it, and 1.6 to 2.6 bytes for each key beyond 1.5 million,
  * twice that during a merge.  Files: 32 bytes a key, twice that during a merge.  One thread at a time.

@@ -6,9 +6,9 @@
 
 #include "base/err.h"
 
-/* "I/N" -> share I (from 0) of N.  NULL asks the environment: SLURM_ARRAY_TASK_ID, _COUNT (_MIN, _STEP), and which task
- * this process is (io/task.h); with both, the tasks of a step divide the share of their array task; with
- * neither, 0 of 1.  "task" is the same, but VFM_EUSAGE with neither. */
+/* "I/N" -> share I (from 0) of N.  NULL asks the environment: SLURM_ARRAY_TASK_ID, _COUNT (_MIN, _STEP), and the task
+ * of this process (io/task.h).  With both, the tasks of a step divide the share of their array task; with neither, 0 of
+ * 1.  "task" is the same, but VFM_EUSAGE with neither. */
 int vfm_share_parse(const char *text, int64_t *share, int64_t *n_shares, struct vfm_err *err);
 
 /* Sets *name, which the caller frees, to the pattern with %t replaced by the number of the share, and %% by %.

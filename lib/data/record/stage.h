@@ -1,19 +1,14 @@
 /* stage.h - the loop that all stages of vfm-curate share: JSON Lines in, JSON Lines out.  A stage gives one function
- * that works on one record; the loop does the rest (vfm-curate(1)):
+ * for one record; the loop does the rest (vfm-curate(1)):
  *
  *   reading     the files named, or stdin; a line that is no record becomes a record with "error"
  *   passing on  records with "error" or "drop" pass unchanged; unknown keys are kept; "v":1 comes first
- *   --part I/N  keeps the records whose id hashes to I and sets "part":"I/N" in them; a later stage with the same N
- *               uses it instead of the hash
- *   fingerprint an output record gets by.STAGE, a hash of the stage, its version, options and models, and of the
- *               input record without "v", "part" and "by", except by.clip, the contents of the clip's file
- *   headers     the first output line is the chain of the inputs and this stage's entry (provenance.h); a later header
- *               that adds to the chain makes another.  fn, --part and the counts never see one; a damaged one becomes
- *               a record with "error"
- *   --done FILE a record of FILE with the same id and fingerprint, without "error", is copied; its "part" becomes that
- *               of this run
+ *   --part I/N  keeps the records of share I (share.h)
+ *   fingerprint sets by.STAGE in each output record (stage_work.c)
+ *   headers     pass on the provenance of the inputs (stage_input.c)
+ *   --done FILE copies finished records of an earlier run
  *   -j N        N threads; the output keeps the order of the input; at most a few records a thread are in memory
- *   batches     a stage may work on several consecutive records with an equal key at once (clip: those of a source)
+ *   batches     a stage may work on consecutive records with an equal key at once
  *   failures    the record gets "error":"…"; processing continues
  *   counting    in = out + dropped + failed, on stderr when all is done
  */
@@ -54,8 +49,8 @@ struct vfm_stage_opts {
 		VFM_OPT_NUM, 0, "timeout", "SECONDS", help, dst, VFM_ABOVE_0, 1e9                                      \
 	}
 
-/* What a run (curate/pipeline) must know of a stage; vfm_cmd.stage is NULL if nothing of this holds.  Lists of options
- * end in NULL. */
+/* Properties of a stage that a run (curate/pipeline) uses; vfm_cmd.stage is NULL if nothing of this holds.  Lists of
+ * options end in NULL. */
 struct vfm_stage_traits {
 	const char *const *children; /* NULL, or options that start -j children; messages name the first */
 	const char *const *models;   /* NULL, or options of models of this process: the stage chooses its threads */
@@ -82,8 +77,8 @@ void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...) __attr
  *   VFM_EUSAGE, VFM_EENV   the stage cannot go on: the loop stops with this code. */
 typedef int (*vfm_stage_fn)(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err);
 
-/* Works on `n` consecutive records with an equal `batch_key`, of which none was done before, and stores for each in
- * `rc` and `err` what a vfm_stage_fn returns.  The outputs must not depend on how records are divided into batches. */
+/* Works on `n` consecutive records with an equal `batch_key`, none of them done before.  Stores for each in `rc` and
+ * `err` the result of a vfm_stage_fn.  The outputs must not depend on how records are divided into batches. */
 struct vfm_stage_item {
 	json_t *rec;
 	int rc;
@@ -121,8 +116,8 @@ struct vfm_stage {
 	/* The models that the stage uses (`maker` in provenance.h), also covered by the fingerprint; NULL: none. */
 	const json_t *models;
 	/* NULL, or lists of keys that end in NULL, for a stage that computes the keys of `sets` from those of `reads`
-	 * alone, and leaves all others: the fingerprint covers `reads` instead of the whole input, and --done copies
-	 * `sets` into the input record. */
+	 * alone, and leaves all others.  The fingerprint then covers `reads` instead of the whole input, and --done
+	 * copies `sets` into the input record. */
 	const char *const *reads, *const *sets;
 
 	int n_files; /* JSON Lines to read; none = stdin; "-" = stdin */
@@ -177,13 +172,13 @@ struct vfm_stage_output {
 	uint64_t hash[2], content; /* for unique_ids: of the id (vfm_sample_hash), of all but vfm_stage_source_keys */
 };
 
-/* Takes the lines of a block, and writes their outputs.  o [b->n]: the outputs, which stand in `text` one after the
- * other; the loop makes its own where a header is due, or where another record had the id.  Returns 0, or the code with
+/* Takes the lines of a block, and writes their outputs.  o [b->n]: the outputs, one after the other in `text`.  The
+ * loop makes its own output where a header is due, or where another record had the id.  Returns 0, or the code with
  * which the stage must end. */
 int vfm_stage_take(struct vfm_stage_loop *l, const struct vfm_jsonl_block *b, const struct vfm_stage_output *o,
 	const char *text, struct vfm_err *err);
 
-/* The keys of a record that its fingerprint does not cover, and those in which records of one id may differ. */
+/* The keys of a record that its fingerprint does not cover, and those that may differ between records of one id. */
 extern const char *const vfm_stage_uncovered_keys[], *const vfm_stage_source_keys[];
 /* Returns the text that a digest puts before the record in a fingerprint; the caller frees it.  settings: those of
  * provenance.h; clip: by.clip, or NULL. */

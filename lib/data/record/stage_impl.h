@@ -38,7 +38,7 @@ struct vfm_stage_record {
 	struct vfm_err err;
 };
 
-/* Works on n records, of which the caller has set is_header, rec or text, place and hash.  n is 1 unless the stage has
+/* Works on n records.  The caller has set is_header, rec or text, place and hash of each.  n is 1 unless the stage has
  * `batch`.  Thread-safe for different records. */
 void vfm_stage_work_on(const struct vfm_stage_work *w, struct vfm_stage_record *const *r, int n, int worker);
 

@@ -1,4 +1,11 @@
-/* stage_input.c - reads input lines, passes headers on, takes this process's share, and detects duplicate ids. */
+/* stage_input.c - reads input lines, passes headers on, takes this process's share, and detects duplicate ids.
+ *
+ * The first output line is the chain of the inputs and this stage's entry (provenance.h); a later header that adds to
+ * the chain makes another.  fn, --part and the counts never see one; a damaged one becomes a record with "error".
+ *
+ * --part I/N keeps the records whose id hashes to I and sets "part":"I/N" in them; a later stage with the same N uses
+ * it instead of the hash.
+ */
 #include "data/record/stage_impl.h"
 
 #include <stdarg.h>
@@ -102,7 +109,7 @@ static int open_next_file(struct vfm_stage_input *in, struct vfm_err *err)
 	return 1;
 }
 
-/* Of the records with one id, which would write the same files, the first goes on.  The others are dropped if they
+/* Records with one id would write the same files, so only the first is processed.  The others are dropped if they
  * differ in nothing but the name of their source; or else they get an error. */
 static int check_duplicate(struct vfm_stage_input *in, json_t *rec, struct vfm_err *err)
 {
@@ -127,8 +134,8 @@ static int check_duplicate(struct vfm_stage_input *in, json_t *rec, struct vfm_e
 		return 0;
 	}
 	vfm_fail(&why, VFM_EINPUT,
-		"input record %lld has the id '%.80s' too, but differs: give each record an id of its own; several "
-		"captions of a clip stand in one record, by name",
+		"input record %lld has the id '%.80s' too, but differs: give each record an id of its own; one record "
+		"may hold several captions of a clip, by name",
 		(long long)first.place, id);
 	vfm_stage_set_error(rec, why.msg);
 	in->refused = true;

@@ -1,4 +1,12 @@
-/* stage_link.c - publishes the progress of a stage in a mapped file, and follows the output of the stage before. */
+/* stage_link.c - publishes the progress of a stage in a mapped file, and follows the output of the stage before.
+ *
+ * Progress is published, atomically, after its bytes are in the file.  After kill -9 a stage cuts its file to the
+ * published bytes, reads its inputs again from the start without working on those that are done, and continues.  If
+ * the machine itself failed and the file lacks published bytes, the stage begins again.
+ *
+ * Workers: a semaphore of the run's -j tokens in the progress file.  A thread holds a token while it works on a record.
+ * A full queue stops its writer, so the tokens go to the slowest stages.
+ */
 #include "data/record/stage_link.h"
 
 #include <errno.h>
@@ -77,7 +85,7 @@ static uint32_t progress_crc(const struct vfm_stage_progress *c)
 void vfm_progress_stage_read(const struct vfm_progress_stage *s, struct vfm_stage_progress *c)
 {
 	for (int i = 0; i < 100; i++) {
-		*c = s->progress[atomic_load(&s->turn) & 1];
+		*c = s->progress[atomic_load(&s->version) & 1];
 		if (c->crc == progress_crc(c))
 			return;
 	}
@@ -86,11 +94,11 @@ void vfm_progress_stage_read(const struct vfm_progress_stage *s, struct vfm_stag
 
 static void publish_progress(struct vfm_progress_stage *s, struct vfm_stage_progress *c)
 {
-	uint32_t turn = atomic_load(&s->turn) + 1;
+	uint32_t version = atomic_load(&s->version) + 1;
 
 	c->crc = progress_crc(c);
-	s->progress[turn & 1] = *c;
-	atomic_store(&s->turn, turn);
+	s->progress[version & 1] = *c;
+	atomic_store(&s->version, version);
 }
 
 void vfm_progress_stage_reset(struct vfm_progress_stage *s)
@@ -246,8 +254,8 @@ static int check_inputs(const struct vfm_stage_link *k, struct vfm_err *err)
 	if (k->n_read >= k->skip && k->hash == k->at.hash)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE,
-		"the first %lld inputs differ from those with which this run began (--update does the records again "
-		"that differ)",
+		"the first %lld inputs differ from those that this run began with (--update repeats the records that "
+		"differ)",
 		(long long)k->skip);
 }
 
@@ -312,8 +320,8 @@ static void count_progress_reason(struct vfm_stage_progress *c, const char text[
 	c->reasons[i].n++;
 }
 
-/* Counts the values of the top-level key of each output line.  A line is compact JSON, in which a quote within a string
- * is escaped; so `head` is found at a key alone. */
+/* Counts the values of the top-level key of each output line.  A line is compact JSON, which escapes a quote within a
+ * string; so `head` is found at a key alone. */
 static void count_reasons(
 	struct vfm_stage_progress *c, const struct vfm_stage_written *w, const char *head, const char *kind)
 {

@@ -1,15 +1,8 @@
 /* stage_link.h - a stage as one process of a run (curate/pipeline/pipeline_run.h): its progress, input and workers.
  *
  * All processes of a run map the progress file.  Stage k appends its output lines to a file and publishes its
- * progress in it: the number of inputs done, the bytes of the file that hold their outputs, and the counts.
- * Stage k+1 reads that file up to the published bytes, and waits for more: the files are the queues.
- *
- * Progress is published, atomically, after its bytes are in the file.  After kill -9 a stage cuts its file to the
- * published bytes, reads its inputs again from the start without working on those that are done, and continues.  If
- * the machine itself failed and the file lacks published bytes, the stage begins again.
- *
- * Workers: a semaphore of the run's -j tokens in the progress file.  A thread holds a token while it works on a record.
- * A full queue stops its writer, so the tokens go to the slowest stages.
+ * progress: the number of inputs done, the bytes of the file that hold their outputs, and the counts.  Stage k+1 reads
+ * that file up to the published bytes, and waits for more: the files are the queues.
  *
  * A process has at most one link.  It is set before vfm_stage_run, which finds it.
  */
@@ -49,7 +42,7 @@ struct vfm_stage_progress {
 
 struct vfm_progress_stage {
 	char identity[VFM_SHA256_HEX]; /* of its options; "": not begun */
-	_Atomic uint32_t turn;         /* progress[turn % 2] is valid */
+	_Atomic uint32_t version;         /* progress[version % 2] is valid */
 	struct vfm_stage_progress progress[2];
 	_Atomic bool started, finished; /* the stage has opened its outputs once; all inputs are done */
 	_Atomic int failed_records;     /* some records failed: the status is 1 */
@@ -103,25 +96,25 @@ struct vfm_stage_link {
 void vfm_stage_link_set(struct vfm_stage_link *k);
 struct vfm_stage_link *vfm_stage_link(void); /* NULL: none */
 
-/* Opens the output behind the published bytes and, if the link has one, the input as a stream of lines.  *in is NULL
+/* Opens the output after the published bytes and, if the link has one, the input as a stream of lines.  *in is NULL
  * without.  Sets *counts to the published ones.  VFM_EENV: a file cannot be opened or cut. */
 int vfm_stage_link_begin(struct vfm_stage_link *k, FILE **in, struct vfm_stage_counts *counts, struct vfm_err *err);
 
-/* To be called before, by a stage that reads all its inputs to work on the first one: blocks until the stage before has
+/* A stage that reads all its inputs to work on the first one calls this first.  Blocks until the stage before has
  * finished.  Meanwhile any number of records may wait.  No-op for the first stage.  VFM_ESIGNAL: the run stops. */
 int vfm_stage_link_await(struct vfm_stage_link *k, struct vfm_err *err);
 
-/* To be called for each input that was read; `rec` is NULL for a header, `line` the number of lines read so far.
- * Returns 1 if the input is to be worked on, 0 if it is done.  VFM_EUSAGE: inputs that are done have changed;
- * VFM_ESIGNAL: the run stops. */
+/* Call for each input that was read; `rec` is NULL for a header, `line` the number of lines read so far.  Returns 1 if
+ * the input is to be worked on, 0 if it is done.  VFM_EUSAGE: inputs that are done have changed; VFM_ESIGNAL: the run
+ * stops. */
 int vfm_stage_link_read(struct vfm_stage_link *k, const json_t *rec, int64_t line, struct vfm_err *err);
-/* To be called at the end of the inputs; errors as above. */
+/* Call at the end of the inputs; errors as above. */
 int vfm_stage_link_end(struct vfm_stage_link *k, struct vfm_err *err);
 
 void vfm_stage_link_work(struct vfm_stage_link *k); /* takes a token; blocks */
 void vfm_stage_link_rest(struct vfm_stage_link *k); /* returns it */
 
-/* What one input has become, in the order of the inputs. */
+/* The outcome of one input, in the order of the inputs. */
 struct vfm_stage_written {
 	int64_t inputs;   /* its number, from 1 */
 	uint64_t hash;    /* vfm_stage_link.hash after it */
@@ -132,7 +125,7 @@ struct vfm_stage_written {
 };
 /* Returns whether the output must be flushed now. */
 bool vfm_stage_link_wrote(struct vfm_stage_link *k, const struct vfm_stage_written *w);
-/* Publishes the progress.  The caller has flushed the output.  Blocks while the queue behind is full. */
+/* Publishes the progress.  The caller has flushed the output.  Blocks while the next stage's queue is full. */
 void vfm_stage_link_publish(struct vfm_stage_link *k, const struct vfm_stage_counts *counts);
 /* Syncs and closes the output; `done`: all inputs are done. */
 int vfm_stage_link_close(struct vfm_stage_link *k, bool done, struct vfm_err *err);

@@ -138,7 +138,7 @@ static int64_t plan_by_queries(
 
 	parts = cpu_ceil_div(nq, step);
 	for (int h = 0; h < c->kv_heads; h++) {
-		int64_t lead = w->n;
+		int64_t counter = w->n;
 
 		for (int64_t p = 0; p < parts; p++) {
 			struct attn_item *it = work_add(w);
@@ -151,7 +151,7 @@ static int64_t plan_by_queries(
 			it->part = mem ? mem + h * parts * size : NULL;
 			it->part_i = (int32_t)p;
 			it->parts = (int32_t)parts;
-			it->lead = lead;
+			it->counter = counter;
 		}
 	}
 	return c->kv_heads * parts * size;

@@ -573,7 +573,7 @@ static bool put_part(const struct attn_item *it, int ldd, struct bwd_scratch *x,
 
 	memcpy(part, x->dk, size * sizeof(float));
 	memcpy(part + size, x->dv, size * sizeof(float));
-	if (atomic_fetch_add_explicit(&done[it->lead], 1, memory_order_acq_rel) + 1 < it->parts)
+	if (atomic_fetch_add_explicit(&done[it->counter], 1, memory_order_acq_rel) + 1 < it->parts)
 		return false;
 	memcpy(x->dk, it->part, size * sizeof(float));
 	memcpy(x->dv, it->part + size, size * sizeof(float));

@@ -57,17 +57,17 @@ struct attn_item {
 	int64_t k_first, k_n; /* keys; the forward takes all */
 	/* Backward only.  `self` is the item's index, and of its counter in `done`. */
 	int64_t self;
-	/* Items with the same queries and different keys accumulate block b of dq, [d][BQ], one after another: an item
+	/* Items with the same queries and different keys accumulate block b of dq, [d][BQ], one after another.  An item
 	 * raises its counter to b + 1 when it has added its part.  prev < 0: the item starts the sum; last: it stores
 	 * the result. */
 	float *dq;
 	int64_t prev;
 	bool last;
 	/* Items with the same keys and different queries store dk and dv in parts; the item that finishes last (counted
-	 * in done[lead]) adds the parts in their order.  parts <= 1: not divided. */
+	 * in done[counter]) adds the parts in their order.  parts <= 1: not divided. */
 	float *part; /* [parts][2][k_n][d rounded up to 16] */
 	int32_t part_i, parts;
-	int64_t lead;
+	int64_t counter;
 };
 
 /* Returns the keys of a tile: tiles of equal size, a multiple of 16. */

@@ -2,18 +2,9 @@
  *
  * An f32 is the exact sum of three bf16: h is x rounded to 8 bits, m is x - h rounded, l is x - h - m.  A product sums
  * six of the nine products of these parts in f32: l h, m h, m m, h m, h l and h h (Henry, Tang, Heinecke, arXiv
- * 1904.06376).
- *
- * Error: |m| <= 2^-8 |x| and |l| <= 2^-17 |x|, so the three absent products are at most u |a b|, u = 2^-24, and of
- * either sign.  An instruction sums 16 words from zero (17 roundings) and adds the sum to the accumulator.  So the
- * error of K elements is at most (6 ceil(K / 32) + 18) u sum |a b| to first order; that of K FMAs is K u sum |a b|.
- * Subnormal bf16 and sums are flushed to zero, which adds at most 2^-125 (sum |a| + sum |b|) + 2^-123 K.
- *
- * Results of the tiles that are not finite are computed again from the parts with f32 FMAs (inf 0, or an h h that
- * overflows), so NaN and infinity are those of f32.
- *
- * A panel holds 32 rows of A or columns of B.  A unit of it is 32 elements of K, in three parts of 16 words: of A [row]
- * [word], of B [word][column].  A word holds two of the 32 elements, in any order that is that of the other operand.
+ * 1904.06376).  The error of K elements is at most (6 ceil(K / 32) + 18) u sum |a b| to first order, u = 2^-24; that of
+ * K FMAs is K u sum |a b|.  Subnormal bf16 and sums are flushed to zero, which adds at most 2^-125 (sum |a| + sum |b|)
+ * + 2^-123 K.  NaN and infinity are those of f32.
  */
 #ifndef VFM_DEVICE_CPU_CPU_BF16X3_H
 #define VFM_DEVICE_CPU_CPU_BF16X3_H
@@ -28,6 +19,14 @@ typedef float floats16 __attribute__((vector_size(64)));
 
 #define TSTATIC static inline __attribute__((always_inline))
 
+/* Error: |m| <= 2^-8 |x| and |l| <= 2^-17 |x|, so the three absent products are at most u |a b|, u = 2^-24, and of
+ * either sign.  An instruction sums 16 words from zero (17 roundings) and adds the sum to the accumulator.
+ *
+ * Results of the tiles that are not finite are computed again from the parts with f32 FMAs (inf 0, or an h h that
+ * overflows).
+ *
+ * A panel holds 32 rows of A or columns of B.  A unit of it is 32 elements of K, in three parts of 16 words: of A [row]
+ * [word], of B [word][column].  A word holds two of the 32 elements, in any order that is that of the other operand. */
 enum {
 	PARTS = 3,          /* h, m, l */
 	WIDE = 32,          /* rows of a panel of A, columns of a panel of B */

@@ -2,7 +2,7 @@
  *
  * For each block of output pixels, the pixels of one frame that it reads are copied to `lines`: 16 words of each pixel,
  * converted for the kernel of the instruction set (f32; pairs of bf16; three bf16 of f32), with zeros where x is
- * padded.  A tap is then an offset into the lines, at which the tile kernel reads the rows of A.
+ * padded.  A tap is then an offset into the lines: the tile kernel reads the rows of A there.
  *
  * Lines have the order [group of words][part][phase][row][column].  Pixels of a block are numbered along the rows of
  * lines, padding included, and mr neighbours form a tile; pixels past the end of a row are computed and dropped.  With
@@ -154,7 +154,7 @@ static void choose_pixels(struct cpu_conv *v)
 	v->qh = v->bh + (v->kh - 1) / v->sh;
 	v->part = v->sh * v->sw * v->qh * v->qw * LINE;
 	v->m_tiles = cpu_ceil_div((v->bh - 1) * v->qw + v->bw, v->kern->mr);
-	/* tiles read up to mr lines behind the last */
+	/* tiles read up to mr lines after the last */
 	v->lines_size = (size_t)(v->most * v->parts * v->part + v->kern->mr * LINE);
 	/* a chunk that is the only one completes a tile at a time */
 	v->sums_size = (size_t)(v->kern->mr * v->kern->nr);

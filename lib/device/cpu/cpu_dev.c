@@ -1,4 +1,8 @@
-/* cpu_dev.c - the CPU device: pooled memory, streams as threads with queues, events, and copies. */
+/* cpu_dev.c - the CPU device: pooled memory, streams as threads with queues, events, and copies.
+ *
+ * The compute stream runs its work immediately.  The asynchronous streams have a thread each and accept only host_call,
+ * copies and events.  Threads start with the first work on a stream, so a process may fork before.
+ */
 #include "device/cpu/cpu.h"
 
 #include <pthread.h>
@@ -209,7 +213,7 @@ struct vfm_event {
 	struct cpu_stream *s; /* NULL: never recorded */
 	uint64_t at;          /* passed when s->done >= at */
 	bool timed;
-	double t; /* timed events: the time at which it passed */
+	double t; /* timed events: when it passed */
 };
 
 static struct cpu_stream *stream_of(struct vfm_stream *s)

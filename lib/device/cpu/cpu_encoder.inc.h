@@ -35,7 +35,7 @@ INLINE void norm_pixel(const struct vfm_channel_norm *a, int64_t i, const float 
 
 enum { AHEAD = 8 }; /* pixels from a prefetch to its use */
 
-/* The caches get the pixel, for reading x and writing y; it may lie behind the last one. */
+/* The caches get the pixel, for reading x and writing y; it may lie after the last one. */
 INLINE void prefetch_pixel(const struct vfm_channel_norm *a, int64_t i, bool bf)
 {
 	int64_t size = a->x.shape[2] * (bf ? 2 : 4);

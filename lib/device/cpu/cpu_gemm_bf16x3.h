@@ -62,7 +62,7 @@ TSTATIC void pack_unit(
 	floats16 acc = {0};
 
 	for (int h = 0; h < 2; h++) {
-		bool turn = m->kmajor == by_row;
+		bool transpose = m->kmajor == by_row;
 
 		if (m->kmajor)
 			load_col_floats(x[h], m, r0, rows, k + 16 * h, k1 - k - 16 * h);
@@ -71,13 +71,13 @@ TSTATIC void pack_unit(
 		if (sum && m->kmajor)
 			for (int u = 0; u < 16; u++)
 				acc += (floats16)x[h][u];
-		if (turn)
+		if (transpose)
 			transpose_words(x[h]);
 		if (sum && !m->kmajor) {
 			words16 t[16];
 
 			memcpy(t, x[h], sizeof t);
-			if (!turn)
+			if (!transpose)
 				transpose_words(t);
 			for (int u = 0; u < 16; u++)
 				acc += (floats16)t[u];

@@ -3,7 +3,7 @@
  *
  * A word is two bf16 that are neighbours along K; a step is 16 words, the depth of a tile.  A panel of A holds, for
  * each step, 32 rows of 16 words, i.e. two tiles.  A panel of B holds words of K in rows of 32 columns, so a step is
- * two tiles side by side.  Words past the end of K and rows past the end of a panel are zero.
+ * two tiles.  Words past the end of K and rows past the end of a panel are zero.
  *
  * The register tile is 32 x 32: four accumulators, two tiles of A and two of B.  The driver keeps a chunk of a panel of
  * B in L1 and streams panels of A from L2.  Both chunks and a tile of C must fit L1: 2 x 128 kc + 4096 bytes <= 48 KiB,

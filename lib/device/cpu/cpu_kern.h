@@ -51,7 +51,7 @@ struct vfm_gemm_kern {
 	int mr, nr, ku, words;
 	int kc, kc_whole; /* units of a chunk; up to kc_whole units are one chunk */
 	int mc;           /* most rows of a block of C */
-	int held_rows;    /* most rows for which packing a held B is a notable part of the work */
+	int held_rows;    /* with at most so many rows, packing a held B is a notable part of the work */
 	/* Packs rows [r0, r0 + n) and elements [k0, k1) of m into panels of A (mr rows) or of B (nr), `stride` floats
 	 * apart; writes up to 16 floats past the end of a panel.  sum (may be NULL): [n rounded up to whole panels] +=
 	 * the sums over k. */

@@ -61,7 +61,7 @@ static const struct form {
 };
 enum { FORMS = sizeof(forms) / sizeof(forms[0]) };
 
-/* A class of shapes of which cuDNN refuses a form, for warnings. */
+/* A class of shapes with a form that cuDNN refuses, for warnings. */
 struct refused {
 	int64_t h, hkv, d;
 	int kind; /* enum vfm_attn_kind, or -1 */
@@ -69,7 +69,7 @@ struct refused {
 	bool bwd;
 };
 
-/* What plans depend on besides their keys.  Compared as bytes: zero it first. */
+/* The settings that plans depend on besides their keys.  Compared as bytes: zero it first. */
 struct setting {
 	int ordinal; /* of the CUDA runtime */
 	enum mode mode;

@@ -14,12 +14,12 @@ int vfm_cuda_attn_own(struct vfm_stream *s, const struct vfm_attn *a, struct vfm
 int vfm_cuda_attn_bwd_own(struct vfm_stream *s, const struct vfm_attn_bwd *a, struct vfm_err *err);
 
 /* ---- comparison of results of cuDNN with our own kernels, at the first run of a plan (attn_check.c) ----
- * A plan that cuDNN builds and runs may still be wrong: another base of lse, another layout, rows that are left out.
- * Rows of up to three samples are compared: o and lse, or dq, dk and dv, of all heads of a piece. */
+ * A plan that cuDNN builds and runs may still be wrong: another base of lse, another layout, missing rows.  Rows of up
+ * to three samples are compared: o and lse, or dq, dk and dv, of all heads of a piece. */
 enum vfm_attn_verdict {
 	VFM_ATTN_AGREES,
 	VFM_ATTN_DIFFERS,
-	VFM_ATTN_SILENT, /* nothing is proven: dout is zero, as behind a gate of zero, or there is no memory */
+	VFM_ATTN_SILENT, /* nothing is proven: dout is zero, as after a gate of zero, or there is no memory */
 };
 
 /* Compares the operands of an op that has been enqueued on s, in the samples and heads of a piece.  Without dout the op

@@ -57,7 +57,7 @@ void vfm_cuda_range_pop(void);
 
 /* Selects this device for the calling thread; otherwise CUDA would use device 0. */
 int vfm_cuda_use(struct vfm_cuda *c, struct vfm_err *err);
-/* Reports a sticky error of the context, after which every CUDA call fails. */
+/* Reports a sticky error of the context; every later CUDA call fails. */
 bool vfm_cuda_broken(void);
 
 /* As struct vfm_plugin (device/dev/plugin.h). */

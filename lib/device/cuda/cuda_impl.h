@@ -31,7 +31,7 @@ int vfm_cuda_sms(struct vfm_stream *s);
 int vfm_cuda_units(struct vfm_stream *s);
 /* Returns the most bytes of shared memory that a block may request: a block with them has its multiprocessor alone. */
 int vfm_cuda_most_shared(struct vfm_stream *s);
-/* Returns the word in which kernels of this op report an invalid index (row_of in kern.h, fault.h). */
+/* Returns the word where kernels of this op report an invalid index (row_of in kern.h, fault.h). */
 uint64_t *vfm_cuda_fault(struct vfm_stream *s, enum vfm_op_id op);
 /* Returns VFM_EENV, "norm: invalid configuration argument", if a launch failed. */
 int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err);

@@ -43,7 +43,7 @@ struct vfm_event {
 	cudaEvent_t ev;
 	struct vfm_cuda *c;
 	bool recorded;
-	uint64_t graph; /* number of the capture in which it was recorded; 0: none */
+	uint64_t graph; /* number of the capture that recorded it; 0: none */
 	bool async;     /* the stream it was recorded on */
 	int slot;
 	uint32_t generation;

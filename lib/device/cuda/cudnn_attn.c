@@ -145,7 +145,7 @@ static void query_grad(struct vfm_dnn_attn *a, vfm_dnn_t ds)
 		(int64_t[4]){k->sk * row, k->d, row, 1}, VFM_DNN_VIRTUAL, a->offset[VFM_DNN_K]);
 
 	vfm_dnn_reshape(a->g, a->x[VFM_DNN_K], keys);
-	if (k->deterministic) { /* no sum in memory to which several blocks add */
+	if (k->deterministic) { /* several blocks add to no sum in memory */
 		vfm_dnn_matmul(a->g, ds, keys, len, a->x[VFM_DNN_DQ]);
 		return;
 	}

@@ -1,4 +1,4 @@
-/* fault.c - reads the words in which kernels report an invalid index, and makes the message. */
+/* fault.c - reads the words where kernels report an invalid index, and makes the message. */
 #include "device/cuda/fault.h"
 
 #include <stdio.h>

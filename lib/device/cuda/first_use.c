@@ -1,7 +1,7 @@
 /* Kernels are loaded when the device opens, and ops are timed when it is idle.
  *
- * CUDA loads a kernel at its first launch (CUDA_MODULE_LOADING=LAZY, the default), for which the driver may wait for
- * work that runs ("Lazy Loading" in NVIDIA's CUDA programming guide): a deadlock if that is a collective whose other
+ * CUDA loads a kernel at its first launch (CUDA_MODULE_LOADING=LAZY, the default), and the driver may wait for running
+ * work to do so ("Lazy Loading" in NVIDIA's CUDA programming guide): a deadlock if that is a collective whose other
  * ranks wait for this one.  nvcc's code registers each kernel by __cudaRegisterFunction when the plugin is loaded; the
  * linker puts the function below in its place (--wrap in the Makefile). */
 #include <time.h>
@@ -13,7 +13,7 @@
 enum { MOST_KERNELS = 4096 };
 
 static struct {
-	const void *at[MOST_KERNELS]; /* the host's functions that stand for them */
+	const void *at[MOST_KERNELS]; /* the host's functions that represent them */
 	int n;
 } kernels;
 

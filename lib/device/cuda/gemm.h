@@ -1,5 +1,5 @@
 /* gemm.h - GEMM by cuBLASLt, and with our own kernels.  C and C++; without headers of CUDA, so that gemm_plan.c and
- * gemm_choice.c are tested without a GPU.  In the emulation tests/ops/emu_lt.c stands for the library.
+ * gemm_choice.c are tested without a GPU.  In the emulation tests/ops/emu_lt.c replaces the library.
  */
 #ifndef VFM_DEVICE_CUDA_GEMM_H
 #define VFM_DEVICE_CUDA_GEMM_H
@@ -69,8 +69,8 @@ enum { VFM_GEMM_PATHS = 6 };
  * number.  M, N, K > 0.  Row sums of the library stand before the same product with our kernel, and only where C is
  * f32, whose dtype they have. */
 int vfm_gemm_paths(const struct vfm_gemm_op *op, struct vfm_gemm_path out[VFM_GEMM_PATHS]);
-/* Returns the epilogue flags that stand for the whole op except row sums, 0 if the library has no such epilogue (SiLU).
- * *why: NULL, or the reason for which the operands exclude an epilogue that the library has. */
+/* Returns the epilogue flags that cover the whole op except row sums, 0 if the library has no such epilogue (SiLU).
+ * *why: NULL, or why the operands exclude an epilogue of the library. */
 unsigned vfm_gemm_whole_epilogue(const struct vfm_gemm_op *op, const char **why);
 
 /* Returns the library's problem of a path.  Not for f32, whose product is an op of its own. */
@@ -86,19 +86,19 @@ bool vfm_lt_bias_differs(const struct vfm_lt_problem *p, const struct vfm_gemm *
 enum { VFM_LT_KEY = 224 };
 void vfm_lt_key(const struct vfm_lt_problem *p, char key[VFM_LT_KEY]);
 int64_t vfm_lt_round(int64_t dim);
-/* The rows of data of an op, which differ between packs and experts: those of C, or for the gradient of weights the
- * terms of its sums.  set: for a single product; the operands get n rows, with their addresses.  round: to those of the
- * key; returns whether this changes the op.  No-op for a batch, whose strides depend on the rows. */
+/* The rows of data of an op, which differ between packs and experts.  They are the rows of C, or for the gradient of
+ * weights the terms of its sums.  set: for a single product; the operands get n rows, with their addresses.  round: to
+ * those of the key; returns whether this changes the op.  No-op for a batch, whose strides depend on the rows. */
 int64_t vfm_gemm_rows(const struct vfm_gemm *g);
 void vfm_gemm_set_rows(struct vfm_gemm *g, int64_t n);
 bool vfm_gemm_round_rows(struct vfm_gemm_op *op);
 /* Returns the key of an op: that of its problem with the whole epilogue, and the rest of the op. */
 void vfm_gemm_key(const struct vfm_gemm_op *op, char key[VFM_LT_KEY]);
 
-/* The file of chosen algorithms, by key: JSON Lines {"v":2,"key":…,"path":code,"algo":<hex>,"ws":bytes,"us":time}, where
- * path is vfm_gemm_path_code and the time, in microseconds, is that of the whole op.  Lines are appended in one write; of several
- * with one key the first counts, so that ranks which read after they have written agree.  Lines that are broken, or of
- * another version, are passed over.  What is no file, or one of more than 64 MiB, is neither read nor written. */
+/* The file of chosen algorithms, by key: JSON Lines {"v":2,"key":…,"path":code,"algo":<hex>,"ws":bytes,"us":time},
+ * where path is vfm_gemm_path_code and the time, in microseconds, is that of the whole op.  Each line is appended in
+ * one write.  The first line of a key counts, so ranks that read after they have written agree.  Skips broken lines and
+ * lines of another version.  Ignores a path that is no regular file, or a file of more than 64 MiB. */
 enum { VFM_LT_ALGO = 64 };
 struct vfm_lt_entry {
 	char key[VFM_LT_KEY];      /* first */

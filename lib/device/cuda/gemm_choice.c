@@ -13,7 +13,7 @@ enum {
 	MOST_CHOICES = 32768, /* of a table: groups of experts always have new sizes */
 	ALGOS = 16,           /* of a path */
 	MOST_US = 1000000,    /* time for the candidates of one op */
-	RUNS = 3,             /* estimated number of runs of a candidate, of which many stop early */
+	RUNS = 3,             /* estimated number of runs of a candidate; many stop early */
 };
 
 struct known_choice {

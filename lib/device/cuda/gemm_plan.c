@@ -255,7 +255,7 @@ const struct vfm_lt_entry *vfm_lt_cache_find(const struct vfm_lt_cache *c, const
 	return at ? *at : NULL;
 }
 
-/* Returns the entry with this key, of which the first one counts. */
+/* Returns the first entry with this key, which counts. */
 static const struct vfm_lt_entry *keep(struct vfm_lt_cache *c, const struct vfm_lt_entry *e)
 {
 	struct vfm_lt_entry *mine = vfm_malloc(sizeof(*mine)), **at;

@@ -1,8 +1,7 @@
 /* device/cuda - the CUDA device, in a plugin (libvfm_cuda.so) that device/dev/plugin.h opens.
  *
- * Its pool, streams, copies and graphs, cuBLASLt and cuDNN; our kernels are in kern/, which the emulation
- * (kern/emu.h) also compiles for the host.  gemm_plan, gemm_choice and fault need no header of CUDA and are in the
- * library.
+ * Its pool, streams, copies and graphs, cuBLASLt and cuDNN. Our kernels are in kern/; the emulation (kern/emu.h) also
+ * compiles them for the host.  gemm_plan, gemm_choice and fault need no header of CUDA and are in the library.
  *
  * Used by: comm/device
  * Calls: base, device/dev, device/ops, io, spec/model

@@ -4,9 +4,7 @@
  * records and estimates).
  *
  * A stream runs its work in the order in which the host enqueued it.  The host may run ahead of an asynchronous device,
- * so device memory must stay allocated until the stream has passed its last use; freeing is stream-ordered.  The
- * compute stream of a CPU runs its work immediately.  The asynchronous streams of a CPU have a thread each and accept
- * only host_call, copies and events.  Threads start with the first work on a stream, so a process may fork before.
+ * so device memory must stay allocated until the stream has passed its last use; freeing is stream-ordered.
  *
  * A device and its streams belong to one host thread, which alone allocates, frees, enqueues and waits; any thread may
  * call event_passed.  Memory is allocated and freed in the order of the compute stream.  Another stream that uses
@@ -53,7 +51,8 @@ struct vfm_dev_table {
 	/* dst: memory of alloc or alloc_host */
 	int (*zero)(struct vfm_stream *s, void *dst, size_t bytes, struct vfm_err *err);
 
-	/* async: a stream that overlaps the compute stream, for communication and copies. */
+	/* async: a stream that overlaps the compute stream, for communication and copies.  On a CPU the compute stream
+	 * runs its work immediately; the others accept only host_call, copies and events. */
 	struct vfm_stream *(*stream_new)(struct vfm_dev *d, bool async, struct vfm_err *err);
 	/* All work on s must be done.  No stream may wait for its events afterwards; event_passed returns true for
 	 * them.  No-op for NULL. */
@@ -119,17 +118,17 @@ struct vfm_dev_oom_hints {
 	const char *plan; /* the plan of train.recompute=auto, which was wrong; NULL: none */
 };
 
-/* Collectives that may run while the compute stream works on what is enqueued now: of layers (net/mesh/overlap.h), of
- * weights and of gradients (net/nn/param.h). */
+/* Collectives that may overlap the work enqueued now on the compute stream: of layers (net/mesh/overlap.h), of weights
+ * and of gradients (net/nn/param.h). */
 enum { VFM_COMM_LAYERS = 1, VFM_COMM_WEIGHTS = 2, VFM_COMM_GRADS = 4 };
 
 /* Ops on another stream that overlap those of the compute stream, on units of their own.  The backend sets units and
  * flops_per_byte.  The host does not know when such work ends, so backends leave its units free for as many FLOPs of
- * the compute stream as it takes: who enqueues it adds to flops or gather_flops, and sets these to 0 when the compute
- * stream waits for it. */
+ * the compute stream as it takes.  The code that enqueues it adds to flops or gather_flops, and sets these to 0 when
+ * the compute stream waits for it. */
 struct vfm_dev_side {
 	int units;             /* compute units for them (vfm_stream.units); 0: the device runs one op at a time */
-	double flops_per_byte; /* FLOPs of the compute stream in the time in which they move a byte; 0: do not count */
+	double flops_per_byte; /* FLOPs of the compute stream while they move a byte; 0: do not count */
 	int taken;             /* units of those that run */
 	double flops;          /* left of these ops */
 	double gather_flops;   /* left of all-gathers that are not in comm_busy; on comm_units */
@@ -141,15 +140,15 @@ struct vfm_dev {
 	int64_t mem_now, mem_peak; /* bytes given out by alloc */
 	int64_t versions;          /* the last number of vfm_dev_version */
 	const char *poison;        /* see vfm_dev_poison */
-	double wait_s; /* seconds for which the host waited for asynchronous streams; exposed on a synchronous device */
-	double behind_s; /* seconds for which the host waited for the compute stream of an asynchronous device */
+	double wait_s;   /* seconds that the host waited for asynchronous streams; exposed on a synchronous device */
+	double behind_s; /* seconds that the host waited for the compute stream of an asynchronous device */
 	struct vfm_stalls *stalls; /* measures stalls of the compute stream (stall.h); NULL: not measured */
 	bool graph_first;          /* a failed capture contained a first use, which works once it has run eagerly */
 	bool async;                /* the host runs ahead, and streams overlap one another */
 	bool no_data;              /* memory has no contents, so that values need not be written before a step */
 	bool host_memory;          /* ops read ordinary host memory where it is */
 	int64_t slow_attn;         /* attention calls that fell back from the vendor library to our slower kernels */
-	int64_t slow_gemm;         /* GEMMs of which the vendor library refused the product or the epilogue */
+	int64_t slow_gemm;         /* GEMMs whose product or epilogue the vendor library refused */
 	int64_t heuristic_gemm;    /* GEMMs by an algorithm that the vendor library recommends and no timing chose */
 	int64_t tuned;             /* ops whose implementation was chosen by timing, or checked, at their first use */
 	unsigned comm_busy;        /* VFM_COMM_…, set and cleared by those who start and await the collectives */
@@ -213,8 +212,8 @@ static inline bool vfm_dev_predicts(const struct vfm_dev *d)
 
 /* Returns a number that no tensor on this device has as its version (device/ops/tensor.h). */
 int64_t vfm_dev_version(struct vfm_dev *d);
-/* Frees the copies that ops keep of held tensors.  To be called before such tensors are freed; their versions must not
- * be used again.  No-op on devices that keep none. */
+/* Frees the copies that ops keep of held tensors.  Call before such tensors are freed; their versions must not be used
+ * again.  No-op on devices that keep none. */
 void vfm_dev_drop_copies(struct vfm_stream *s);
 
 /* Adds device memory that another library allocated (bytes > 0) or freed (bytes < 0) to the counts. */

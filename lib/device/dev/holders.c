@@ -81,7 +81,7 @@ void vfm_oom_add_hints(const struct vfm_dev_oom_hints *a, uint64_t total, struct
 {
 	struct vfm_dev_saving v[SAVINGS];
 	int n = a && a->savings ? a->savings(a->ctx, v, SAVINGS) : 0, named[2] = {0, 0};
-	static const char *const begin[2] = {"; about so much room would be made by", "; with twice the ranks by"};
+	static const char *const begin[2] = {"; approximate savings:", "; with twice the ranks:"};
 
 	if (n > 1)
 		qsort(v, (size_t)n, sizeof(*v), by_bytes);
@@ -125,7 +125,7 @@ void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len)
 	}
 	vfm_buf_addf(&b, "out of memory on %s: ", o->device);
 	add_size(&b, o->bytes);
-	vfm_buf_addf(&b, " for %s do not fit beside the ", o->what);
+	vfm_buf_addf(&b, " for %s do not fit in addition to the ", o->what);
 	add_size(&b, o->in_use);
 	vfm_buf_adds(&b, " in use, of ");
 	add_size(&b, o->total);

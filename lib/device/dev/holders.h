@@ -33,13 +33,13 @@ struct vfm_oom {
 	const struct vfm_holders *holders;
 	const struct vfm_dev_oom_hints *oom_hints; /* of the device */
 };
-/* One sentence: "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit beside the 138.10 GiB in use, of
- * 139.80 GiB (activations 61.00 GiB, parameters 42.00 GiB, gradients 21.00 GiB); about so much room would be made by
- * train.recompute=full (55.00 GiB), train.recompute=light (30.50 GiB)". What saves less than a two-hundredth of the
- * device is left out. */
+/* One sentence: "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit in addition to the 138.10 GiB in
+ * use, of 139.80 GiB (activations 61.00 GiB, parameters 42.00 GiB, gradients 21.00 GiB); approximate savings:
+ * train.recompute=full (55.00 GiB), train.recompute=light (30.50 GiB)". Omits settings that save less than a
+ * two-hundredth of the device. */
 void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len);
 
-/* The last part of it: "; about so much ...". */
+/* The last part of it: "; approximate savings: ...". */
 void vfm_oom_add_hints(const struct vfm_dev_oom_hints *a, uint64_t total, struct vfm_buf *b);
 
 #endif

@@ -5,8 +5,8 @@
  * that lie in holes, so fragmentation costs addresses and no memory.  The device provides the mapping functions
  * (lib/device/cuda/cuda_mem.c).  Not thread-safe.
  *
- * With a limit the pool compacts before it maps more; it exceeds the limit only for what is in use, and then compacts
- * no more for the bytes that it has.
+ * With a limit the pool compacts before it maps more; it exceeds the limit only for ranges in use, and then compacts no
+ * more for the bytes that it has.
  *
  * A compaction waits for the device, so it must not recur in a periodic program (a training step), as it would by best
  * fit alone.  After the first compaction the pool allocates where the fewest chunks lack memory, if the best fit is not
@@ -36,7 +36,7 @@ struct vfm_mapped {
 	const struct vfm_mapped_table *t;
 	void *ctx;
 	uint64_t bytes; /* mapped now */
-	uint64_t used;  /* of the chunks in which allocated ranges lie: the least that may be mapped */
+	uint64_t used;  /* of the chunks that hold allocated ranges: the least that may be mapped */
 	uint64_t used_peak;
 	uint64_t limit;      /* bytes to map before a compaction; 0: as many as there are */
 	int64_t compactions; /* waits for the device in order to unmap chunks */

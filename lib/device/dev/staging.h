@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 /* Copies fill one segment after the other.  The caller records an event after a full segment and reuses the segment
- * when that event has passed.  Small copies therefore share an event, and a large copy is split into chunks, one of
- * which is filled while the last one is sent. */
+ * when that event has passed.  Small copies therefore share an event, and a large copy is split into chunks: one is
+ * filled while the last one is sent. */
 struct vfm_staging {
 	size_t segment; /* bytes of one, a multiple of 64 */
 	int n;          /* segments, 2 or more */

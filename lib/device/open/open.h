@@ -27,8 +27,8 @@ struct vfm_device_opts {
 	int local_rank, local_size; /* rank within this node */
 	int size;                   /* ranks of the job */
 	bool deterministic;         /* prefer algorithms with equal bits from run to run */
-	/* What "sim" is: the device of a rank of a simulated job, or of the only rank, with the file or name of its
-	 * machine (device/sim/machine.h).  Both NULL: "sim" is refused. */
+	/* "sim" is the device of a rank of a simulated job, or of the only rank, with the file or name of its machine
+	 * (device/sim/machine.h).  Both NULL: "sim" is refused. */
 	const struct vfm_device_simulated *simulated;
 	const char *machine;
 };

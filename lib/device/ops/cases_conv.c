@@ -8,7 +8,7 @@ struct conv_shape {
 	int kernel[3], stride[3], zeros, past, pad[4];
 };
 
-/* "same" convolutions of kt x kh x kw, with kt - 1 frames before x, of which `past` are given. */
+/* "same" convolutions of kt x kh x kw, with kt - 1 frames before x; `past` of them are given. */
 static struct conv_shape same_size(int kt, int kh, int kw, int past)
 {
 	return (struct conv_shape){{kt, kh, kw}, {1, 1, 1}, kt - 1 - past, past, {kh / 2, kh / 2, kw / 2, kw / 2}};

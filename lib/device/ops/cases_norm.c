@@ -6,7 +6,7 @@
 
 static const int few[] = {2, 0, 3};
 
-/* What precedes a norm: nothing, or the residual sum without or with a gate. */
+/* The op before a norm: none, or the residual sum without or with a gate. */
 enum branch { ALONE, ADDED, GATED };
 
 /* Forward; backward as the first contribution to dx, and as a later one.  yt: of h, too. */
@@ -97,8 +97,8 @@ static void frozen_gate_case(struct vfm_cases *l, int n, const int *len)
 	vfm_case_seqs(l, c, 0, n, len);
 }
 
-/* The same, of which the forward also computes amax, and with history also quantizes; `first`: an empty history.  Adds
- * no backward. */
+/* The same; the forward also computes amax, and with history also quantizes.  `first`: an empty history.  Adds no
+ * backward. */
 void vfm_case_norm8(struct vfm_cases *l, unsigned flags, int mode, bool branch, enum vfm_dtype xt, enum vfm_dtype st,
 	int n, const int *len, int64_t d, bool history, bool first)
 {
@@ -409,7 +409,7 @@ static void row_norm_cases(struct vfm_cases *l)
 	}
 }
 
-/* Shapes for which vectorized kernels branch: several warps a row, several rows a block, rows too long for registers,
+/* Shapes that make vectorized kernels branch: several warps a row, several rows a block, rows too long for registers,
  * columns in slabs, heads that are not a power of two of vectors, misaligned rows, many samples with empty ones. */
 enum { N_MANY = 40 };
 static const int many[N_MANY] = {5, 0, 9, 1, 0, 0, 16, 2, 3, 8, 0, 7, 1, 1, 12, 4, 0, 6, 31, 2, 0, 0, 0, 10, 3, 5, 5, 8,

@@ -78,7 +78,7 @@ static void block8_cases(struct vfm_cases *l)
 	}
 }
 
-/* Shards of a weight, one after another with their scales behind them. */
+/* Shards of a weight, one after another with their scales after them. */
 static void add_mxfp8(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t rows, int64_t n, int64_t pad)
 {
 	for (int back = 0; back < 2; back++) {

@@ -82,12 +82,12 @@ static int check_seqs(
 	return 0;
 }
 
-/* The lengths that the letters of an op's shapes stand for; -1: not known. */
+/* The lengths of the letters of an op's shapes; -1: not known. */
 struct letters {
 	int64_t length['Z' + 1];
 };
 
-/* Reads a shape (check.h): *dims and the letters of which a dimension is the length itself; 0: it is none.  Returns the
+/* Reads a shape (check.h): *dims, and the letters whose dimension is the length itself; 0: it is none.  Returns the
  * number of dimensions. */
 static int expand_shape(const char *shape, const struct letters *l, int64_t dims[VFM_MAX_DIM], char letter[VFM_MAX_DIM])
 {

@@ -1,18 +1,14 @@
 /* ops.h - the op table: everything that a device must be able to compute.
  *
- * An op is a struct of operands and a function vfm_op_X(stream, &args, err).  The function checks shapes and dtypes
- * (VFM_EUSAGE, naming op and operand), then calls the implementation of the stream's device, which enqueues the work
- * and returns.  Ops are local: none communicates.
+ * An op is a struct of operands and a function vfm_op_X(stream, &args, err).  It checks shapes and dtypes (VFM_EUSAGE,
+ * naming op and operand), then enqueues the work on the stream's device and returns.  Ops are local.
  *
  * Letters: T tokens of a pack, S samples in it, D hidden, H heads, d head dim, F features.  Activations are f32 or
  * bf16, as each struct says; statistics, biases, norm weights and reductions are f32.  Sums are accumulated in f32 or
- * better, in a fixed order for a given shape.  seg[T] gives the sample of each token (ascending); `seqs` gives the same
- * as boundaries.
+ * better, in a fixed order for a given shape.  seg[T] is each token's sample (ascending); `seqs` has the boundaries.
  *
- * "+=": the op adds to the operand.  "=": it overwrites the operand.
- *
- * Every dimension may be 0, because a rank may hold no row of a pack.  A sum over no rows is zero for "=" and a no-op
- * for "+=".  S may be positive while T is 0.
+ * "+=" adds to the operand, "=" overwrites it.  Every dimension may be 0, because a rank may hold no row
+ * of a pack.  A sum over no rows is zero for "=" and a no-op for "+=".  S may be positive while T is 0.
  */
 #ifndef VFM_DEVICE_OPS_OPS_H
 #define VFM_DEVICE_OPS_OPS_H
@@ -70,7 +66,7 @@ struct vfm_gemm {
 
 /* Quantizes x to 8-bit floats for vfm_gemm: y = x * scale, rounded to nearest even.  Finite values saturate; NaN and
  * infinity become NaN.  scale = 2^vfm_f8_exponent(amax): with current scaling amax is the largest |x|, which costs a
- * pass over x; with delayed scaling it is the maximum of history (Micikevicius et al., arXiv 2209.05433, section 3.2).
+ * pass over x.  With delayed scaling it is the maximum of history (Micikevicius et al., arXiv 2209.05433, section 3.2).
  * GEMMs of fp8 need K contiguous in both operands; yt provides the transpose. */
 struct vfm_quant {
 	struct vfm_tensor x; /* [T,D] f32 or bf16; rows may be strided */
@@ -87,7 +83,7 @@ struct vfm_quant {
 	struct vfm_tensor colsum; /* optional [D] f32 += sum over T of x: the bias gradient */
 };
 
-/* y = the transpose of 8-bit floats x, zeros behind it: vfm_quant.yt of an x that was quantized without. */
+/* y = the transpose of 8-bit floats x, zeros after it: vfm_quant.yt of an x that was quantized without. */
 struct vfm_transpose8 {
 	struct vfm_tensor x; /* [T,D] f8_e4m3 or f8_e5m2 */
 	struct vfm_tensor y; /* [D,T'], dtype of x; T' is T rounded up to a multiple of 16 */
@@ -124,9 +120,9 @@ struct vfm_norm {
 	/* optional [1] f32 >= 0: raised to the largest finite |y|, of y in bf16 with history */
 	struct vfm_tensor amax;
 };
-/* dx is the gradient of s; with dh also dh = gate[seg] * dx, dgate[s] = sum over the tokens of s of h * dx, and
- * dh_sum += sum over T of dh, the bias gradient of the linear layer that made h.  dh, dgate and dh_sum use dx before it
- * is rounded. */
+/* dx is the gradient of s.  With dh also dh = gate[seg] * dx and dgate[s] = sum over the tokens of s of h * dx; dh_sum
+ * += sum over T of dh, the bias gradient of the linear layer that made h.  dh, dgate and dh_sum use dx before it is
+ * rounded. */
 struct vfm_norm_bwd {
 	enum vfm_norm_kind kind;
 	struct vfm_tensor x, dy;          /* [T,D]; x is s */
@@ -182,7 +178,7 @@ struct vfm_qk_norm_rope {
 	struct vfm_tensor rope;   /* optional [T,d] f32: cos, sin of pair i at 2i, 2i+1; absent: no rotation */
 	struct vfm_tensor rstd;   /* [T,H] f32 out, with weight */
 	float eps;
-	/* Optional: a second tensor of the same d and dtype (k beside q), [T2,H2,d].  weight2 and rstd2 are present if
+	/* Optional: a second tensor of the same d and dtype (k with q), [T2,H2,d].  weight2 and rstd2 are present if
 	 * weight is, and rope2 [T2,d] if rope is. */
 	struct vfm_tensor x2, y2, weight2, rope2, rstd2;
 };
@@ -356,7 +352,7 @@ struct vfm_split_master {
 };
 
 /* Converts x to block-wise 8-bit floats, or with back from them (dynamic8.h).  Block b are the elements
- * [256 b - first, 256 (b + 1) - first) of x.  y = x / scale in f32, of which the nearest value is chosen: every device
+ * [256 b - first, 256 (b + 1) - first) of x.  Each code is the value nearest to y = x / scale in f32, so every device
  * has the same codes. */
 struct vfm_block8 {
 	bool back;
@@ -405,8 +401,8 @@ struct vfm_fill {
 /* ---- rows by index ----
  * index: i32 on the device with values in [0, M); negative: no row.  An index of M or more is an error of the caller,
  * as are expert numbers, keys and positions out of range below.  The CPU returns VFM_EUSAGE at once.  A GPU treats the
- * index as "no row", and the next call in which the host waits for it (stream_sync, event_sync) returns VFM_EUSAGE. A
- * tensor [M,H,d] has rows of D = H d elements; its heads are contiguous. */
+ * index as "no row", and the host's next wait for it (stream_sync, event_sync) returns VFM_EUSAGE. A tensor [M,H,d] has
+ * rows of D = H d elements; its heads are contiguous. */
 
 /* y[i] = weight[i] x[index[i]]; zeros for "no row".  An index may repeat. */
 struct vfm_index_select {
@@ -507,7 +503,7 @@ struct vfm_attn_bias {
 
 /* ---- mixture of experts ----
  * E experts.  The routing is a device value.  The host may read index lists and counts back (to_host and a sync),
- * because it needs the sizes of messages; this is the one place where it decides from device values.  grouped_gemm
+ * because it needs the sizes of messages.  This is the one place where it decides from device values.  grouped_gemm
  * needs its groups on the host. */
 
 /* y = softmax of each row; dx = y (dy - sum of y dy) */
@@ -518,9 +514,9 @@ struct vfm_softmax_bwd {
 	struct vfm_tensor y, dy, dx; /* [T,E] f32; dx = */
 };
 
-/* Expert choice (Zhou et al., arXiv 2202.09368) within each sample, so that results do not depend on packing.  Of a
- * sample of n tokens each expert selects the vfm_moe_expert_capacity(n, E, capacity) with the highest score.  Ties go
- * to the lower token. */
+/* Expert choice (Zhou et al., arXiv 2202.09368) within each sample, so that results do not depend on packing.  Each
+ * expert selects the vfm_moe_expert_capacity(n, E, capacity) tokens with the highest score of a sample of n tokens.
+ * Ties go to the lower token. */
 struct vfm_moe_topk_expert {
 	double capacity;             /* capacity factor: mean number of experts a token; > 0 */
 	struct vfm_tensor score;     /* [T,E] f32: all tokens of the pack, in its order */
@@ -619,9 +615,9 @@ struct vfm_grouped_gemm {
  *                + add[t,h,w,o].
  * T' = (zeros + P + T - kt) / stride0 + 1, or 0 if there are fewer than kt frames; H' and W' likewise.
  * A frame has the same bits in a call for the whole clip and in calls for parts of it, whose `past` holds the frames
- * before each part: the order of sums depends on the shapes of weight and of a frame alone.  On CUDA it may also depend
- * on whether frames are aligned to 256 bytes.  A backend may round bias, and the sum that it is added to, to the dtype
- * of y. */
+ * before each part.  The order of sums depends on the shapes of weight and of a frame alone.  On CUDA it may also
+ * depend on whether frames are aligned to 256 bytes.  A backend may round bias, and the sum that it is added to, to the
+ * dtype of y. */
 struct vfm_conv3d {
 	struct vfm_tensor x;      /* [T,H,W,C] f32 or bf16 */
 	struct vfm_tensor past;   /* optional [P,H,W,C], dtype of x; any distance of frames, also a negative one */
@@ -734,11 +730,10 @@ struct vfm_ops {
 VFM_OP_LIST(X)
 #undef X
 
-/* A device may read weights of convolutions in a layout of its own.  Packing them once saves the time of each call to
- * do so, and the memory of the plain weights.  vfm_conv3d_packed_size returns the bytes of the packed weight; 0: the
- * device reads weights as they are.  vfm_conv3d_pack writes it to `packed`, device memory aligned to 64 bytes;
- * weight.data is host memory, and only kernel and weight of *a are read.  Local; returns when weight.data is no longer
- * read. */
+/* A device may read weights of convolutions in a layout of its own.  Packing them once saves that time in each call,
+ * and the memory of the plain weights.  vfm_conv3d_packed_size returns the bytes of the packed weight; 0: the device
+ * reads weights as they are.  vfm_conv3d_pack writes it to `packed`, device memory aligned to 64 bytes; weight.data is
+ * host memory, and only kernel and weight of *a are read.  Local; returns when weight.data is no longer read. */
 size_t vfm_conv3d_packed_size(struct vfm_stream *s, const struct vfm_conv3d *a);
 int vfm_conv3d_pack(struct vfm_stream *s, const struct vfm_conv3d *a, void *packed, struct vfm_err *err);
 

@@ -13,9 +13,9 @@
 
 enum { VFM_MAX_DIM = 4 };
 
-/* Held contents.  Ops that read a tensor whose `version` is not 0 may keep a copy of it in a layout of their own, and
- * read that copy when they meet the same address and version again (vfm_dev_version, vfm_dev_drop_copies).  The caller
- * ensures that they find the same contents each time.  Tensors that an op writes have version 0. */
+/* Held contents.  Ops may keep a copy, in a layout of their own, of a tensor whose `version` is not 0.  They read the
+ * copy when the same address and version come again (vfm_dev_version, vfm_dev_drop_copies).  The caller ensures that
+ * they find the same contents each time.  Tensors that an op writes have version 0. */
 struct vfm_tensor {
 	void *data;
 	enum vfm_dtype dtype;

@@ -1,4 +1,12 @@
-/* estimate.c - time of GEMM, convolution, attention and other kernels from tiles, rates and bandwidth. */
+/* estimate.c - time of GEMM, convolution, attention and other kernels from tiles, rates and bandwidth.
+ *
+ * One multiprocessor computes a tile of m x n results; a product lasts for ceil(tiles / multiprocessors) waves.  Its
+ * rate follows from the measured square product, which has waves and an epilogue too.  The best of the machine's tiles,
+ * and of splits along K, counts.  im2col is written at the bandwidth of kernels, and read from the L2 cache.
+ *
+ * The rate of attention is interpolated in 1 / tokens.  A head dim without rates is computed as the next larger one; at
+ * high rates, as the next multiple of 16.
+ */
 #include "device/sim/estimate.h"
 
 #include <math.h>
@@ -63,7 +71,7 @@ static double bandwidth(const struct vfm_machine *m, const struct vfm_sim_room *
 	return r->shared[e] ? fmax(all - r->moved[e], all / 4) : all;
 }
 
-/* Seconds in which the results are written, and read back, while nothing is computed. */
+/* Seconds to write and read back the results, while nothing is computed. */
 static double epilogue_s(const struct vfm_machine *m, const struct vfm_sim_room *r, double bytes, enum vfm_estimate e)
 {
 	return m->epilogue.v[e] * bytes / bandwidth(m, r, e);

@@ -7,16 +7,9 @@
  *	each kernel               at least the machine's shortest time
  *	operands in host memory   at least their bytes at the bandwidth of PCIe
  *
- * One multiprocessor computes a tile of m x n results; a product lasts for ceil(tiles / multiprocessors) waves.  Its
- * rate follows from the measured square product, which has waves and an epilogue too.  The best of the machine's tiles,
- * and of splits along K, counts.  im2col is written at the bandwidth of kernels, and read from the L2 cache.
- *
- * The rate of attention is interpolated in 1 / tokens.  A head dim without rates is computed as the next larger one; at
- * high rates, as the next multiple of 16.
- *
  * Two streams at a time (struct vfm_sim_room): an op confined to some multiprocessors moves bytes at their bandwidth.
  * Products then have the other multiprocessors, attention the same fraction of its rate, and all ops the rest of the
- * bandwidth.  Neither gaps in one stream nor units that the other leaves idle help.
+ * bandwidth.  Gaps in one stream and units that the other leaves idle do not help.
  */
 #ifndef VFM_DEVICE_SIM_ESTIMATE_H
 #define VFM_DEVICE_SIM_ESTIMATE_H
@@ -33,7 +26,7 @@ struct vfm_sim_cost {
 
 enum vfm_sim_class vfm_sim_class_of(enum vfm_op_id op);
 
-/* What an op has of the device. */
+/* The share of the device that an op has. */
 struct vfm_sim_room {
 	int64_t units;               /* multiprocessors that it is confined to; 0: none is set */
 	int64_t taken;               /* multiprocessors that products leave free for other streams */

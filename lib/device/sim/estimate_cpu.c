@@ -7,7 +7,7 @@
 #include "device/ops/info.h"
 #include "device/sim/estimate.h"
 
-/* Returns f32 or bf16, in which the op computes. */
+/* Returns the dtype that the op computes in, f32 or bf16. */
 static enum vfm_dtype compute_dtype(enum vfm_op_id op, const void *args)
 {
 	for (const struct vfm_operand *o = vfm_op_info(op)->operands; o->name; o++) {

@@ -8,7 +8,7 @@
  * (tests/ops/test_ops compares with the emulated kernels); GEMM and attention count the library's kernel, and ours
  * around it. */
 int vfm_sim_kernels(enum vfm_op_id op, const void *args);
-/* Returns the pixels of a block of conv3d, for each of which CUDA makes an im2col (unless `direct`) and a product. */
+/* Returns the pixels of a block of conv3d.  CUDA makes an im2col (unless `direct`) and a product for each block. */
 int64_t vfm_sim_conv_rows(const struct vfm_conv3d *a);
 bool vfm_sim_conv_direct(const struct vfm_conv3d *a);
 

@@ -246,7 +246,7 @@ static int read_cpu(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
 
 /* ---- the file ---- */
 
-/* A product of gemm_size rows must take longer than the part of it in which nothing is computed (estimate.c). */
+/* A product of gemm_size rows must take longer than its part without computation (estimate.c). */
 static int check_gemm_time(
 	const struct vfm_machine *m, const char *key, const struct vfm_rate_range *rate, struct vfm_err *err)
 {

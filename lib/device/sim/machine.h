@@ -55,7 +55,8 @@ struct vfm_machine {
 	int n_attn;
 	struct vfm_rate_range gap, graph_gap; /* microseconds before a kernel: launched alone, and in a graph */
 	struct vfm_rate_range
-		launch_host;         /* microseconds in which the host enqueues a launch, or a graph; zeros: unknown */
+		/* microseconds that the host takes to enqueue a launch, or a graph; zeros: unknown */
+		launch_host;
 	struct vfm_rate_range least; /* microseconds that the shortest kernel takes; zeros: unknown */
 	struct vfm_rate_range pcie;  /* GB/s between device and pinned host memory, each direction */
 	/* Of jobs of several GPUs; 0: unknown. */
@@ -67,7 +68,7 @@ struct vfm_machine {
 	struct vfm_rate_range hop;            /* that each further GPU of a ring within a node adds */
 	struct vfm_rate_range network_hop;    /* that each further node of a ring adds */
 	struct vfm_rate_range collective_sms; /* multiprocessors that a collective occupies */
-	/* Of a CPU, which has of the above only name, capacity and copy. */
+	/* A CPU has only these, and name, capacity and copy of the above. */
 	int64_t threads; /* of each rank when it was measured */
 	/* packed copies of weights of f32 and of bf16 (device/cpu/cpu.h) */
 	struct vfm_cpu_copy_rule {
@@ -78,11 +79,11 @@ struct vfm_machine {
 };
 
 /* Reads a machine.  `name` with a slash or a dot is a path; other names are NAME.json in $VFM_MACHINE_DIR, else in the
- * machines of this installation: share/vfm/machines or share/machines beside the folder of the command.  Returns
- * VFM_EUSAGE, naming the file and the key, if the file does not follow vfm-machine(5), VFM_EENV if it cannot be read.
- */
+ * machines of this installation: share/vfm/machines or share/machines next to the folder of the command.  Returns
+ * VFM_EUSAGE, naming the file and the key, if the file does not follow vfm-machine(5), VFM_EENV if it cannot be
+ * read. */
 int vfm_machine_load(struct vfm_machine *m, const char *name, struct vfm_err *err);
-/* A machine of which only the memory is known: all rates are 1.  ranks: of the jobs on a CPU, which keeps no copies of
+/* A machine with only its memory known: all rates are 1.  ranks: of the jobs on a CPU, which keeps no copies of
  * weights. */
 void vfm_machine_of_memory(struct vfm_machine *m, enum vfm_machine_kind kind, int64_t capacity, int ranks);
 /* The same as vfm_machine_load from a text; `what` names it in errors. */

@@ -1,15 +1,12 @@
 /* sim.h - a device that computes no data: it records every launch with its FLOPs and bytes, and estimates its time.
  *
  * Device memory is a range of addresses that no process may read, allocated by the pool of a CUDA device
- * (device/dev/mapped.h) below the capacity of the machine.  Large pinned memory is backed by pages only where the host
- * writes.  Ops check their operands and are recorded; copies move no data.  The host reads back zeros, except from
- * small arrays that it copied to the device itself, and counts of experts: those of a balanced routing, or of
- * vfm_sim_set_routing.
+ * (device/dev/mapped.h) below the capacity of the machine.  Ops check their operands and are recorded; copies move no
+ * data.  The host reads back zeros, except from small arrays that it copied to the device itself, and counts of
+ * experts: those of a balanced routing, or of vfm_sim_set_routing.
  *
- * A stream has a clock, and so has the host.  A launch begins when its stream and the host are there, and lasts for the
- * gap of its kernels and the time of estimate.h, where streams share the device.  An event is the time of its stream.
- * The host's clock advances when the host waits, and by the machine's launch_host for each launch; a captured graph is
- * one launch.  Each clock has three readings, for the low, middle and high rates of the machine.
+ * A stream has a clock, and so has the host; sim_time.c says how they advance.  Each clock has three readings, for the
+ * low, middle and high rates of the machine.
  *
  * Several ranks are coroutines of a thread (world.h), each with a device of its own.  Their collectives begin when all
  * have come, and last as comm/device/comm_sim.h says.  Equal programs make equal records.  A device belongs to one
@@ -48,14 +45,14 @@ struct vfm_sim_launch {
 	float wait[VFM_ESTIMATES];   /* seconds that a collective waits for the other ranks, after the gap */
 };
 
-/* Opens a device.  Copies *m.  w: the ranks of which this one is (world.h); NULL: it is the only one. */
+/* Opens a device.  Copies *m. w: the ranks of the job, this one included (world.h); NULL: it is the only one. */
 struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *w, struct vfm_err *err);
 
 /* How unequally tokens choose experts: the exponent of Zipf's law (routing.h); 0, the default: equally.  Experts
  * that choose tokens are equal in any case. */
 void vfm_sim_set_routing(struct vfm_dev *d, double skew);
 
-/* A meeting of simulated ranks (world.h) at which a collective begins. */
+/* A meeting of simulated ranks (world.h), where a collective begins. */
 struct vfm_sim_invitation {
 	uint64_t group, number;
 	int n, place;
@@ -64,25 +61,25 @@ struct vfm_sim_invitation {
  * when its stream is there. */
 void vfm_sim_collective(
 	struct vfm_stream *s, const struct vfm_sim_launch *l, const struct vfm_sim_invitation *v, int n);
-/* Collectives pass so many bytes per second over the slowest link of this device while ops run beside them. */
+/* Collectives pass so many bytes per second over the slowest link of this device while ops overlap them. */
 void vfm_sim_link_busy(struct vfm_dev *d, const double rate[VFM_ESTIMATES]);
 enum { VFM_SIM_KNOWN_MAX = 4096 }; /* bytes of an array whose contents are known */
-/* What is known of src is known of dst from now on: a collective moved it. */
+/* A collective moved src to dst: contents known of src are known of dst from now on. */
 void vfm_sim_moved(struct vfm_dev *d, void *dst, const void *src, size_t bytes);
-/* Copies what is known of device memory to the host, zeros of the rest; makes contents known. */
+/* Copies the known contents of device memory to the host, zeros of the rest; makes contents known. */
 void vfm_sim_known(const struct vfm_dev *d, void *host, const void *src, size_t bytes);
 void vfm_sim_know(struct vfm_dev *d, void *dst, const void *host, size_t bytes);
 /* Returns the device's one copy of a text. */
 const char *vfm_sim_text(struct vfm_dev *d, const char *text);
 
-/* Device memory for the libraries (libraries.h): of the pool, which mem_peak includes, and beside it, with the
+/* Device memory for the libraries (libraries.h): of the pool, which mem_peak includes, and outside it, with the
  * machine's context.  pool_peak: bytes of the pool's chunks that were in use, completely or in part, at most. */
 struct vfm_sim_held {
-	int64_t scratch, beside, pool_peak;
+	int64_t scratch, outside, pool_peak;
 };
 struct vfm_sim_held vfm_sim_held(const struct vfm_dev *d);
-/* A library takes bytes beside the pool.  VFM_EENV: the device has too few. */
-int vfm_sim_take_beside(struct vfm_dev *d, int64_t bytes, const char *what, struct vfm_err *err);
+/* A library takes bytes outside the pool.  VFM_EENV: the device has too few. */
+int vfm_sim_take_outside(struct vfm_dev *d, int64_t bytes, const char *what, struct vfm_err *err);
 
 /* The description of every simulated device (dev->descr). */
 extern const char vfm_sim_descr[];
@@ -90,15 +87,15 @@ extern const char vfm_sim_descr[];
 /* d is a device of vfm_sim_open.  The launches since the last clear, in the order of the calls; valid until the next
  * call of the device. */
 const struct vfm_sim_launch *vfm_sim_launches(const struct vfm_dev *d, size_t *n);
-/* Ends a step, and waits for its work on all streams.  How much of its time other streams work beside a launch is what
- * it was in the step before, since it is known only when the step has passed; in the first step, whether one does when
- * the launch begins. */
+/* Ends a step, and waits for its work on all streams.  The time that other streams overlap a launch is that of the step
+ * before, since it is known only when a step has passed.  In the first step, a stream overlaps a launch if it works
+ * when the launch begins. */
 void vfm_sim_clear(struct vfm_dev *d);
 /* The time of the host, in seconds since open. */
 void vfm_sim_host_now(const struct vfm_dev *d, double at[VFM_ESTIMATES]);
 void vfm_sim_host_until(struct vfm_dev *d, const double at[VFM_ESTIMATES]); /* the host waits until then */
-/* The streams come as far as the other ranks let them: before the host waits for these (vfm_sim_world_wait), which may
- * wait for a collective that is behind others in a stream of this device. */
+/* Advances the streams as far as the other ranks let them.  Called before the host waits for these
+ * (vfm_sim_world_wait): they may wait for a collective that follows others in a stream of this device. */
 void vfm_sim_progress(struct vfm_dev *d);
 
 #endif

@@ -1,4 +1,7 @@
-/* sim_dev.c - a device without contents: allocations, launches and copies with their texts and times. */
+/* sim_dev.c - a device without contents: allocations, launches and copies with their texts and times.
+ *
+ * Large pinned memory is backed by pages only where the host writes.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +43,7 @@ const char *vfm_sim_text(struct vfm_dev *dev, const char *text)
 
 /* ---- the record ---- */
 
-/* Made for every launch, so without printf.  What is beyond the end is left out. */
+/* Made for every launch, so without printf.  Omits the rest beyond the end. */
 struct description {
 	char text[512];
 	size_t n;
@@ -274,7 +277,7 @@ static void sim_drop_copies(struct vfm_stream *s)
 /* A step of a ring reads this rank's part and the received one, and writes the sum or what it passes on. */
 enum { LINK_TRAFFIC = 3 };
 
-/* Returns what an op on s has of the device, unless another stream works beside it. */
+/* Returns the share of the device that an op on s has, unless another stream overlaps it. */
 static struct vfm_sim_room room_of(struct sim *d, struct sim_stream *s)
 {
 	struct vfm_sim_room r = {.units = s->s.units};
@@ -379,7 +382,7 @@ static int map_simulated(void *ctx, int zone, uint64_t i, struct vfm_err *err)
 	struct sim *d = ctx;
 
 	(void)i, (void)err;
-	if (d->mapped.bytes + d->mapped.zone[zone].chunk > (uint64_t)(d->capacity - d->beside))
+	if (d->mapped.bytes + d->mapped.zone[zone].chunk > (uint64_t)(d->capacity - d->outside))
 		return VFM_MAPPED_FULL;
 	return 0;
 }
@@ -409,7 +412,7 @@ static void report_full(struct sim *d, size_t bytes, const char *what, struct vf
 				 .bytes = bytes,
 				 .in_use = (uint64_t)d->dev.mem_now,
 				 .total = (uint64_t)d->capacity,
-				 .others = (uint64_t)d->beside,
+				 .others = (uint64_t)d->outside,
 				 .holders = &d->holders,
 				 .oom_hints = &d->dev.oom_hints},
 		text, sizeof(text));
@@ -451,15 +454,15 @@ static void sim_free(struct vfm_stream *s, void *p, size_t bytes)
 	forget_contents(d, p, bytes);
 }
 
-int vfm_sim_take_beside(struct vfm_dev *dev, int64_t bytes, const char *what, struct vfm_err *err)
+int vfm_sim_take_outside(struct vfm_dev *dev, int64_t bytes, const char *what, struct vfm_err *err)
 {
 	struct sim *d = sim_of(dev);
 
-	if ((int64_t)d->mapped.bytes + d->beside + bytes > d->capacity) {
+	if ((int64_t)d->mapped.bytes + d->outside + bytes > d->capacity) {
 		report_full(d, (size_t)bytes, what, err);
 		return VFM_EENV;
 	}
-	d->beside += bytes;
+	d->outside += bytes;
 	return 0;
 }
 
@@ -467,7 +470,7 @@ struct vfm_sim_held vfm_sim_held(const struct vfm_dev *dev)
 {
 	const struct sim *d = sim_of(dev);
 
-	return (struct vfm_sim_held){d->scratch, d->beside, (int64_t)d->mapped.used_peak};
+	return (struct vfm_sim_held){d->scratch, d->outside, (int64_t)d->mapped.used_peak};
 }
 
 /* Large memory gets its pages when the host writes to it. */
@@ -648,7 +651,7 @@ struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *
 	d->machine = *m;
 	d->world = w;
 	d->capacity = m->capacity * vfm_sim_world_more_memory(w);
-	d->beside = m->context;
+	d->outside = m->context;
 	add_zones(d);
 	d->base = mmap(NULL, d->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (d->base == MAP_FAILED) {

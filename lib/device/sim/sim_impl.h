@@ -5,8 +5,8 @@
  *   sim_memory.c the memory by owner over time
  *   world.c      the simulated ranks of a job
  *
- * A stream has a time, at which its work so far ends.  A stream queues work behind a collective of simulated ranks
- * until all have come to it; without a queue, work gets its time at once.
+ * A stream has a time: the end of its work so far.  A stream queues work after a collective of simulated ranks until
+ * all have come to it; without a queue, work gets its time at once.
  */
 #ifndef VFM_DEVICE_SIM_SIM_IMPL_H
 #define VFM_DEVICE_SIM_SIM_IMPL_H
@@ -84,7 +84,7 @@ struct sim_texts { /* strings by contents; their addresses stay */
 	size_t cap;
 };
 
-/* A launch of the last step, and the parts of its time and the seconds in which other streams worked. */
+/* A launch of the last step, the parts of its time, and the seconds that other streams worked meanwhile. */
 struct sim_past {
 	uint32_t what; /* hash_launch */
 	float part[VFM_ESTIMATES], seconds[VFM_ESTIMATES];
@@ -104,8 +104,8 @@ struct sim {
 	char *base;                  /* of the addresses of the device; unreadable */
 	size_t reserved;
 	double link[VFM_ESTIMATES];      /* vfm_sim_link_busy: the largest rate of the collectives in flight */
-	int64_t capacity;                /* of the memory, for the program and beside it */
-	int64_t scratch, beside;         /* struct vfm_sim_held */
+	int64_t capacity;                /* of the memory, for the program and the libraries */
+	int64_t scratch, outside;        /* struct vfm_sim_held */
 	uint64_t zone_at[VFM_SIM_ZONES]; /* offset of each zone */
 	struct vfm_mapped mapped;
 	struct vfm_holders holders;
@@ -121,7 +121,7 @@ struct sim {
 	struct sim_stream *streams;
 	int n_streams;
 	struct sim_stream *side;       /* that has ops confined to some multiprocessors; NULL: none yet */
-	struct sim_clock comm_until;   /* the end of collectives of which the time is known */
+	struct sim_clock comm_until;   /* the end of collectives whose time is known */
 	struct vfm_sim_launch *launch; /* since the last clear */
 	size_t n, cap, cleared;        /* cleared: launches before launch[0] */
 	struct sim_past *past;         /* [n_past] the launches before the last clear */
@@ -142,8 +142,8 @@ static inline struct sim_stream *sim_stream_of(struct vfm_stream *s)
 	return (struct sim_stream *)s;
 }
 
-/* Enqueues *l, of which begin and gap are set later.  overlapped [VFM_ESTIMATES]: its work while another stream
- * occupies multiprocessors; NULL: it leaves none to others. */
+/* Enqueues *l; its begin and gap are set later.  overlapped [VFM_ESTIMATES]: its work while another stream occupies
+ * multiprocessors; NULL: it leaves none to others. */
 void sim_add_launch(struct sim_stream *s, const struct vfm_sim_launch *l, const double *overlapped);
 
 /* Adds bytes to an owner, or subtracts them. */

@@ -1,7 +1,7 @@
 /* sim_memory.h - the memory of a simulated device over the time of a step, by owner: the `what` of vfm_dev_alloc.
  *
  * The pool gives memory out in the order of the host's calls, and the compute stream orders its reuse: the time of a
- * call is the begin of the next launch on the compute stream.  Work behind a collective has no time until the other
+ * call is the begin of the next launch on the compute stream.  Work after a collective has no time until the other
  * ranks have come, so the record keeps the number of launches at each call, and the step that has ended gives the
  * times.
  *
@@ -31,11 +31,11 @@ struct vfm_sim_memory {
 	int64_t peak;                       /* since the record began */
 	double peak_s;                      /* when; -1: before the step */
 	struct vfm_sim_memory_point *point; /* [points] ascending; each holds until the next */
-	int64_t *bytes;                     /* [points, owners], of which used is the sum */
+	int64_t *bytes;                     /* [points, owners]; used is their sum */
 	int points;
 };
 
-/* Records from now on, beginning with what is allocated.  vfm_sim_clear begins a step. */
+/* Records from now on, beginning with the allocated memory.  vfm_sim_clear begins a step. */
 void vfm_sim_record_memory(struct vfm_dev *d);
 /* Fills *out with the step that began with the last clear, at `begin` on the clock of the host.  The times of its work
  * are known: the host has waited for all streams.  The caller releases *out. */

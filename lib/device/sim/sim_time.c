@@ -1,4 +1,9 @@
-/* Streams, events and graphs of the simulated device: when work begins and ends. */
+/* sim_time.c - streams, events and graphs of the simulated device: when work begins and ends.
+ *
+ * A launch begins when its stream and the host are there, and lasts for the gap of its kernels and the time of
+ * estimate.h, where streams share the device.  An event is the time of its stream.  The host's clock advances when the
+ * host waits, and by the machine's launch_host for each launch; a captured graph is one launch.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,8 +100,8 @@ static const struct sim_past *find_in_past(struct sim *d, size_t number, const s
 
 /* Returns the time of the work of a launch that takes `alone` seconds if it does not overlap work of other streams, and
  * `overlapped` if it does all the time.  If all of it overlapped in the last step, all of it does now; otherwise as
- * many seconds as then, in each of which the part 1 / overlapped of the launch is done.  In the first step all of it
- * or nothing does, by the time at which it begins. */
+ * many seconds as then.  Each of these seconds does 1 / overlapped of the launch.  In the first step all of it overlaps
+ * or nothing, as its begin decides. */
 static double overlapped_s(const struct sim *d, const struct sim_past *past, const struct vfm_sim_launch *l, int e,
 	double alone, double overlapped)
 {
@@ -121,7 +126,7 @@ static double stalled_s(const struct sim *d, const struct sim_past *past, double
 	return (double)past->part[e] > PART_WHOLE ? longer * work : (double)past->seconds[e];
 }
 
-/* Sets begin, and the work of a launch, of which a part overlaps that of another stream. */
+/* Sets begin, and the work of a launch; a part of it overlaps that of another stream. */
 static void begin_launch(struct sim *d, struct sim_stream *s, const struct sim_item *x, struct vfm_sim_launch *l)
 {
 	const struct sim_past *past = find_in_past(d, x->launch, l);
@@ -217,7 +222,7 @@ static void progress(struct sim *d)
 }
 
 /* Times the last item of s at once, if nothing is before it. */
-static void settle(struct sim_stream *s)
+static void time_only_item(struct sim_stream *s)
 {
 	if (s->n - s->head == 1 && time_item(sim_of(s->s.dev), s, &s->queue[s->head]))
 		release_item(&s->queue[s->head++]);
@@ -290,7 +295,7 @@ void sim_add_launch(struct sim_stream *s, const struct vfm_sim_launch *l, const 
 	x->shares = overlapped != NULL;
 	for (int e = 0; overlapped && e < VFM_ESTIMATES; e++)
 		x->overlapped[e] = (float)overlapped[e];
-	settle(s);
+	time_only_item(s);
 }
 
 void vfm_sim_collective(
@@ -313,7 +318,7 @@ void vfm_sim_collective(
 		x->guest->v[i].to = v[i];
 	if (n)
 		x->guest->n = n;
-	settle(s);
+	time_only_item(s);
 }
 
 /* ---- what overlapped a launch ---- */
@@ -335,7 +340,7 @@ static bool takes_units(const struct sim *d, const struct vfm_sim_launch *l)
 	return l->class == VFM_SIM_COMM || (d->side && l->stream == d->side->number);
 }
 
-/* Fills v with the times in which such launches work, ascending and disjoint; returns their number. */
+/* Fills v with the intervals of such launches, ascending and disjoint; returns their number. */
 static size_t merge_spans(const struct sim *d, struct time_span *v, int e)
 {
 	size_t n = 0, kept = 0;
@@ -511,7 +516,7 @@ int sim_event_wait(struct vfm_event *e, struct vfm_stream *stream, struct vfm_er
 	}
 	x = push_item(s, SIM_WAIT);
 	x->ticket = hold_ticket(e->ticket);
-	settle(s);
+	time_only_item(s);
 	return 0;
 }
 

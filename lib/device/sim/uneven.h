@@ -10,12 +10,12 @@ void vfm_sim_slow_kernels(struct vfm_machine *m, double factor);
 
 /* Fills count [E] with the number of n choices of tokens that each expert gets: shares follow Zipf's law, the r-th most
  * popular expert's is proportional to r^-skew, skew >= 0.  Which expert is how popular depends on the layer alone.
- * most: the number of tokens, E most >= n: a token chooses no expert twice, and what is more goes to the others.  The
- * counts sum to n. */
+ * most: the number of tokens, E most >= n: a token chooses no expert twice; the other experts get the rest.  The counts
+ * sum to n. */
 void vfm_sim_route(int32_t *count, int64_t E, int64_t n, int64_t most, double skew, uint64_t layer);
 
-/* Returns the seconds of launches [n] in which a collective of ranks that do unequal work (vfm_sim_launch.uneven) waits
- * for them, while no stream of this rank works, at the middle rates. */
+/* Returns the seconds, at the middle rates, that collectives among launches [n] wait for ranks with unequal work
+ * (vfm_sim_launch.uneven) while no stream of this rank works. */
 double vfm_sim_uneven_wait(const struct vfm_sim_launch *l, size_t n);
 
 #endif

@@ -20,7 +20,7 @@ struct sim_rank {
 	void *stack;   /* behind a page that faults */
 	void *self;
 	bool silent, left, waits;
-	bool met;              /* a meeting to which it came became complete since it began to wait */
+	bool met;              /* one of its meetings has become complete since it began to wait */
 	const char *what, *of; /* vfm_sim_world_wait */
 };
 
@@ -129,7 +129,7 @@ static void pass_turn(struct vfm_sim_world *w)
 		switch_to_rank(w, next);
 }
 
-/* The begin of a rank, and its end, at which another goes on. */
+/* The begin of a rank, and its end, when another goes on. */
 static void begin_rank(void)
 {
 	struct vfm_sim_world *w = current;
@@ -278,7 +278,7 @@ struct vfm_sim_meeting *vfm_sim_meet(struct vfm_sim_world *w, uint64_t group, ui
 	return *m;
 }
 
-/* Closes the gap of a removed entry: those behind it move up to where a search finds them. */
+/* Closes the gap of a removed entry: those after it move up to where a search finds them. */
 static void remove_slot(struct vfm_sim_world *w, size_t i)
 {
 	w->slot[i] = NULL;

@@ -18,8 +18,8 @@
 
 struct vfm_sim_world;
 
-/* more_memory: the devices have so many times the capacity of the machine, but say that they have it once (mem_total),
- * by which programs plan: to count what a program needs that runs out of memory. */
+/* more_memory: the devices have so many times the machine's capacity, to count the needs of a program that runs out of
+ * memory.  They report the capacity once (mem_total), because programs plan by it. */
 struct vfm_sim_world *vfm_sim_world_new(int n, int more_memory);
 void vfm_sim_world_free(struct vfm_sim_world *w); /* accepts NULL */
 
@@ -49,8 +49,8 @@ static inline bool vfm_sim_met(const struct vfm_sim_meeting *m)
 /* Each rank leaves a complete meeting once; the last one frees it. */
 void vfm_sim_part(struct vfm_sim_world *w, struct vfm_sim_meeting *m);
 
-/* Lets the other ranks run until a meeting to which this rank came has become complete meanwhile.  VFM_EENV if all
- * ranks wait, or if a rank failed: the message says what each waits for, "what of" for this one. */
+/* Lets the other ranks run until one of this rank's meetings is complete.  VFM_EENV if all ranks wait, or if a rank
+ * failed: the message says what each waits for, "what of" for this one. */
 int vfm_sim_world_wait(struct vfm_sim_world *w, const char *what, const char *of, struct vfm_err *err);
 /* Lets the other ranks that can run do so first. */
 void vfm_sim_world_yield(struct vfm_sim_world *w);

@@ -10,7 +10,7 @@
 
 struct child_encoder {
 	struct vfm_exec *exec;
-	enum vfm_exec_op op; /* what is asked of it */
+	enum vfm_exec_op op; /* the request to it */
 	int pictures;        /* of a video, that it encodes to image rows */
 	bool f32;
 };

@@ -86,7 +86,7 @@ out:
 	return rc;
 }
 
-/* Sets the sizes of latents and pictures, of which the decoder's geometry and the record must agree. */
+/* Sets the sizes of latents and pictures; the decoder's geometry and the record must agree on them. */
 static int check_latent_sizes(struct dec *c, struct vfm_err *err)
 {
 	const struct vfm_geometry *g = &c->d->encoder->id.geometry;
@@ -119,7 +119,7 @@ static int check_latent_sizes(struct dec *c, struct vfm_err *err)
 
 /* ---- the file ---- */
 
-/* Sets the rate of the video, 0/0 if it is unknown, and *resampled to the rate at which encode took pictures; 0: it
+/* Sets the rate of the video, 0/0 if it is unknown, and *resampled to the rate of the pictures that encode took; 0: it
  * took every frame. */
 static void find_rate(const struct dec *c, struct vfm_video_out_opts *o, double *resampled)
 {

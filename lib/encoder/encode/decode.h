@@ -20,8 +20,8 @@ struct vfm_decode {                               /* a specification */
 	bool force;  /* also decode latents of another tokenizer */
 };
 
-/* Decodes rec["latent"] to DIR/ID.mp4, DIR/ID.mkv (ffv1), or, of an image, DIR/ID.png, and sets rec["reconstruction"] =
- * {path, codec, width, height, frames}, what `vfm-bench eval --reconstruction` compares with the clip.  Pictures that
+/* Decodes rec["latent"] to DIR/ID.mp4, DIR/ID.mkv (ffv1), or, of an image, DIR/ID.png.  Sets rec["reconstruction"] =
+ * {path, codec, width, height, frames}; `vfm-bench eval --reconstruction` compares it with the clip.  Pictures that
  * encode took at another rate have `fps`, too; `forced` lists a tokenizer that `force` accepted.  VFM_EINPUT: this
  * record's fault, also if its tokenizer is not the decoder; VFM_EENV: cannot write. */
 int vfm_decode_media(json_t *rec, const struct vfm_decode *d, int worker, struct vfm_err *err);

@@ -32,10 +32,10 @@ struct vfm_encode {                             /* a specification */
 };
 
 /* Encodes the pictures of a record (src, start_frame, end_frame; with bucket_size or bucket_frames: bucket) and sets
- * rec["latent"] = {path, sha256, shape, dtype, frames, width, height, fps, maker} and, with e->fps, `resampled`: true;
- * with `condition` also rec["cond"] = {path, sha256, shape, dtype, given, maker} of DIR/ID.cond.npy; with an encoder of
- * pictures rec["image"] = {path, sha256, shape, dtype, maker} of DIR/ID.image.npy, the rows of the given pictures at
- * the size of the latents.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
+ * rec["latent"] = {path, sha256, shape, dtype, frames, width, height, fps, maker} and, with e->fps, `resampled`: true.
+ * With `condition` also sets rec["cond"] = {path, sha256, shape, dtype, given, maker} of DIR/ID.cond.npy.  With an
+ * encoder of pictures sets rec["image"] = {path, sha256, shape, dtype, maker} of DIR/ID.image.npy, the rows of the
+ * given pictures at the size of the latents.  VFM_EINPUT: this record's fault; VFM_EENV: cannot write. */
 int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct vfm_err *err);
 
 /* Encodes the captions of rec (data/record/caption.h; missing: "") and sets rec["text"] = {path, sha256,

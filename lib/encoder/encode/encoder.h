@@ -48,7 +48,7 @@ struct vfm_encode_clip {
 	int64_t frames;                 /* that the latents cover; encode_clip sets it */
 };
 
-/* A clip of `frames` pictures, of which those of p are given and the others grey. */
+/* A clip of `frames` pictures: those of p are given, the others grey. */
 struct vfm_encode_given {
 	const char *id; /* of the record */
 	int worker;

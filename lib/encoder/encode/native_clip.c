@@ -18,7 +18,7 @@ struct window {
 	int64_t t;
 	size_t picture;       /* bytes */
 	uint8_t *rgb;         /* [cap, height, width, 3] */
-	int64_t n, cap, most; /* pictures in it; for which it has memory; at most */
+	int64_t n, cap, most; /* pictures in it; that it has memory for; at most */
 	int64_t pushed;       /* pictures before it */
 	bool begun;
 };

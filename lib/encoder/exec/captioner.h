@@ -1,4 +1,5 @@
-/* captioner.h - captions of clips from an outside model: which are missing, of which windows, and how they combine. */
+/* captioner.h - captions of clips from an outside model: finds the missing ones, asks for windows, and combines
+ * them. */
 #ifndef VFM_ENCODER_EXEC_CAPTIONER_H
 #define VFM_ENCODER_EXEC_CAPTIONER_H
 
@@ -31,8 +32,8 @@ void vfm_captioner_release(struct vfm_captioner *c);
 char *vfm_captioner_text(const struct vfm_captioner *c);
 
 /* Asks the children for the missing captions of rec and sets "caption" and "caption_maker"; with windows also
- * "windows": [{start_frame, end_frame, caption}], counted from the first frame of the clip, and "caption" joins theirs
- * with blanks.  A string that was there before named captions gets the name "original".
+ * "windows": [{start_frame, end_frame, caption}], counted from the first frame of the clip.  "caption" then joins their
+ * captions with blanks.  A string that was there before named captions gets the name "original".
  *
  * "caption_maker" of a string is the identity of its captioner, that of captions by name an object of identities by
  * name, without those that are not known.  Captions that stay keep their captioners and windows; those of replaced

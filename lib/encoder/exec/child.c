@@ -151,7 +151,7 @@ static void remove_flight(struct vfm_exec_child *c, int i)
 /* ---- faults ---- */
 
 /* The requests in flight go back to the front of the queue, each to be sent alone.  One that children died with fails,
- * but only after a death for which no other request can be the cause. */
+ * but only after a death that no other request can have caused. */
 static void return_flight(struct vfm_exec_child *c, const char *why)
 {
 	struct vfm_exec *x = c->x;
@@ -402,7 +402,7 @@ static const char *refuse_answer(struct vfm_exec_child *c, const json_t *id)
 	return json_is_integer(id) ? "answered a request that was not in flight" : "gave an answer without an id";
 }
 
-/* Returns NULL, or what is wrong with the answer.  Takes the reference of o. */
+/* Returns NULL, or the fault of the answer.  Takes the reference of o. */
 static const char *take_answer(struct vfm_exec_child *c, json_t *o)
 {
 	const json_t *id = json_object_get(o, "id"), *error = json_object_get(o, "error");
@@ -482,7 +482,7 @@ static const char *refuse_child_line(struct vfm_exec_child *c, const char *line,
 	return NULL;
 }
 
-/* Returns NULL, or what is wrong.  A hello that is refused ends the pool. */
+/* Returns NULL, or the fault.  A hello that is refused ends the pool. */
 static const char *take_line(struct vfm_exec_child *c, const char *line, size_t n)
 {
 	json_error_t parsed = {0};
@@ -526,7 +526,7 @@ static const char *take_lines(struct vfm_exec_child *c, size_t from)
 	return c->from.len > MAX_LINE ? "wrote a line of more than 16 MiB" : NULL;
 }
 
-/* Reads once.  Returns NULL or what is wrong; *end at the end of stdout. */
+/* Reads once.  Returns NULL or the fault; *end at the end of stdout. */
 static const char *read_answers(struct vfm_exec_child *c, bool *end)
 {
 	size_t had = c->from.len;
@@ -544,7 +544,7 @@ static const char *read_answers(struct vfm_exec_child *c, bool *end)
 
 /* ---- the loop ---- */
 
-/* Returns the time at which the child is late. */
+/* Returns the deadline of the child. */
 static double child_deadline(const struct vfm_exec_child *c)
 {
 	double until = c->ready ? 1e300 : c->started + c->x->o.start_s;
@@ -572,7 +572,7 @@ static void describe_end(struct vfm_exec_child *c, const char *closed, char *why
 	snprintf(why, size, "%s", closed);
 }
 
-/* Reads the answers that a child wrote before its end, of which another process may hold the pipe open. */
+/* Reads the answers that a child wrote before its end.  Another process may hold its pipe open. */
 static const char *read_last_answers(struct vfm_exec_child *c)
 {
 	struct pollfd out = {.fd = c->p.out, .events = POLLIN};
@@ -690,7 +690,7 @@ static void end_child(struct vfm_exec_child *c, bool at_once)
 		vfm_warn("%s[%d] gave more answers than there were requests", child_name(c), c->index);
 }
 
-/* Fails what is left in flight when the pool gives up. */
+/* Fails the requests in flight when the pool gives up. */
 static void abandon_flight(struct vfm_exec_child *c)
 {
 	for (int i = 0; i < c->n_flight; i++)

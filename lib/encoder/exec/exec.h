@@ -1,8 +1,7 @@
 /* exec.h - outside models (captioners, scorers, embedders, encoders, decoders) as child processes: vfm-exec(7).
  *
- * A vfm_exec starts N children of one command and distributes requests over them.  A request and its answer are JSON
- * objects; arrays travel in two files of a slot, `in` and `out`, on a tmpfs.  Each thread that makes requests has a
- * slot of its own:
+ * A vfm_exec starts N children of one command and distributes requests over them.  Requests and answers are JSON
+ * objects; arrays travel in two files of a slot, `in` and `out`, on a tmpfs.  Each requesting thread has its own slot:
  *
  *	TRY(vfm_exec_open(&x, &opts, err));                    // starts the children, waits for the first hello
  *	vfm_exec_make_slots(x, vfm_exec_threads(x, 2));
@@ -13,10 +12,8 @@
  *	TRY(vfm_exec_read_array(slot, answer, "latent", &a, err)); // what the child wrote
  *	vfm_exec_close(x);
  *
- * A child that crashes, stalls or answers wrongly is killed and started again.  Its requests are repeated, each alone
- * in a child; a request that ends `retries` + 1 children, the last one alone, fails.  One thread for each child moves
- * the lines.  A guardian process kills the children with their process groups and removes the folder when the parent
- * ends, also by SIGKILL; other process groups that a child made go on.
+ * A child that crashes, stalls or answers wrongly is killed and started again.  Its requests are repeated, each alone;
+ * a request that ends `retries` + 1 children, the last one alone, fails.
  */
 #ifndef VFM_ENCODER_EXEC_EXEC_H
 #define VFM_ENCODER_EXEC_EXEC_H
@@ -74,7 +71,7 @@ int vfm_exec_start(struct vfm_exec **x, const struct vfm_exec_opts *o, struct vf
 int vfm_exec_wait(struct vfm_exec *x, struct vfm_err *err);
 /* Both; closes the pool if the second fails. */
 int vfm_exec_open(struct vfm_exec **x, const struct vfm_exec_opts *o, struct vfm_err *err);
-/* Ends the children: closes their stdin, waits for 10 s, kills what is left.  Logs the totals.  No call may be in
+/* Ends the children: closes their stdin, waits for 10 s, then kills them.  Logs the totals.  No call may be in
  * progress.  No-op for NULL. */
 void vfm_exec_close(struct vfm_exec *x);
 
@@ -87,10 +84,10 @@ void vfm_exec_make_slots(struct vfm_exec *x, int n);
 /* Sets the op of the slot's further requests, which is that of the pool before; the hello must name it, too. */
 void vfm_exec_set_op(struct vfm_exec_slot *s, enum vfm_exec_op op);
 
-/* Sends a request, to which the pool adds "id", "op" and "out", and blocks until it is answered or has failed.  Before
- * a child gets a request of an op of VFM_EXEC_ARRAY_OPS, `out` has a length that no array has.  Takes the reference of
- * `request`. The caller owns *answer.  VFM_EINPUT: the child answered with an error, or children died; VFM_EENV:
- * children or files cannot be made any more. */
+/* Adds "id", "op" and "out" to a request, sends it, and blocks until it is answered or has failed.  Before a child gets
+ * a request of an op of VFM_EXEC_ARRAY_OPS, `out` has a length that no array has.  Takes the reference of `request`.
+ * The caller owns *answer.  VFM_EINPUT: the child answered with an error, or children died; VFM_EENV: children or files
+ * cannot be made any more. */
 int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, struct vfm_err *err);
 
 struct vfm_exec_stats {

@@ -54,7 +54,7 @@ struct vfm_exec_child {
 	bool alone;                    /* its one request was in flight when a child died */
 	struct vfm_exec_slot **flight; /* [depth] in the order of sending */
 	int n_flight;
-	double since; /* the time at which it became busy or idle */
+	double since; /* since when it is busy or idle */
 };
 
 struct vfm_exec {

@@ -136,7 +136,7 @@ static int parse_input(struct vfm_hello *h, const json_t *o, struct vfm_err *err
 	return parse_fit(in, o, err);
 }
 
-/* The range of latents, outside of which a record fails. */
+/* The range of latents; a record with others fails. */
 static int parse_range(struct vfm_hello *h, const json_t *range, struct vfm_err *err)
 {
 	if (!range || json_is_null(range))

@@ -32,7 +32,7 @@ enum vfm_exec_op {
 enum vfm_exec_fit { VFM_EXEC_COVER, VFM_EXEC_CONTAIN, VFM_EXEC_STRETCH };
 extern const char *const vfm_exec_fit_names[]; /* by enum vfm_exec_fit; NULL-terminated */
 
-/* What a captioner, scorer or embedder wants of a clip. */
+/* The view of a clip that a captioner, scorer or embedder wants. */
 struct vfm_exec_input {
 	bool clip;          /* the path alone; otherwise frames: */
 	int64_t frames;     /* evenly spaced; 0: by rate */
@@ -42,7 +42,7 @@ struct vfm_exec_input {
 	enum vfm_exec_fit fit;
 };
 
-/* What a detector of shots is shown: windows of consecutive frames, of which it answers for those in the middle. */
+/* The input of a shot detector: windows of consecutive frames.  It answers for the frames in the middle of each. */
 struct vfm_exec_windows {
 	int64_t width, height;
 	int64_t frames; /* of a window */

@@ -169,7 +169,7 @@ int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const s
 	if (g)
 		TRY(vfm_clip_whole_patches(r, g, patch_t, &keep, err));
 	else if (keep < 1)
-		return vfm_fail(err, VFM_EINPUT, "'%s' gives no frame of those to show", r->src);
+		return vfm_fail(err, VFM_EINPUT, "'%s' gives none of the frames to show", r->src);
 	*f = (struct vfm_outside_frames){.shape = {keep, r->height, r->width, 3}, .fps = r->fps};
 	return 0;
 }

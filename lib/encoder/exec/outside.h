@@ -63,7 +63,7 @@ int vfm_outside_image(struct vfm_exec_slot *s, const struct vfm_hello *h, const 
 int vfm_outside_shots(
 	struct vfm_exec_slot *s, const struct vfm_hello *h, const char *id, float *p, struct vfm_err *err);
 
-/* What a captioner, scorer or embedder is shown: a window of the record, as frames or as a path, as the hello wants it.
+/* The input of a captioner, scorer or embedder: a window of the record, as frames or as a path, as the hello wants it.
  * frames 0: to the end. */
 struct vfm_outside_view {
 	struct vfm_exec_input input;

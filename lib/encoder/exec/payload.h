@@ -15,7 +15,7 @@ struct vfm_exec_slot *vfm_exec_slot(struct vfm_exec *x, int i);
 /* Writes `bytes` of data to the slot's `in` file, `at` bytes from its beginning.  An array may be written in parts, the
  * first of them at 0.  VFM_EENV: no space. */
 int vfm_exec_input(struct vfm_exec_slot *s, size_t at, const void *data, size_t bytes, struct vfm_err *err);
-/* Reads back what was written there since the last call.  VFM_EENV: it cannot be read. */
+/* Reads back the bytes written there since the last call.  VFM_EENV: it cannot be read. */
 int vfm_exec_read_input(struct vfm_exec_slot *s, size_t at, void *data, size_t bytes, struct vfm_err *err);
 
 #define VFM_EXEC_MAX_ARRAY ((size_t)16 << 30) /* bytes */

@@ -1,5 +1,5 @@
-/* shot_model.c - see shot_model.h.  The window moves by its frames without the margins; the first and the last frame of
- * the video are repeated as margins. */
+/* shot_model.c - shows a child windows of frames and makes cuts of its probabilities.  The window moves by its frames
+ * without the margins; the first and the last frame of the video are repeated as margins. */
 #include "encoder/exec/shot_model.h"
 
 #include <stdlib.h>
@@ -59,7 +59,7 @@ void vfm_shot_model_free(struct vfm_shot_model *m)
 }
 
 /* Asks for the full window and moves it. */
-static int judge_window(struct vfm_shot_model *m, struct vfm_err *err)
+static int ask_window(struct vfm_shot_model *m, struct vfm_err *err)
 {
 	const struct vfm_exec_windows *w = &m->hello->shots;
 	int64_t step = w->frames - 2 * w->margin;
@@ -77,7 +77,7 @@ static int judge_window(struct vfm_shot_model *m, struct vfm_err *err)
 static int append_frame(struct vfm_shot_model *m, const uint8_t *rgb, struct vfm_err *err)
 {
 	memmove(m->window + m->picture * (size_t)m->filled, rgb, m->picture);
-	return ++m->filled < m->hello->shots.frames ? 0 : judge_window(m, err);
+	return ++m->filled < m->hello->shots.frames ? 0 : ask_window(m, err);
 }
 
 static int push_frame(void *ctx, const uint8_t *rgb, struct vfm_err *err)

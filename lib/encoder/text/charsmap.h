@@ -1,9 +1,9 @@
 /* charsmap.h - the compiled normalization of a sentencepiece model, applied as the `tokenizers` library applies it.
  *
  * The map is a double-array trie (Darts: Aoe, IEEE Trans.  Software Eng. 15(9), 1989) from UTF-8 prefixes to places
- * in a block of NUL-terminated replacements.  sentencepiece replaces the longest prefix.  `tokenizers` differs: it
- * cuts the text into grapheme clusters (Unicode UAX #29); a cluster below 6 bytes of which any prefix is in the map
- * becomes the replacement of its shortest such prefix; the characters of all other clusters are replaced one by one.
+ * in a block of NUL-terminated replacements.  sentencepiece replaces the longest prefix.  `tokenizers` differs: it cuts
+ * the text into grapheme clusters (Unicode UAX #29).  A cluster below 6 bytes becomes the replacement of its shortest
+ * prefix in the map.  The characters of all other clusters are replaced one by one.
  */
 #ifndef VFM_ENCODER_TEXT_CHARSMAP_H
 #define VFM_ENCODER_TEXT_CHARSMAP_H

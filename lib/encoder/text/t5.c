@@ -1,4 +1,10 @@
-/* t5.c - packs tokenized texts, and runs the blocks of the encoder with weights of one block at a time. */
+/* t5.c - packs tokenized texts, and runs the blocks of the encoder.
+ *
+ * The weights stay mapped.  A device whose ops read host memory uses them there if they have `dtype`, and gives the
+ * pages of a block back after its use.  Otherwise they are converted and copied to the device when it opens, or, with
+ * `stream`, block by block for each pack, on a stream of their own through two buffers.  Token embeddings are always
+ * read from the mapping.
+ */
 #include "encoder/text/t5.h"
 
 #include <stdlib.h>

@@ -7,11 +7,6 @@
  * Texts are packed by their tokens, without padding, into packs of at most max_rows tokens.  The rows of a text have
  * the same bits whatever else is encoded with it.  Products run in `dtype`; the residual stream is f32.
  *
- * The weights stay mapped.  A device whose ops read host memory uses them there if they have `dtype`, and gives the
- * pages of a block back after its use.  Otherwise they are converted and copied to the device when it opens, or, with
- * `stream`, block by block for each pack, on a stream of their own through two buffers.  Token embeddings are always
- * read from the mapping.
- *
  * Calls are local and belong to the thread of the device.
  */
 #ifndef VFM_ENCODER_TEXT_T5_H
@@ -30,7 +25,7 @@ struct vfm_t5_opts {
 	/* A folder of transformers, of a pipeline (text_encoder/, tokenizer/) or of a release of Wan, or a file of
 	 * weights */
 	const char *path;
-	/* File or folder of the tokenizer; NULL: in path, in tokenizer/ in or beside it, or in google/umt5-xxl beside
+	/* File or folder of the tokenizer; NULL: in path, in tokenizer/ in or next to it, or in google/umt5-xxl next to
 	 * it */
 	const char *tokenizer;
 	enum vfm_dtype dtype; /* VFM_F32 or VFM_BF16 */

@@ -1,4 +1,4 @@
-/* The files of a text encoder: names and sizes of its tensors, and the tokenizer beside them. */
+/* The files of a text encoder: names and sizes of its tensors, and the tokenizer next to them. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -35,7 +35,7 @@ static int compare_added(const void *a, const void *b)
 
 /* ---- opening ---- */
 
-/* Reads extra_ids of the tokenizer_config.json beside path. */
+/* Reads extra_ids of the tokenizer_config.json next to path. */
 static int read_extra_ids(const char *path, int64_t *n, struct vfm_err *err)
 {
 	char *folder = vfm_dir_of(path), *config = vfm_strfmt("%s/tokenizer_config.json", folder);
@@ -252,7 +252,7 @@ static void encode_word(const struct vfm_text_tokenizer *t, const char *word, si
 		w->ids[w->n++] = w->scratch.id[i];
 }
 
-/* Encodes text in which U+2581 is to stand for spaces. */
+/* Encodes text with U+2581 in place of spaces. */
 static void encode_text(
 	const struct vfm_text_tokenizer *t, const char *s, size_t len, bool first, struct tokenizer_work *w)
 {

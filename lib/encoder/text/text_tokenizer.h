@@ -6,7 +6,7 @@
  * The ids are those of the `tokenizers` library (transformers' T5TokenizerFast).  tokenizer.json is honoured or
  * refused key by key: its normalizer, pre-tokenizer, unknown id, byte fallback and added tokens.  spiece.model is
  * read as T5Tokenizer of transformers 5 reads it: words between white space, "extra_ids" of tokenizer_config.json (or
- * 100) tokens <extra_id_N> behind the pieces, control and user-defined pieces recognized in the text, no byte
+ * 100) tokens <extra_id_N> after the pieces, control and user-defined pieces recognized in the text, no byte
  * fallback.  The unknown id is that of the model, where transformers 5 takes 2.
  *
  * The end of sequence is appended, and truncation keeps it.  Added tokens (</s>, <pad>, <unk>, <extra_id_7>) in a
@@ -37,7 +37,7 @@ int64_t vfm_text_tokenizer_encode(const struct vfm_text_tokenizer *t, const char
 
 /* Returns the largest id that encode may return. */
 int32_t vfm_text_tokenizer_max_id(const struct vfm_text_tokenizer *t);
-/* SHA-256 of the file and of the settings read beside it. */
+/* SHA-256 of the file and of the settings read next to it. */
 const char *vfm_text_tokenizer_sha256(const struct vfm_text_tokenizer *t);
 
 #endif

@@ -6,7 +6,7 @@
 #include "encoder/text/text_tokenizer.h"
 #include "encoder/text/unigram.h"
 
-#define VFM_TEXT_TOKENIZER_SPACE "\xe2\x96\x81" /* U+2581, which stands for a space within pieces */
+#define VFM_TEXT_TOKENIZER_SPACE "\xe2\x96\x81" /* U+2581, which represents a space within pieces */
 
 /* The steps of a normalizer, in order. */
 struct tokenizer_step {

@@ -1,7 +1,7 @@
 /* unigram.h - the best segmentation of a word into the pieces of a unigram language model (Kudo, arXiv 1804.10959).
  *
- * The result is that of the `tokenizers` library bit for bit: scores are added in f64 from the left, a longer path wins
- * only if its score is higher, and a character without a piece of its own costs the lowest score - 10.  sentencepiece
+ * The result is that of the `tokenizers` library bit for bit.  Scores are added in f64 from the left.  A longer path
+ * wins only if its score is higher.  A character without a piece of its own costs the lowest score - 10.  sentencepiece
  * adds in f32 and so decides near ties differently.
  */
 #ifndef VFM_ENCODER_TEXT_UNIGRAM_H
@@ -33,7 +33,7 @@ void vfm_unigram_add(struct vfm_unigram *u, const char *text, size_t len, double
 int vfm_unigram_finish(struct vfm_unigram *u, const char *what, struct vfm_err *err);
 void vfm_unigram_release(struct vfm_unigram *u);
 
-/* Returns the id of a piece, or -1.  Of equal pieces the last counts. */
+/* Returns the id of a piece, or -1.  The last of equal pieces counts. */
 int32_t vfm_unigram_find(const struct vfm_unigram *u, const char *s, size_t len);
 
 /* Memory of a caller for vfm_unigram_encode, kept between calls; `= {0}`, released by free(node) and free(id). */

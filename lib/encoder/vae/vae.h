@@ -1,9 +1,5 @@
 /* vae.h - causal video autoencoders: video to latents and back.
  *
- * Wan 2.1 and 2.2 (arXiv 2503.20314, section 4.1; AutoencoderKLWan) come from a folder of diffusers (config.json and
- * safetensors) or from a release (Wan2.1_VAE.pth, Wan2.2_VAE.pth).  Cosmos (arXiv 2501.03575, section 3;
- * AutoencoderKLCosmos: continuous tokenizers such as CV8x8x8) comes from a folder of diffusers.
- *
  *	vfm_vae_open(&v, stream, &(struct vfm_vae_opts){.path = "Wan2.1_VAE.pth", .dtype = VFM_BF16}, err);
  *	vfm_vae_encode_begin(&s, v, 480, 832, err);
  *	k = vfm_vae_encode_push(s, rgb, 1 + 4 * n, latents, err);
@@ -12,8 +8,7 @@
  *
  * The first frame gives one latent frame; each further group of geometry.step frames (Wan: 4, Cosmos: the stride of
  * time) gives more.  An image is one frame.  Results do not depend on how the clip is cut into pushes.  Memory does
- * not depend on the length of the clip, except that Cosmos keeps the keys and values of all latent frames, 2 C h w
- * numbers of each.
+ * not depend on the clip's length, except that Cosmos keeps keys and values of all latent frames, 2 C h w numbers each.
  *
  * Latents are the mode of the posterior, (mode - latents_mean) / latents_std per channel, in f32 as [T, C, h, w].  A
  * configuration of Cosmos may give both for each latent frame: the geometry then has max_frames.  Calls are local and
@@ -38,7 +33,10 @@ struct vfm_vae_tile {
 	int height, width;               /* of a tile; both 0: no tiles */
 	int stride_height, stride_width; /* from tile to tile, at most the size */
 };
-struct vfm_vae_opts {                /* a specification */
+/* A specification.  Weights of Wan 2.1 and 2.2 (arXiv 2503.20314, section 4.1; AutoencoderKLWan) are a folder of
+ * diffusers (config.json and safetensors) or a release (Wan2.1_VAE.pth, Wan2.2_VAE.pth); those of Cosmos (arXiv
+ * 2501.03575, section 3; AutoencoderKLCosmos: continuous tokenizers such as CV8x8x8) a folder of diffusers. */
+struct vfm_vae_opts {
 	const char *path;            /* a folder or file of weights, or the folder of a whole release */
 	enum vfm_dtype dtype;        /* of weights and activations: VFM_F32 or VFM_BF16 */
 	bool no_encoder, no_decoder; /* do not load this half */
@@ -46,9 +44,9 @@ struct vfm_vae_opts {                /* a specification */
 };
 struct vfm_vae;
 
-/* Reads the configuration, checks all tensors of the files and moves the weights to the device.  VFM_EUSAGE lists what
- * is missing, has another shape or is unknown, or names the key of the configuration; VFM_EENV: no memory.  The stream
- * must outlive *v. */
+/* Reads the configuration, checks all tensors of the files and moves the weights to the device.  VFM_EUSAGE lists the
+ * tensors that are missing, unknown or of another shape, or names the key of the configuration; VFM_EENV: no memory.
+ * The stream must outlive *v. */
 int vfm_vae_open(struct vfm_vae **v, struct vfm_stream *s, const struct vfm_vae_opts *o, struct vfm_err *err);
 /* Sessions must have ended.  Accepts NULL. */
 void vfm_vae_close(struct vfm_vae *v);
@@ -68,7 +66,7 @@ int vfm_vae_encode(struct vfm_vae *v, const uint8_t *rgb, int64_t frames, int64_
 	struct vfm_err *err);
 /* The condition of image to video: a clip of `frames` frames that are 0 (grey) except for the given pictures, the first
  * frame and, of two, the last one.  Every grey frame is computed.  Each causal convolution with a kernel of 3 frames
- * reads 2 past ones, those of the encoder of Wan 2.1 together 28 latent frames: equal results would begin behind
+ * reads 2 past ones, those of the encoder of Wan 2.1 together 28 latent frames: equal results would begin after
  * picture 113, and most clips end before. */
 int vfm_vae_encode_given(
 	struct vfm_vae *v, const struct vfm_pictures *p, int64_t frames, float *latents, struct vfm_err *err);

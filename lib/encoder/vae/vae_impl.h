@@ -114,7 +114,7 @@ bool vae_release_scaling(struct vae_config *c);
 
 /* ---- layers (vae_net.c) ---- */
 
-/* What a convolution computes where its weights come from no file. */
+/* The weights of a convolution that no file has. */
 enum vae_fixed {
 	VAE_LEARNED,
 	VAE_AVG_DOWN, /* AvgDown3D: means of groups of channels and pixels */
@@ -266,7 +266,7 @@ struct vfm_tensor vae_frame_rows(const struct vae_frame *f);
 struct vae_frame vae_frame_window(const struct vae_frame *f, int64_t first, int64_t n);
 int vae_frame_copy(struct vae_run *r, const struct vae_frame *x, const struct vae_frame *y, struct vfm_err *err);
 
-/* Copies x behind the frames of p; of two the oldest leaves. */
+/* Copies x after the frames of p; of two the oldest leaves. */
 int vae_past_add(struct vae_run *r, struct vae_past *p, const struct vae_frame *x, struct vfm_err *err);
 /* The same row by row: *f is the memory for the next frame [1,size], the oldest frame's if there are two.  When all
  * rows are written, vae_past_shift makes it the newest. */

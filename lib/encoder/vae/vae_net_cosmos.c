@@ -105,7 +105,7 @@ static void plan_attentions(struct vae_plan *p, int dim, const char *at, int ind
 	plan_attention(p, dim, true, at, index);
 }
 
-/* A mean of 2 x 2 pixels or of 2 frames, beside a convolution with the same stride. */
+/* A mean of 2 x 2 pixels or of 2 frames, parallel to a convolution with the same stride. */
 static void add_pooling(struct vae_layer *l, int dim, int kt, int k)
 {
 	struct vae_conv *v = &l->shortcut[0];

@@ -2,8 +2,8 @@
  *
  * A strip of the current frame replaces those rows of a convolution's oldest frame that it has read for the last
  * time.  So the convolution holds two frames and a strip, not three frames.  The second convolution follows a row
- * behind the first, and adds its results to x, of which the first has read these rows.  Each pixel has the same bits
- * as in a whole frame (struct vfm_conv3d), unless a device chooses another order of sums for a strip.
+ * after the first, and adds its results to rows of x that the first has already read.  Each pixel has the same bits as
+ * in a whole frame (struct vfm_conv3d), unless a device chooses another order of sums for a strip.
  */
 #include "encoder/vae/vae_impl.h"
 
@@ -19,7 +19,7 @@ struct strip_conv {
 	bool last; /* the strip of the last results */
 };
 
-/* Results of a strip; two rows that the next one needs stand before them, or behind them. */
+/* Results of a strip; two rows that the next one needs stand before them, or after them. */
 static int64_t strip_rows(const struct vae_run *r, int64_t h, int64_t row_bytes)
 {
 	const int64_t strips = (h * row_bytes + r->strip - 1) / r->strip, rows = (h + strips - 1) / strips;
@@ -68,7 +68,7 @@ static int run_strip(struct vae_run *r, const struct strip_conv *c, struct vae_f
 	return vae_run_conv(r, &v, &past, &x, add ? y : NULL, &y, err);
 }
 
-/* Keeps the rows of the strip before `row`, for which no later result reads the oldest frame. */
+/* Keeps the rows of the strip before `row`: no later result reads the oldest frame for them. */
 static int keep_rows(struct vae_run *r, const struct strip_conv *c, int64_t row, struct vfm_err *err)
 {
 	const struct vae_frame from = vae_frame_window(c->strip, 0, row - c->first);
@@ -87,7 +87,7 @@ static int move_rows(struct vae_run *r, struct strip_conv *c, int64_t row, struc
 	return vae_frame_copy(r, &from, &to, err);
 }
 
-/* Rows [r0, r1) of a = silu(norm[0](x)) and the row behind them -> rows of b = silu(norm[1](conv[0](a))), and one row
+/* Rows [r0, r1) of a = silu(norm[0](x)) and the row after them -> rows of b = silu(norm[1](conv[0](a))), and one row
  * later of y += conv[1](b); y may be x. */
 static int run_rows_of_block(struct vae_run *r, const struct vae_layer *l, struct strip_conv *a, struct strip_conv *b,
 	int64_t r0, int64_t r1, const struct vae_frame *x, const struct vae_frame *y, struct vfm_err *err)

@@ -178,7 +178,7 @@ static struct vae_frame *take_saved(struct vae_layer_state *st)
 	return f;
 }
 
-/* y += AvgDown3D of the saved frames: one; with `temporal` two, of which the one before the first frame is 0. */
+/* y += AvgDown3D of the saved frames: one; with `temporal` two: the one before the first frame is 0. */
 static int add_avg_down(struct vae_run *r, const struct vae_layer *l, int i, struct vae_frame *y, struct vfm_err *err)
 {
 	struct vae_layer_state *st = saved_of(r, i);

@@ -65,7 +65,7 @@ static void store_picture(const struct vae_config *c, const struct vae_out *o, i
 			}
 }
 
-/* Of the patches of the first output only the last frame is a picture. */
+/* Only the last frame of the patches of the first output is a picture. */
 static void store_pixels(const struct vfm_vae *v, const struct vae_out *o, int64_t t, const float *raw, int64_t raw_w,
 	const struct vae_window *at)
 {
@@ -233,7 +233,7 @@ int vfm_vae_encode_push(struct vfm_vae_session *s, const uint8_t *rgb, int64_t n
 	const int step = s->v->geometry.step, most = s->v->geometry.max_frames;
 
 	if (s->failed)
-		return vfm_fail(err, VFM_EUSAGE, "internal: a session of the VAE goes on after an error");
+		return vfm_fail(err, VFM_EUSAGE, "internal: a VAE session is used after an error");
 	if (n < 0 || (n && (s->pictures ? n : n - 1) % step))
 		return vfm_fail(
 			err, VFM_EUSAGE, "the VAE takes 1 + %dn frames, then %dn; got %lld", step, step, (long long)n);

@@ -8,7 +8,7 @@
 
 static const char *const part_names[VAE_PARTS] = {"encoder", "decoder"};
 
-/* By enum vae_tensor: in diffusers, and in Wan's releases.  "" stands for no more than the name of the block. */
+/* By enum vae_tensor: in diffusers, and in Wan's releases.  "": only the name of the block. */
 static const char *const tensor_names[][2] = {
 	[VAE_CONV_IN] = {"conv_in", "conv1"},
 	[VAE_NORM_OUT] = {"norm_out.gamma", "head.0.gamma"},

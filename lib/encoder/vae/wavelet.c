@@ -1,4 +1,4 @@
-/* wavelet.c - see wavelet.h for the transform.
+/* wavelet.c - the transform of rows of blocks, its inverse, and the order and norms of the channels.
  *
  * Walsh functions below 2^n sign changes are constant on cells of 1/2^n of the block.  So when the C channels
  * need only the levels up to n, pixels are first summed over cells (integers, exact), and the transform runs on cells.

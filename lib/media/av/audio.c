@@ -1,4 +1,4 @@
-/* audio.c - see audio.h. */
+/* audio.c - copies packets of sound, or decodes, cuts and encodes them, in the time of the clip. */
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <libavutil/channel_layout.h>

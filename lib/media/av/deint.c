@@ -1,4 +1,4 @@
-/* deint.c - see deint.h. */
+/* deint.c - runs bwdif or yadif of FFmpeg, and starts the filters anew when the format changes. */
 #include <libavutil/frame.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* download.c - see download.h. */
+/* download.c - opens the URL by FFmpeg, reads the response's header from its log, and copies and checks the content. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -17,8 +17,8 @@
 /* Decompressed bytes for each that was received, at most.  Media hardly compress; deflate can reach 1032. */
 #define MAX_RATIO 100
 
-/* What FFmpeg's log tells about the response whose content is read.  Its API has neither the coding nor the end of the
- * chunks: a connection that ends between two chunks is an end like that of a whole file. */
+/* The facts that FFmpeg's log tells about the response whose content is read.  Its API has neither the coding nor the
+ * end of the chunks: a connection that ends between two chunks is an end like that of a whole file. */
 struct reply {
 	bool has_status;
 	char coding[32]; /* Content-Encoding; "": none */
@@ -121,7 +121,7 @@ static bool may_retry(int rc, int status)
 	return true;
 }
 
-/* What may be behind a code of which FFmpeg says no more; NULL: the code tells. */
+/* A possible cause of a code that FFmpeg does not explain; NULL: the code tells. */
 static const char *cause_of(const struct download *d, int rc)
 {
 	if (rc == AVERROR(EINVAL))
@@ -261,7 +261,7 @@ static int check_length(const struct download *d, struct vfm_err *err)
 
 	if (d->reply.is_chunked && !d->reply.has_end)
 		return vfm_fail(err, VFM_EINPUT,
-			"'%s': the connection ended before the last chunk, behind %" PRId64 " bytes", d->url, r->bytes);
+			"'%s': the connection ended before the last chunk, after %" PRId64 " bytes", d->url, r->bytes);
 	if (d->announced >= 0 && r->bytes != d->announced && !is_deflated(&d->reply))
 		return vfm_fail(err, VFM_EINPUT, "'%s': got %" PRId64 " bytes, the server announced %" PRId64, d->url,
 			r->bytes, d->announced);

@@ -1,4 +1,4 @@
-/* graph.c - see graph.h. */
+/* graph.c - builds buffer source, filters and sink of a chain, and passes frames through it. */
 #include <inttypes.h>
 #include <libavfilter/avfilter.h>
 #include <libavfilter/buffersink.h>

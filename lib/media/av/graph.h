@@ -27,7 +27,7 @@ void vfm_graph_free(struct vfm_graph *g); /* NULL is fine */
 
 AVRational vfm_graph_time_base(const struct vfm_graph *g); /* of the frames that are received */
 
-/* Sends a frame, of which the chain keeps a reference; NULL: the end. */
+/* Sends a frame; the chain keeps a reference.  NULL: the end. */
 int vfm_graph_send(struct vfm_graph *g, AVFrame *f, struct vfm_err *err);
 /* Returns 1 with the next frame in `f`, or 0 if there is none. */
 int vfm_graph_receive(struct vfm_graph *g, AVFrame *f, struct vfm_err *err);

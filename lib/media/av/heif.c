@@ -1,4 +1,4 @@
-/* heif.c - see heif.h. */
+/* heif.c - walks the boxes of the file to the properties of its primary item. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,8 @@
 #include "media/av/av.h"
 #include "media/av/pixels.h"
 
-/* Reads the orientation from the bytes of a "meta" box, without its header.  Damaged bytes give what was read. */
+/* Reads the orientation from the bytes of a "meta" box, without its header.  Damaged bytes give the values read before
+ * them. */
 struct vfm_orient vfm_heif_orient(const uint8_t *meta, size_t size);
 
 /* The same of the bytes [start, start + size) of an open file; an image that does not say is upright. */

@@ -1,4 +1,4 @@
-/* hw.c - see hw.h. */
+/* hw.c - opens the devices once per process, attaches them to decoders, and fetches frames to host memory. */
 #include <libavcodec/avcodec.h>
 #include <libavutil/hwcontext.h>
 #include <libavutil/pixdesc.h>

@@ -1,4 +1,4 @@
-/* probe.c - see probe.h. */
+/* probe.c - decodes a file to count frames and collect their times, and recognizes names of media. */
 #include <string.h>
 #include <strings.h>
 
@@ -6,7 +6,7 @@
 #include "media/av/times.h"
 #include "media/av/ts.h"
 
-static void judge_times(struct vfm_probe *p, const struct vfm_times *t)
+static void set_probe_times(struct vfm_probe *p, const struct vfm_times *t)
 {
 	struct vfm_frame_rate rate = vfm_times_rate(t, (struct vfm_frame_rate){p->info.fps_num, p->info.fps_den});
 
@@ -35,7 +35,7 @@ static int count_frames(struct vfm_probe *p, struct vfm_video *v, struct vfm_err
 	if (p->info.image)
 		p->duration_s = 0;
 	else
-		judge_times(p, &t);
+		set_probe_times(p, &t);
 	return 0;
 }
 
@@ -69,7 +69,7 @@ int vfm_probe_file(
 	return rc;
 }
 
-/* Whether the name ends in a dot and one of the endings, of which the last is NULL. */
+/* Whether the name ends in a dot and one of the endings, a list that ends with NULL. */
 static bool has_ending(const char *name, const char *const *endings)
 {
 	const char *dot = strrchr(name, '.');

@@ -1,4 +1,4 @@
-/* remux.c - see remux.h. */
+/* remux.c - reads packets of the range, checks that they may be copied, and writes them to a new file. */
 #include <errno.h>
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
@@ -13,7 +13,7 @@
 #include "media/av/remux.h"
 #include "media/av/source.h"
 
-#define MAX_REORDER 64          /* packets by which a codec may delay frames: HEVC's most is 16 */
+#define MAX_REORDER 64          /* packets that a codec may delay frames by: HEVC's most is 16 */
 #define MAX_BYTES   (1LL << 29) /* of the packets that are held */
 
 struct remux {

@@ -1,4 +1,4 @@
-/* sdr.c - see sdr.h. */
+/* sdr.c - builds a chain of zscale and tonemap filters for the properties of a frame. */
 #include <libavutil/mastering_display_metadata.h>
 #include <libavutil/pixdesc.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /* sdr.h - converts pictures of high dynamic range (PQ, HLG) or of wide gamut (BT.2020) to BT.709.
  *
  * PQ is SMPTE ST 2084, HLG is ARIB STD-B67.  Light is scaled so that the reference white of 203 cd/m2 (ITU-R BT.2408)
- * is the white of SDR, and mapped from BT.2020 to BT.709; the Mobius curve leaves light below 0.3 of white as it is and
- * compresses the rest, up to the peak of the video (MaxCLL, else the mastering display, else 1000 cd/m2).  FFmpeg's
+ * is the white of SDR, and mapped from BT.2020 to BT.709.  The Mobius curve leaves light below 0.3 of white as it is
+ * and compresses the rest, up to the peak of the video (MaxCLL, else the mastering display, else 1000 cd/m2).  FFmpeg's
  * filters zscale (zimg) and tonemap compute it; the result is display-referred (BT.1886).
  */
 #ifndef VFM_MEDIA_AV_SDR_H

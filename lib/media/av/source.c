@@ -1,4 +1,4 @@
-/* source.c - see source.h. */
+/* source.c - opens files and members through callbacks that limit time and refuse other names. */
 #include <errno.h>
 #include <libavformat/avformat.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static int io_read(void *arg, uint8_t *buf, int size)
 
 	if (vfm_limit_is_over(s->limit))
 		return AVERROR_EXIT;
-	if (s->is_member && size > s->size - s->pos) /* the tar goes on behind it */
+	if (s->is_member && size > s->size - s->pos) /* the tar goes on after it */
 		size = s->pos < s->size ? (int)(s->size - s->pos) : 0;
 	do
 		n = size ? pread(s->fd, buf, (size_t)size, s->at + s->pos) : 0;
@@ -107,7 +107,7 @@ int vfm_source_failed(struct vfm_source *s, int rc, const char *what, struct vfm
 	const char *line = vfm_av_last_line();
 
 	if (!strncmp(line, "Format not on whitelist", 23))
-		return vfm_fail(err, VFM_EINPUT, "'%s': %s: a format that is not supported", s->path, what);
+		return vfm_fail(err, VFM_EINPUT, "'%s': %s: unsupported format", s->path, what);
 	TRY(vfm_source_check(s, err));
 	s->abandoned = vfm_av_code(rc, 0) < 0;
 	return vfm_fail(err, s->abandoned ? VFM_EENV : VFM_EINPUT, "'%s': %s: %s%s%s", s->path, what,

@@ -46,7 +46,7 @@ bool vfm_stream_is_cover(const AVStream *s);
 /* Reads the next packet of a stream into p, which it empties first.  Returns 1, or 0 at the end. */
 int vfm_source_read(struct vfm_source *s, const AVStream *of, AVPacket *p, struct vfm_err *err);
 
-/* Fails if the limit is over or a read has failed, of which FFmpeg reports only the end of the data. */
+/* Fails if the limit is over or a read has failed; FFmpeg reports both only as the end of the data. */
 int vfm_source_check(struct vfm_source *s, struct vfm_err *err);
 
 /* Returns VFM_EINPUT or VFM_EENV with the message of FFmpeg's code `rc`: "'PATH': WHAT: …". */

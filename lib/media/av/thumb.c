@@ -1,4 +1,4 @@
-/* thumb.c - see thumb.h. */
+/* thumb.c - area averages of planes, and the mean change between two thumbnails. */
 #include "media/av/thumb.h"
 
 #include <stdlib.h>

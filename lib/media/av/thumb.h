@@ -26,7 +26,7 @@ struct vfm_plane {
 	int width, height, depth;
 };
 
-/* Scales a plane down to dst [h, w], a 256th of a level of 8 bits each: means over boxes.  Of a box with many rows, 3
+/* Scales a plane down to dst [h, w], a 256th of a level of 8 bits each: means over boxes.  In a box with many rows, 3
  * to 5 evenly spaced ones count.  plane->width >= w, plane->height >= h.
  *   sums [plane->width] scratch */
 void vfm_plane_shrink(const struct vfm_plane *plane, int w, int h, uint16_t *sums, uint16_t *dst);

@@ -1,4 +1,4 @@
-/* times.c - see times.h. */
+/* times.c - fits a regular grid to the timestamps, and counts bad and varying ones. */
 #include <libavutil/rational.h>
 #include <math.h>
 

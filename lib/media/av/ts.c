@@ -1,4 +1,4 @@
-/* ts.c - see ts.h. */
+/* ts.c - reads the packets of the file once, and checks sync bytes and PES headers. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ struct ts_reader {
 	int rc; /* < 0: reading failed */
 };
 
-/* Returns `n` bytes at `pos`, or NULL behind the end or if reading failed. */
+/* Returns `n` bytes at `pos`, or NULL after the end or if reading failed. */
 static const uint8_t *ts_bytes(struct ts_reader *r, int64_t pos, int64_t n)
 {
 	int64_t size = (int64_t)r->in.size, len;

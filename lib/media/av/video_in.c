@@ -384,7 +384,7 @@ static bool jpeg_has_index(int fd, int64_t start, int64_t size)
 
 /* Ends the reading of an image after its frame.  Frames of one shape in a row are a video instead, such as the JPEGs of
  * a network camera, unless the first picture has an index: then the others are parts of it.  A picture of another shape
- * behind the first is a preview, and bytes that are no picture count as no error. */
+ * after the first is a preview, and bytes that are no picture count as no error. */
 static int end_image(struct vfm_video *v, const AVFrame *first, struct vfm_err *err)
 {
 	int64_t lines = atomic_load(&v->errors.lines), flagged = v->flagged;

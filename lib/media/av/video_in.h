@@ -1,16 +1,15 @@
 /* video_in.h - decode a video or an image, frame by frame, in order.
  *
- * A frame's number is its place in the decoder's output (0, 1, 2, … for all that decodes), not a time: numbers have
- * no gaps or duplicates.  Rotation and mirroring stored in the file are applied, pixels are scaled to be square, and
- * transparent pixels are blended with white.  Interlaced frames are deinterlaced, one frame for each, and colours of
- * high dynamic range or wide gamut become BT.709, unless the options say otherwise.
+ * A frame's number is its place in the decoder's output (0, 1, 2, …), not a time: numbers have no gaps or duplicates.
+ * Rotation and mirroring stored in the file are applied, pixels are scaled to be square, and transparent pixels are
+ * blended with white.  Interlaced frames are deinterlaced, one frame for each, and colours of high dynamic range or
+ * wide gamut become BT.709, unless the options say otherwise.
  *
- * The reader trusts no value of a file: it limits sizes before it allocates, does not follow playlists and network
- * names, opens regular files and members of tars (io/input.h) alone, and checks its time limit before each frame and
- * each read.
+ * It trusts no value of a file: it limits sizes before it allocates, follows no playlists and network names,
+ * opens only regular files and members of tars (io/input.h), and checks its time limit before each frame and read.
  *
- * VFM_EINPUT: the file is to blame or the limit is over.  VFM_EENV: the machine failed (descriptors, memory, I/O).  A
- * reader belongs to one thread at a time.  It silences the library's log and counts the decoder's errors.
+ * VFM_EINPUT: the file is at fault or the limit is over.  VFM_EENV: the machine failed (descriptors, memory, I/O).  A
+ * reader belongs to one thread at a time; it silences the library's log and counts the decoder's errors.
  */
 #ifndef VFM_MEDIA_AV_VIDEO_IN_H
 #define VFM_MEDIA_AV_VIDEO_IN_H

@@ -225,7 +225,7 @@ static void set_picture(struct vfm_video_out *o, const AVCodec *c)
 	o->enc->sample_aspect_ratio = (AVRational){1, 1};
 }
 
-/* Makes the encoder read frames in the memory of a device, to which they are uploaded as NV12. */
+/* Makes the encoder read frames in the memory of a device; they are uploaded as NV12. */
 static int put_frames_on(struct vfm_video_out *o, AVBufferRef *device)
 {
 	AVBufferRef *pool = av_hwframe_ctx_alloc(device);

@@ -252,7 +252,7 @@ static void add_marks(const struct plot *p, struct vfm_buf *b, int k)
 	vfm_buf_adds(b, "'/>");
 }
 
-/* Fills what is below the upper edge of curve k; the curves behind it are drawn over it. */
+/* Fills the area below the upper edge of curve k; later curves are drawn over it. */
 static void fill_area(const struct plot *p, struct vfm_buf *b, int k)
 {
 	const struct vfm_trace *t = p->c->curves[k].trace;

@@ -118,7 +118,7 @@ static void add_thousands(struct vfm_buf *b, const char *digits)
 	}
 }
 
-/* Appends what the conversion at s makes of its argument.  Returns the text behind it. */
+/* Appends what the conversion at s makes of its argument.  Returns the text after it. */
 static const char *add_conversion(struct vfm_buf *b, const char *s, va_list *ap)
 {
 	char spec[64], *text = NULL;

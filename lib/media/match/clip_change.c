@@ -13,7 +13,7 @@
 #define COEFS   VFM_CHANGE_COEFS
 #define CELLS   16
 #define REACH   2.2   /* standard deviations around the place */
-#define AREA    16384 /* pixels, for which sums count */
+#define AREA    16384 /* pixels that sums count for */
 #define MOVING  3.0   /* mean of |d| of all pixels of a step, in levels, … */
 #define FAINT   5.0   /* … and that of |d| weighted by |d| */
 #define LEAST   8     /* norm of the coefficients below which nothing changes: one pixel of 128 x 128 by 8 levels */
@@ -84,8 +84,8 @@ static void find_mean_place(const float *sums, int n, double *place, double *rea
 	*reach = REACH * fmax(1, sqrt(square / sum));
 }
 
-/* Sets w [SIDE, n] to the weights with which pixels become coefficients: sums over CELLS parts of place - reach to
- * place + reach, and the DCT of these. */
+/* Sets w [SIDE, n] to the weights that turn pixels into coefficients: sums over CELLS parts of place - reach to place +
+ * reach, and the DCT of these. */
 static void weigh_pixels(float *w, int n, double place, double reach)
 {
 	const double step = 2 * reach / CELLS;

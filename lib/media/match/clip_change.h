@@ -2,10 +2,10 @@
  * temporal differences of its pictures.  vfm-dedup(5) defines the steps of the signature.  Norms are as for an area
  * of 128 x 128 pixels.
  *
- * Two clips are compared at a shift in steps, upright or mirrored, by their common steps:
- *   the correlation of shapes, sum a b / sqrt(sum a^2 sum b^2) over steps and coefficients, with n noise^2 added to
- *   each of the three sums of n steps;
- *   the correlation of places, with weights sqrt(|a| |b|), by the mean square of their differences around the mean
+ * Two clips are compared at a shift in steps, upright or mirrored, by their common steps.  The correlation of shapes is
+ * sum a b / sqrt(sum a^2 sum b^2) over steps and coefficients, with n noise^2 added to each of the three sums of n
+ * steps.  The correlation of places, with weights sqrt(|a| |b|), by the mean square of their differences around the
+ * mean
  *   difference, relative to their variances plus 0.02^2.
  * The distance is the larger one of 1 - correlation, divided by 1.6.  Plain data; thread-safe.
  */

@@ -15,7 +15,7 @@
 #define SAME       40  /* root of the mean square difference of pictures that count as the same: 1.25 levels of luma */
 #define SHOTS      3   /* 1 - correlation of motion is multiplied by this times the share of motion, … */
 #define SHOTS_MOST 2.0 /* … at most by this */
-#define ALIKE      1.5 /* by which 1 - correlation of two pictures is multiplied */
+#define ALIKE      1.5 /* factor of 1 - correlation of two pictures */
 
 /* Sums have the same bits with each instruction set. */
 #define FAST VFM_CLONES("avx2", "default")

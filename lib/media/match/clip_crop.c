@@ -11,8 +11,8 @@
 #define N    VFM_PICTURE_SIDE
 #define PART 0.94 /* of the width and the height that a crop keeps */
 
-/* Of the crops that begin at 0, at half and at all of what is cut off: from the frequencies u of the picture to u' of
- * its part. */
+/* For the crops that begin at 0, at half and at all of the cut-off width: from the frequencies u of the picture to u'
+ * of its part. */
 static float matrix[3][U][U];
 /* The weights of these crops of a picture of N x N. */
 static float weights[3][U * N];

@@ -4,8 +4,8 @@
 
 #include "media/match/clip_compare.h"
 
-/* Sets out to the coefficients of a part of a picture, 94 % of its width and height: of the nine whose corners or
- * middles are those of the picture, crop 0 is the upper left and crop 8 the lower right.  Frequencies that the hash
+/* Sets out to the coefficients of a part of a picture, 94 % of its width and height.  There are nine parts, at the
+ * corners and middles of the picture: crop 0 is the upper left and crop 8 the lower right.  Frequencies that the hash
  * lacks count as 0. */
 #define VFM_CLIP_CROPS 9
 void vfm_clip_hash_crop(float out[VFM_CLIP_HASH_COEFS], const float in[VFM_CLIP_HASH_COEFS], int crop);

@@ -29,7 +29,7 @@
 #define BAR_MOST (SIZE / 3)
 #define BAR_EVEN 10 /* the brightest pixel of a line is less above its mean */
 #define BAR_FLAT 5  /* lines of a bar differ by less */
-#define BAR_STEP 6  /* the mean rises by so much behind a bar, … */
+#define BAR_STEP 6  /* the mean rises by so much after a bar, … */
 #define BAR_RISE 32 /* … or the brightest pixel by so much */
 
 /* ---- the coefficients ---- */
@@ -46,8 +46,8 @@ void vfm_clip_hash_place(int i, int *u, int *v)
 	*v = uv[i][1];
 }
 
-/* Returns how many lines at one end are a bar: black in all frames, of one brightness, and with a sharp edge.  What
- * fades to black is no bar: where it would end, depends on light and coding.  0 too if so many lines are black that the
+/* Returns how many lines at one end are a bar: black in all frames, of one brightness, and with a sharp edge.  An edge
+ * that fades to black is no bar: its end would depend on light and coding.  0 too if so many lines are black that the
  * picture itself is dark. */
 static int count_black(const float *mean, const float *max, int n, int step)
 {

@@ -4,7 +4,7 @@
  * man/vfm-dedup.5 defines the hash and the distance of two.  The coefficients are ordered by u^2 + v^2, as in pHash
  * (Zauner, "Implementation and Benchmarking of Perceptual Image Hash Functions", 2010).  Neighbouring slots overlap, so
  * that a shift of the time grid changes them little.  A slot is the mean of the clip plus a difference, which is
- * quantized for itself: what moves before a fixed camera is small beside the picture.
+ * quantized for itself: moving objects before a fixed camera are small compared with the picture.
  *
  * All functions are local and thread-safe.
  */

@@ -11,7 +11,7 @@
 #define UNKNOWNS   6            /* light and its offset, move and scale of columns and of rows */
 #define SCALE_MOST 1.25F        /* of one picture to the other, within the parts that are compared first */
 #define COMMON     0.7F         /* of each that both must show */
-#define DETAIL     1.6          /* by which 1 - the correlation of detail is divided */
+#define DETAIL     1.6          /* divisor of 1 - the correlation of detail */
 #define LEAST      (PIXELS / 4) /* cells */
 #define BLUR       2            /* the detail is luma without the mean of 2 BLUR + 1 cells squared */
 #define FLOOR      4.0F         /* of the local deviation, in levels of luma */

@@ -1,4 +1,4 @@
-/* picture_dct.c - see picture_dct.h. */
+/* picture_dct.c - weights of means and DCT for a row of pixels, and the two-dimensional transform. */
 #include "media/match/picture_dct.h"
 
 #include <math.h>

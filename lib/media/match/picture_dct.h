@@ -6,9 +6,9 @@
 #define VFM_PICTURE_SIDE 32  /* of the picture that is transformed */
 #define VFM_PICTURE_MAX  256 /* pixels of a side before it is stretched, at most */
 
-/* Sets w [n, from] to the weights with which `from` pixels, of which [a, b) count, become the first n coefficients: the
- * means of VFM_PICTURE_SIDE equal parts, and the DCT of these.  a and b may lie within pixels, and beyond the
- * first and the last one, where the picture is black. */
+/* Sets w [n, from] to the weights that turn `from` pixels into the first n coefficients.  Only pixels [a, b) count: the
+ * weights take the means of VFM_PICTURE_SIDE equal parts, and the DCT of these.  a and b may lie within pixels, and
+ * beyond the first and the last one, where the picture is black. */
 void vfm_picture_weights(float *w, int n, int from, double a, double b);
 
 /* Sets c [n, n] to the coefficients, by vertical and horizontal frequency, of a picture [size, size] by the weights of

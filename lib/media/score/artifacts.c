@@ -1,4 +1,4 @@
-/* artifacts.c - see artifacts.h. */
+/* artifacts.c - widths of edges, steps at a grid of blocks, and combing between lines, of some rows of a frame. */
 #include "media/score/artifacts.h"
 
 #include <math.h>
@@ -27,7 +27,7 @@ enum {
 #define STEP_NOISE 0.02 /* share of the columns that are steps in a picture without texture */
 
 struct vfm_artifacts {
-	uint8_t *rows, *next; /* [n_rows, w], of the last frame and of the one behind it */
+	uint8_t *rows, *next; /* [n_rows, w], of the last frame and of the one after it */
 	int w, n_rows;
 	int64_t next_at; /* vfm_video_at() when `next` was read; 0: never */
 	double blur;
@@ -204,7 +204,7 @@ static void make_room(struct vfm_artifacts *a, int w, int n_rows)
 	a->change = vfm_malloc(((size_t)w + 1) * sizeof(int16_t));
 }
 
-/* Stores in which [BANDS * BAND] the rows of a frame that are examined, and returns their number. */
+/* Stores the examined rows of a frame in which [BANDS * BAND], and returns their number. */
 static int choose_rows(int h, int *which)
 {
 	int n = 0;

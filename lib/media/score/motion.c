@@ -236,7 +236,7 @@ static struct camera fit_camera(struct vfm_motion *m)
 	c.b = median_motion(m, m->field.dy, n);
 	for (int k = 0; k < FIT_ROUNDS; k++) {
 		find_residuals(m, &c, n, &median);
-		/* 4.685 sigma, of which the median of |residual| estimates 0.6745 */
+		/* 4.685 sigma; the median of |residual| estimates 0.6745 sigma */
 		scale = fmax(SCALE_MIN, median * 4.685 / 0.6745 / (k < 2 ? 1 : 2));
 		refit(m, &c, scale);
 	}

@@ -20,10 +20,10 @@ double vfm_psnr(double mse);
 /* The structural similarity of two pictures (Wang, Bovik, Sheikh, Simoncelli, "Image Quality Assessment: From Error
  * Visibility to Structural Similarity", IEEE Trans. Image Processing 13(4), 2004, eq. 13) of their luma,
  *	SSIM = (2 ma mb + C1) (2 sab + C2) / ((ma^2 + mb^2 + C1) (saa + sbb + C2)),
- * with the means m, variances and covariance s of a Gaussian window of 11 x 11 pixels, sigma 1.5, whose weights sum to
- * 1 (no division by n - 1), C1 = (0.01 * 255)^2, C2 = (0.03 * 255)^2, averaged over all positions where the window lies
- * within the picture.  The pictures are not scaled down first.  The luma is 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601),
- * in [0, 255], not rounded. */
+ * averaged over all positions where the window lies within the picture.  The means m, variances and covariance s are of
+ * a Gaussian window of 11 x 11 pixels, sigma 1.5, whose weights sum to 1 (no division by n - 1); C1 = (0.01 * 255)^2,
+ * C2 = (0.03 * 255)^2.  The pictures are not scaled down first.  The luma is 0.299 R + 0.587 G + 0.114 B (ITU-R
+ * BT.601), in [0, 255], not rounded. */
 enum { VFM_SSIM_WINDOW = 11 };
 
 struct vfm_ssim; /* memory for pictures of one size; one thread at a time */

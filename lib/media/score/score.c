@@ -1,4 +1,4 @@
-/* score.c - see score.h. */
+/* score.c - walks the frames of a clip once, and collects brightness, bars, edges, motion, text and artifacts. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -167,18 +167,18 @@ static int look_at(struct score_work *w, struct vfm_video *v, struct vfm_err *er
 
 /* ---- a clip ---- */
 
-/* Returns the number of black lines from one side, `step` 1 or -1.  A bar ends at an edge: the picture beside it is
+/* Returns the number of black lines from one side, `step` 1 or -1.  A bar ends at an edge: the picture next to it is
  * brighter than the bar at least once, unlike a dark sky. */
 static int bar(const float *mean, const uint8_t *max, int n, int step)
 {
-	int from = step > 0 ? 0 : n - 1, k = 0, beside;
+	int from = step > 0 ? 0 : n - 1, k = 0, next;
 
 	while (k < n && mean[from + step * k] < BAR_MEAN && max[from + step * k] < BAR_MAX)
 		k++;
 	if (k == 0 || k == n)
 		return 0;
-	beside = k + 2 < n ? k + 2 : n - 1;
-	return mean[from + step * beside] - mean[from + step * (k > 1 ? k - 2 : 0)] < BAR_STEP ? 0 : k;
+	next = k + 2 < n ? k + 2 : n - 1;
+	return mean[from + step * next] - mean[from + step * (k > 1 ? k - 2 : 0)] < BAR_STEP ? 0 : k;
 }
 
 static void compute_bars(struct score_work *w)
@@ -275,8 +275,8 @@ static void prepare_score(struct score_work *w, const struct vfm_video_info *inf
 	w->col_mean = vfm_calloc(CW, sizeof(float));
 }
 
-/* Takes frame i, which `v` decoded last.  Of each period of `every` frames, the first is examined and compared with the
- * one behind it, and motion takes up to MOTION_FRAMES, pair_step apart. */
+/* Takes frame i, which `v` decoded last.  Examines the first of each period of `every` frames and compares it with the
+ * one after it.  Motion takes up to MOTION_FRAMES of them, pair_step apart. */
 static int take_frame(
 	struct score_work *w, struct vfm_video *v, const struct vfm_frame *f, int64_t i, struct vfm_err *err)
 {

@@ -1,4 +1,4 @@
-/* temporal.c - see temporal.h. */
+/* temporal.c - differences of lumas in a ring of frames: runs of repeats, and flicker of tiles. */
 #include "media/score/temporal.h"
 
 #include <math.h>
@@ -129,7 +129,7 @@ static void end_run(struct vfm_temporal *t, double until_s)
 	t->run = 0;
 }
 
-static void judge_next(struct vfm_temporal *t)
+static void classify_next(struct vfm_temporal *t)
 {
 	const struct luma_change *c = &t->ring[t->classified++ % RING];
 	double around = motion_around(t);
@@ -143,15 +143,15 @@ static void judge_next(struct vfm_temporal *t)
 	t->last_s = c->time_s;
 }
 
-/* Judges what waits, at the end or before the size changes. */
-static void judge_rest(struct vfm_temporal *t)
+/* Classifies the pending changes, at the end or before the size changes. */
+static void classify_rest(struct vfm_temporal *t)
 {
 	double step = 0;
 
 	if (t->n_changes > 1)
 		step = t->ring[(t->n_changes - 1) % RING].time_s - t->ring[(t->n_changes - 2) % RING].time_s;
 	while (t->classified < t->n_changes)
-		judge_next(t);
+		classify_next(t);
 	end_run(t, t->last_s + fmax(0, step));
 	t->n_changes = t->classified = 0;
 }
@@ -202,7 +202,7 @@ static void add_flicker(struct vfm_temporal *t)
 
 static void begin_size(struct vfm_temporal *t, int w, int h)
 {
-	judge_rest(t);
+	classify_rest(t);
 	t->w = w;
 	t->h = h;
 	t->in_row = 0;
@@ -230,7 +230,7 @@ int vfm_temporal_add(struct vfm_temporal *t, struct vfm_video *v, const struct v
 		t->ring[t->n_changes++ % RING] = compare_rows(t, f->time_s);
 		t->compared++;
 		if (t->n_changes - t->classified >= RING / 2)
-			judge_next(t);
+			classify_next(t);
 	}
 	t->in_row++;
 	return 0;
@@ -241,7 +241,7 @@ struct vfm_temporal_result vfm_temporal_end(struct vfm_temporal *t)
 	struct vfm_temporal_result r = {0};
 	double n = t->compared ? (double)t->compared : 1;
 
-	judge_rest(t);
+	classify_rest(t);
 	r.frozen = (double)t->frozen / n;
 	r.duplicate = (double)t->duplicate / n;
 	for (int k = 0; k < LAGS; k++)

@@ -1,7 +1,7 @@
 /* temporal.h - how a clip changes from frame to frame: frozen and duplicate frames, flicker.
  *
  * man/vfm-scores.7 defines them.  Takes 64 rows of luma of every frame, as coded.  The third largest change of the 24
- * frames around one stands for their motion, so that neither a cut nor a key frame counts as such (cf. Vlachos,
+ * frames around a frame is taken for their motion, so neither a cut nor a key frame counts as motion (cf. Vlachos,
  * "Flicker correction for archived film sequences using a nonlinear model", 2004, for flicker).
  *
  * Local; one thread at a time.  Memory does not depend on the length of the clip.

@@ -1,4 +1,4 @@
-/* text.c - see text.h. */
+/* text.c - strokes from morphology, pieces to letters to lines, and the odds of a line from its features. */
 #include "media/score/text.h"
 
 #include <math.h>
@@ -225,7 +225,7 @@ static struct text_piece trace_piece(struct vfm_text *t, int first, int least)
 	return p;
 }
 
-static void judge_piece(struct text_piece *p)
+static void classify_piece(struct text_piece *p)
 {
 	int w = p->right - p->left + 1, h = p->bottom - p->top + 1;
 	double fill = (double)p->area / w / h;
@@ -281,7 +281,7 @@ static int find_pieces(struct vfm_text *t, int least)
 		t->pieces[n] = trace_piece(t, i, least);
 		if (t->pieces[n].area < 4)
 			continue;
-		judge_piece(&t->pieces[n]);
+		classify_piece(&t->pieces[n]);
 		if (++n > PIECES_MAX)
 			return 0;
 	}
@@ -345,7 +345,7 @@ static struct text_line measure_line(struct text_piece *v, int n, int root)
 	return l;
 }
 
-/* Returns the number of sets beside the letters of a line, in its box and half its height above and below. */
+/* Returns the number of sets other than the letters of a line, in its box and half its height above and below. */
 static int count_fragments(struct text_piece *v, int n, const struct text_line *l, int root)
 {
 	int count = 0, margin = (l->bottom - l->top + 1) / 2;

@@ -24,9 +24,9 @@ void vfm_text_add(struct vfm_text *t, const uint8_t *luma);
 double vfm_text_end(struct vfm_text *t);
 
 /* The features of a line: logs of the number of sets, of letters (a set wider than high counts as several) and of their
- * mean height in pixels; stroke width in heights; standard deviation of the stroke width over its mean; fragments
- * beside the letters for each letter; standard deviation of the tops, or of the bottoms if less, in heights; log2 of
- * the contrast over 20. */
+ * mean height in pixels.  Stroke width in heights; standard deviation of the stroke width over its mean; fragments
+ * other than the letters, for each letter; standard deviation of the tops, or of the bottoms if less, in heights; log2
+ * of the contrast over 20. */
 #define VFM_TEXT_FEATURES 8
 
 struct vfm_text_line {

@@ -1,4 +1,4 @@
-/* cut.c - see cut.h. */
+/* cut.c - plans passes over the source, and encodes several clips in one pass or copies them. */
 #include <libavutil/rational.h>
 #include <math.h>
 #include <stdlib.h>
@@ -157,8 +157,8 @@ static double end_of_cut(const struct cutting *c)
 	return c->clock + period;
 }
 
-/* Returns the rate of frames that keep their times.  Few frames have wide bounds, in which a common rate may lie far
- * from their mean. */
+/* Returns the rate of frames that keep their times.  Few frames have wide bounds, and a common rate within them may lie
+ * far from their mean. */
 static struct vfm_frame_rate rate_of_times(const struct vfm_times *t, struct vfm_frame_rate header)
 {
 	struct vfm_frame_rate rate = vfm_times_rate(t, header);

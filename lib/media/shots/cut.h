@@ -45,8 +45,8 @@ struct vfm_cut_clip {
 	struct vfm_err err;
 };
 
-/* Writes `out` of each of `n` clips of one source, atomically.  Without new_fps, keeps every frame: with a constant rate
- * if the source has one, else each frame with its time, so that both files last equally long.  VFM_EINPUT if fewer
+/* Writes `out` of each of `n` clips of one source, atomically.  Without new_fps, keeps every frame: with a constant
+ * rate if the source has one, else each frame with its time, so that both files last equally long.  VFM_EINPUT if fewer
  * frames decode than the range has; an image, or a name that ends in .png, gives one picture.
  *
  * Decodes the source once if at most four clips overlap at any frame.  The order of the clips is free, and each has the

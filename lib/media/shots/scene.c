@@ -1,4 +1,16 @@
-/* scene.c - see scene.h.  The trees of the confidence are those that bench/shots-calibrate prints. */
+/* scene.c - the criteria of cuts, dissolves and fades, and the confidence, whose trees bench/shots-calibrate prints.
+ *
+ * Hard cut: the frames before and after differ in colour, and no pair of frames across the cut matches by blocks,
+ * while the frames of each side match among themselves.  A difference no larger than within a side (fast motion) is
+ * no cut; a side ends where another change is nearly as large.  Blocks are compared after division by the local
+ * contrast.
+ *
+ * Dissolve: the frames between two different pictures are mixtures with a steadily growing share, also after division
+ * by the local contrast; the shots on either side change less over as many frames.
+ *
+ * Fade: frames of one colour, apart from a logo or black bars, between different pictures, or long black, with the
+ * frames around whose contrast is reduced.  If frames of both sides match, it is none.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,17 +19,17 @@
 #include "base/stats.h"
 #include "media/shots/scene_impl.h"
 
-#define AROUND       6     /* neighbours on either side, for the local rate of change */
-#define FAR          4     /* frames apart within a side */
-#define DELAY        9     /* frames after a candidate before it is evaluated */
-#define CHANGE       1.5f  /* change of pixels below which nothing happens */
-#define MATCHED      0.3f  /* residual of block matching below which two frames are of one shot */
-#define APART        2     /* hard cuts are further apart */
-#define ALSO_CUT     0.7f  /* so much of the change at a cut, a frame of its sides begins or ends another shot */
-#define BLEND_REST   0.2f  /* largest residual of a mixture, as a share of the change */
-#define BLEND_NOISE  1.0f  /* … and levels more */
-#define BLEND_BESIDE 0.35f /* largest change beside it, as a share of the change */
-#define LESS_ABRUPT  0.3f  /* a cut changes more than this share of the change beside it */
+#define AROUND      6     /* neighbours on either side, for the local rate of change */
+#define FAR         4     /* frames apart within a side */
+#define DELAY       9     /* frames after a candidate before it is evaluated */
+#define CHANGE      1.5f  /* change of pixels below which nothing happens */
+#define MATCHED     0.3f  /* residual of block matching below which two frames are of one shot */
+#define APART       2     /* hard cuts are further apart */
+#define ALSO_CUT    0.7f  /* so much of the change at a cut, a frame of its sides begins or ends another shot */
+#define BLEND_REST  0.2f  /* largest residual of a mixture, as a share of the change */
+#define BLEND_NOISE 1.0f  /* … and levels more */
+#define BLEND_NEAR  0.35f /* largest change next to it, as a share of the change */
+#define LESS_ABRUPT 0.3f  /* a cut changes more than this share of the change next to it */
 
 struct vfm_scene *vfm_scene_new(double fps)
 {
@@ -207,7 +219,7 @@ static void cut_features(const struct vfm_scene *s, int64_t t, float f[VFM_SCENE
 	f[21] = logf(1 + fminf(scene_sig(s, t - 1)->std, scene_sig(s, t)->std));
 }
 
-/* A flash or another cut beside it may change more. */
+/* A flash or another cut next to it may change more. */
 static bool may_be_cut(const struct vfm_scene *s, int64_t t)
 {
 	float x = s->p[t].change;
@@ -254,7 +266,7 @@ static float share_between(
 }
 
 /* Conversion of the frame rate, and of fields to frames, leaves one frame at a cut that is a mixture of both shots.
- * Returns the frame that stands for frame t: its neighbour whose share is larger, or itself. */
+ * Returns the frame that represents frame t: its neighbour whose share is larger, or itself. */
 static const struct vfm_thumb *unmixed(const struct vfm_scene *s, int64_t t)
 {
 	const struct vfm_thumb *v[SCENE_QUEUE];
@@ -265,8 +277,8 @@ static const struct vfm_thumb *unmixed(const struct vfm_scene *s, int64_t t)
 	if (t < 2 || t + 2 >= s->pushed)
 		return v[2];
 	change = vfm_thumb_change(v[1], v[3]);
-	if (change < 2 * CHANGE || vfm_thumb_change(v[0], v[1]) > BLEND_BESIDE * change ||
-		vfm_thumb_change(v[3], v[4]) > BLEND_BESIDE * change)
+	if (change < 2 * CHANGE || vfm_thumb_change(v[0], v[1]) > BLEND_NEAR * change ||
+		vfm_thumb_change(v[3], v[4]) > BLEND_NEAR * change)
 		return v[2];
 	share = share_between(v[1], v[2], v[3], BLEND_REST * change + BLEND_NOISE);
 	return share == 0 ? v[2] : share < 0.5f ? v[1] : v[3];
@@ -390,7 +402,7 @@ static bool has_hard(const struct vfm_scene *s, int64_t n_hard, int64_t from, in
 	return false;
 }
 
-/* Chooses fades; without `gradual`, those of plain frames of which a side is a cut. */
+/* Chooses fades; without `gradual`, those of plain frames with a cut on one side. */
 static void choose_fades(struct vfm_scene *s, double threshold, bool gradual)
 {
 	for (int64_t i = s->n_hard; i < s->n_candidates; i++) {

@@ -1,17 +1,8 @@
-/* scene.h - detects the boundaries of shots.  Each candidate has numbers for these criteria; a sum of small trees
- * makes a confidence of them.
+/* scene.h - detects the boundaries of shots: hard cuts, dissolves and fades.  Each candidate has numbers for the
+ * criteria of scene.c; a sum of small trees turns them into a confidence.
  *
- * Hard cut: the frames before and after differ in colour, and no pair of frames across the cut matches by blocks,
- * while the frames of each side match among themselves.  A difference no larger than within a side (fast motion) is
- * no cut; a side ends where another change is nearly as large.  Blocks are compared after division by the local
- * contrast.  One frame at the cut may be a mixture of both shots.
- *
- * Dissolve: the frames between two different pictures are mixtures with a steadily growing share, also after division
- * by the local contrast; the shots on either side change less over as many frames.
- *
- * Fade: frames of one colour, apart from a logo or black bars, between different pictures, or long black, with the
- * frames around whose contrast is reduced.  If frames of both sides match, it is none.  A single such frame, with no
- * fade next to it, is a hard cut and belongs to the shot before.  A title on black is a shot of its own.
+ * One frame at a hard cut may be a mixture of both shots.  A single frame of one colour, with no fade next to it, is a
+ * hard cut and belongs to the shot before.  A title on black is a shot of its own.
  *
  * Works on frames of 64 x 48; keeps 144 of them, 24 bytes a frame and some more for each candidate.  One thread at a
  * time.
@@ -49,10 +40,10 @@ struct vfm_scene;
 struct vfm_scene *vfm_scene_new(double fps);
 void vfm_scene_push(struct vfm_scene *s, const struct vfm_thumb *thumb /* the next frame */);
 
-/* After the last frame: the hard cuts of at least the confidence `threshold`, and the dissolves and fades of at least
- * (1 + threshold) / 2, in order and not overlapping; they belong to `s`.
- * threshold: 0 = VFM_SCENE_THRESHOLD; lower finds more.  Without `gradual`: hard cuts, and plain frames of which a side
- * is a cut.  May be called again with other options. */
+/* After the last frame: returns the hard cuts of at least the confidence `threshold`, and the dissolves and fades of at
+ * least (1 + threshold) / 2.  They are in order, do not overlap, and belong to `s`. threshold: 0 = VFM_SCENE_THRESHOLD;
+ * lower finds more.  Without `gradual`: hard cuts, and plain frames with a cut on one side.  May be called again with
+ * other options. */
 const struct vfm_cut *vfm_scene_cuts(struct vfm_scene *s, double threshold, bool gradual, int64_t *n_cuts);
 /* After the last frame: all candidates, for the calibration; they belong to `s`. */
 const struct vfm_cut_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_t *n);

@@ -8,7 +8,7 @@ enum {
 	SCENE_RING = 144,
 	SCENE_QUEUE = 5, /* a frame with two on either side */
 	SCENE_PIX = VFM_SIG_W * VFM_SIG_H,
-	SCENE_BESIDE = 16, /* frames beside plain ones among which the clearest stands for the shot */
+	SCENE_NEAR = 16, /* frames next to plain ones; the clearest of them represents the shot */
 	SCENE_COMPARED = 5,
 };
 

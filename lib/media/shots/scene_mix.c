@@ -1,8 +1,8 @@
 /* scene_mix.c - mixtures of two pictures, the evidence for dissolves; see scene.h.
  *
  * A mixture has a middle frame and `half` frames to either end.  Frames at 1/4, 1/2 and 3/4 of it are fitted to a
- * weighted mean of its ends; their shares and residuals say how good it is.  Of the halves the best counts for each
- * middle, and of the middles those that are better than their neighbours become candidates. */
+ * weighted mean of its ends; their shares and residuals say how good it is.  The best of the halves counts for each
+ * middle.  Middles that are better than their neighbours become candidates. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -363,7 +363,7 @@ static void best_mixture(struct vfm_scene *s, int64_t t)
 	}
 }
 
-static void judge_mixture(struct vfm_scene *s, int64_t t)
+static void choose_mixture(struct vfm_scene *s, int64_t t)
 {
 	float best = s->p[t].mixture;
 
@@ -383,6 +383,6 @@ void vfm_scene_follow_mixtures(struct vfm_scene *s, bool ended)
 		if (s->mixed < s->n)
 			best_mixture(s, s->mixed);
 		if (s->mixed >= NEIGHBOURS)
-			judge_mixture(s, s->mixed - NEIGHBOURS);
+			choose_mixture(s, s->mixed - NEIGHBOURS);
 	}
 }

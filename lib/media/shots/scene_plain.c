@@ -1,4 +1,4 @@
-/* scene_plain.c - frames of one colour, and the fades beside them; see scene.h. */
+/* scene_plain.c - frames of one colour, and the fades next to them; see scene.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +23,8 @@
 #define FADE_SLOWER   0.4f /* growth, as a share of the mean of the fade so far, that ends it */
 #define FADE_FULL     0.8f /* of the contrast of the shot: so much looks like all of it */
 
-/* Frames beside a run of plain ones that are compared: numbers from the nearest on. */
-static const int beside[SCENE_COMPARED] = {0, 2, 4, 8, 15};
+/* Frames next to a run of plain ones that are compared: numbers from the nearest on. */
+static const int distance[SCENE_COMPARED] = {0, 2, 4, 8, 15};
 
 static int median_luma(const struct vfm_sig *sig)
 {
@@ -115,7 +115,7 @@ static void return_features(
 	f[3] = sharp;
 }
 
-/* The shot goes on behind the plain frames if some frames of both sides match, by the measure of how much the sides
+/* The shot goes on after the plain frames if some frames of both sides match, by the measure of how much the sides
  * change by themselves over as many frames.
  *   f[0..3] least difference of a frame before and one after, f[4] the same of whole pictures that are shifted,
  *   f[5..8], f[9..12] most and least difference of two frames of one side, as far apart as the plain ones are long */
@@ -127,24 +127,25 @@ static void same_shot_features(const struct vfm_scene *s, const struct plain_run
 	for (int k = 0; k < 4; k++)
 		f[k] = 1;
 	for (int a = 0; a < s->n_past; a++)
-		for (int b = 0; b < SCENE_COMPARED && r->end + beside[b] < s->n; b++) {
-			const struct vfm_sig *after = scene_sig(s, r->end + beside[b]);
+		for (int b = 0; b < SCENE_COMPARED && r->end + distance[b] < s->n; b++) {
+			const struct vfm_sig *after = scene_sig(s, r->end + distance[b]);
 
-			if (beside[a] + beside[b] > beside[SCENE_COMPARED - 1] || s->p[r->end + beside[b]].plain)
+			if (distance[a] + distance[b] > distance[SCENE_COMPARED - 1] ||
+				s->p[r->end + distance[b]].plain)
 				continue;
 			vfm_scene_differ(&s->past[a], after, x);
 			for (int k = 0; k < 4; k++)
 				f[k] = fminf(f[k], x[k]);
 		}
 	f[4] = vfm_sig_shifted(&s->past[0], scene_sig(s, r->end));
-	while (i + 1 < SCENE_COMPARED && beside[i] < gap)
+	while (i + 1 < SCENE_COMPARED && distance[i] < gap)
 		i++;
 	if (s->n_past > 1)
 		vfm_scene_differ(&s->past[i < s->n_past ? i : s->n_past - 1], &s->past[0], side[0]);
-	while (i > 0 && (r->end + beside[i] >= s->n || s->p[r->end + beside[i]].plain))
+	while (i > 0 && (r->end + distance[i] >= s->n || s->p[r->end + distance[i]].plain))
 		i--;
 	if (i)
-		vfm_scene_differ(scene_sig(s, r->end), scene_sig(s, r->end + beside[i]), side[1]);
+		vfm_scene_differ(scene_sig(s, r->end), scene_sig(s, r->end + distance[i]), side[1]);
 	for (int k = 0; k < 4; k++) {
 		f[5 + k] = fmaxf(side[0][k], side[1][k]);
 		f[9 + k] = fminf(side[0][k], side[1][k]);
@@ -178,10 +179,10 @@ static void store_run(struct vfm_scene *s)
 /* Keeps frames before the run that begins at n: a long one outlasts the ring. */
 static void keep_past(struct vfm_scene *s, int64_t n)
 {
-	s->before = *clearest(s, n - SCENE_BESIDE, n - 1);
+	s->before = *clearest(s, n - SCENE_NEAR, n - 1);
 	s->n_past = 0;
-	for (int i = 0; i < SCENE_COMPARED && n - 1 - beside[i] >= 0 && !s->p[n - 1 - beside[i]].plain; i++)
-		s->past[s->n_past++] = *scene_sig(s, n - 1 - beside[i]);
+	for (int i = 0; i < SCENE_COMPARED && n - 1 - distance[i] >= 0 && !s->p[n - 1 - distance[i]].plain; i++)
+		s->past[s->n_past++] = *scene_sig(s, n - 1 - distance[i]);
 }
 
 void vfm_scene_follow_plain(struct vfm_scene *s, int64_t n, bool ended)
@@ -190,7 +191,7 @@ void vfm_scene_follow_plain(struct vfm_scene *s, int64_t n, bool ended)
 
 	if (s->run_first >= 0 && s->run_end < 0 && !plain)
 		s->run_end = n;
-	if (s->run_end >= 0 && (plain || ended || n - s->run_end + 1 >= SCENE_BESIDE))
+	if (s->run_end >= 0 && (plain || ended || n - s->run_end + 1 >= SCENE_NEAR))
 		store_run(s);
 	if (plain && s->run_first < 0) {
 		s->run_first = n;
@@ -205,8 +206,8 @@ static float contrast_over(const struct vfm_scene *s, int64_t t, int64_t plain)
 	return fmaxf(0, s->p[t].std - s->p[plain].std);
 }
 
-/* Goes from frame t, the first beside a plain one, outward to the first frame of full contrast: while contrast grows as
- * fast as it did from the plain frame on, at most to the next hard cut. */
+/* Goes from frame t, the first next to a plain one, outward to the first frame of full contrast: while contrast grows
+ * as fast as it did from the plain frame on, at most to the next hard cut. */
 static int64_t fade_end(const struct vfm_scene *s, int64_t t, int step)
 {
 	int64_t u = t, plain = t - step;
@@ -239,7 +240,7 @@ void vfm_scene_gather_fades(struct vfm_scene *s)
 		c.from = r->first > 0 ? fade_end(s, r->first - 1, -1) + 1 : 0;
 		c.frame = r->end < s->n ? fade_end(s, r->end, 1) : s->n;
 		c.abrupt = c.from == r->first || c.frame == r->end;
-		/* A single frame between two shots, with no fade beside it, is a flash at a cut. */
+		/* A single frame between two shots, with no fade next to it, is a flash at a cut. */
 		if (c.from > 0 && c.frame < s->n && c.frame - c.from == 1)
 			c.from = c.frame;
 		memcpy(c.f, r->f, sizeof(c.f));

@@ -1,4 +1,4 @@
-/* shots.c - see shots.h. */
+/* shots.c - decodes frames for the detector, turns its cuts into shots, and divides long shots. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* sig.c - see sig.h. */
+/* sig.c - colour histograms, downscaled luma, its normalized form, and block matching of two frames. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

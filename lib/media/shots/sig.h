@@ -37,7 +37,7 @@ float vfm_sig_pixel(const struct vfm_sig *a, const struct vfm_sig *b);
  * its mean.  About 0.8 for two pictures; near 0 if only a part changed (a title, an explosion). */
 float vfm_sig_spread(const struct vfm_sig *a, const struct vfm_sig *b);
 /* Returns the residual of the best shift of the whole picture by up to 24 x 12 pixels in the part that both show, as a
- * share of the texture there: a fast pan is near 0, unrelated pictures have 0.7 or more. */
+ * share of the texture there.  A fast pan is near 0; unrelated pictures have 0.7 or more. */
 float vfm_sig_shifted(const struct vfm_sig *a, const struct vfm_sig *b);
 /* b is the later one: its blocks are searched in a. */
 void vfm_sig_compare(const struct vfm_sig *a, const struct vfm_sig *b, struct vfm_sig_diff *d);

@@ -52,7 +52,14 @@ void vfm_diffusion_denoise(const struct vfm_diffusion *d, double noise, double *
 	*b = noise * d->sigma_data / sqrt(v);
 }
 
-/* Returns the weight of a squared error of the network's output; diffusion.h derives the formulas. */
+/* Returns the weight w of a sample's squared error of the network's output F:
+ *   min_snr     min(SNR, snr_gamma) on the squared error of x0 (Hang et al. 2023, arXiv 2303.09556).
+ *               Flow: SNR = ((1 - t)/t)^2; an error d of F is t d in x0: w = t^2 min(SNR, gamma).
+ *               Edm: SNR = (sd/sigma)^2; an error d of F is c_out d / sd in x0 / sd: w = min(SNR, gamma) / (SNR + 1).
+ *   cosmap      2 / (pi (1 - 2 t + 2 t^2)), flow (Esser et al. 2024, section 3.1)
+ *   sigma_sqrt  1 / t^2, flow (as diffusers name it)
+ *   bell        (exp(-2 (t - 1/2)^2) - exp(-1/2)) / Z, flow: FlowMatchScheduler of DiffSynth-Studio, for Wan.
+ *               Z = sqrt(pi/2) erf(sqrt(1/2)) - exp(-1/2) makes the mean over uniform t 1. */
 static double weight_at(const struct vfm_diffusion *d, double noise)
 {
 	double t = noise, snr = d->kind == VFM_FLOW ? (1 - t) / t : d->sigma_data / noise;
@@ -72,6 +79,8 @@ static double weight_at(const struct vfm_diffusion *d, double noise)
 	}
 }
 
+/* The edm loss of D(x) = c_skip x + c_out F against x0 has the weight (sigma^2 + sd^2)/(sigma sd)^2, which equals
+ * |F - (x0 - c_skip x)/c_out|^2 with weight 1. */
 struct vfm_draw vfm_diffusion_at(const struct vfm_diffusion *d, double noise)
 {
 	struct vfm_draw r = {.noise = noise, .weight = weight_at(d, noise)};
@@ -126,7 +135,9 @@ static double full_quantile(const struct vfm_diffusion *d, double u, int64_t tok
 	return noise_of(d, vfm_normal_quantile(u), u, tokens);
 }
 
-/* ---- a range of t ---- */
+/* ---- a range of t ----
+ *
+ * u is drawn between the values of the distribution function at t_min and t_max, so no draw is rejected. */
 
 static bool has_range(const struct vfm_diffusion *d)
 {

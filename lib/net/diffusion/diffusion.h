@@ -2,28 +2,11 @@
  * is a row of four coefficients (vfm_diffuse of device/ops/ops.h).
  *
  * edm   (Karras et al. 2022, "Elucidating the Design Space", table 1): ln sigma ~ N(p_mean, p_std^2),
- *       x = x0 + sigma n, the network input is c_in x and c_noise = ln(sigma)/4.  The loss of
- *       D(x) = c_skip x + c_out F against x0 has the weight (sigma^2 + sd^2)/(sigma sd)^2, which equals
- *       |F - (x0 - c_skip x)/c_out|^2 with weight 1.
+ *       x = x0 + sigma n, the network input is c_in x and c_noise = ln(sigma)/4, the target (x0 - c_skip x)/c_out.
  * flow  (Lipman et al. 2023): x = (1 - t) x0 + t n, the network input is x and t, the target n - x0.  The time t is
- *       drawn from a distribution of Esser et al. 2024 (arXiv 2403.03206), with u uniform in (0, 1):
- *         logit_normal  t = sigmoid(z), z ~ N(t_mean, t_std^2)                       (eq. 19)
- *         uniform       t = u
- *         mode          t = 1 - u - mode_scale (cos^2(pi u / 2) - 1 + u)             (eq. 20)
- *       then shifted: t <- a t / (1 + (a - 1) t).  a = shift, or with shift_tokens, for a sample of n tokens,
- *       a = shift sqrt(n / shift_tokens)                                             (eq. 23)
+ *       drawn (enum vfm_time_dist), then shifted: t <- a t / (1 + (a - 1) t), with a = vfm_diffusion_shift.
  *
- * Weightings w of a sample's squared error of the network's output F (the target above):
- *   min_snr     min(SNR, snr_gamma) on the squared error of x0 (Hang et al. 2023, arXiv 2303.09556).
- *               Flow: SNR = ((1 - t)/t)^2; an error d of F is t d in x0: w = t^2 min(SNR, gamma).
- *               Edm: SNR = (sd/sigma)^2; an error d of F is c_out d / sd in x0 / sd: w = min(SNR, gamma) / (SNR + 1).
- *   cosmap      2 / (pi (1 - 2 t + 2 t^2)), flow (Esser et al. 2024, section 3.1)
- *   sigma_sqrt  1 / t^2, flow (as diffusers name it)
- *   bell        (exp(-2 (t - 1/2)^2) - exp(-1/2)) / Z, flow: FlowMatchScheduler of DiffSynth-Studio, for Wan.
- *               Z = sqrt(pi/2) erf(sqrt(1/2)) - exp(-1/2) makes the mean over uniform t 1.
- *
- * t_min and t_max restrict t after the shift: u is drawn between the values of its distribution function at the two
- * ends, so no draw is rejected.
+ * Weightings multiply a sample's squared error of the network's output F; diffusion.c has their formulas.
  */
 #ifndef VFM_NET_DIFFUSION_DIFFUSION_H
 #define VFM_NET_DIFFUSION_DIFFUSION_H
@@ -36,7 +19,12 @@
 enum vfm_diffusion_kind { VFM_EDM, VFM_FLOW };
 #define VFM_TIME_SCALE 1000.0 /* factor of the network's time input before its embedding */
 
-enum vfm_time_dist { VFM_TIME_LOGIT_NORMAL, VFM_TIME_UNIFORM, VFM_TIME_MODE };
+/* Distributions of t in Esser et al. 2024 (arXiv 2403.03206), with u uniform in (0, 1). */
+enum vfm_time_dist {
+	VFM_TIME_LOGIT_NORMAL, /* t = sigmoid(z), z ~ N(t_mean, t_std^2)               (eq. 19) */
+	VFM_TIME_UNIFORM,      /* t = u */
+	VFM_TIME_MODE          /* t = 1 - u - mode_scale (cos^2(pi u / 2) - 1 + u)     (eq. 20) */
+};
 enum vfm_weighting { VFM_WEIGHT_NONE, VFM_WEIGHT_MIN_SNR, VFM_WEIGHT_COSMAP, VFM_WEIGHT_SIGMA_SQRT, VFM_WEIGHT_BELL };
 #define VFM_MODE_SCALE_MAX 1.7519383938841725 /* 2 / (pi - 2): t is monotonic in u for -1 <= mode_scale <= this */
 
@@ -46,7 +34,7 @@ struct vfm_diffusion {
 	int t_dist; /* enum vfm_time_dist; flow */
 	double t_mean, t_std, mode_scale;
 	double shift;
-	int64_t shift_tokens; /* flow: tokens of a sample for which `shift` holds; 0: for all */
+	int64_t shift_tokens; /* flow: the tokens of a sample that `shift` is for; 0: for all */
 	double t_min, t_max;  /* flow: the range of t after the shift; 0, 1: all */
 	int weighting;        /* enum vfm_weighting */
 	double snr_gamma;     /* min_snr */
@@ -72,7 +60,8 @@ int vfm_diffusion_check(const struct vfm_diffusion *d, struct vfm_err *err);
 /* Whether the loss is weighted, and its mean without weights is recorded, too.  Not with given frames, since only the
  * weights tell which tokens have no loss. */
 bool vfm_diffusion_has_mse(const struct vfm_diffusion *d);
-/* Returns the shift of a sample of `tokens` tokens. */
+/* Returns the shift a of a sample of n = `tokens` tokens: shift, or shift sqrt(n / shift_tokens) (Esser et al., eq.
+ * 23). */
 double vfm_diffusion_shift(const struct vfm_diffusion *d, int64_t tokens);
 /* Returns the draw of a sample of `tokens` tokens in a step; depends on (seed, step, id) and, with shift_tokens, on
  * tokens only. */

@@ -10,7 +10,7 @@
 #include "spec/layout/pack.h"
 #include "spec/model/model.h"
 
-/* What a caller decides about the samples of a pack; arrays [n], NULL: false for all. */
+/* The caller's choices for the samples of a pack; arrays [n], NULL: false for all. */
 struct vfm_model_conds {
 	const bool *drop_text;   /* the text is replaced by zeros */
 	const bool *drop_image;  /* the condition and the image rows are replaced by zeros */

@@ -26,7 +26,7 @@ struct vfm_model {
 	struct vfm_params *ps;
 	enum vfm_dtype residual;
 	struct vfm_linear patch, t0, t2, text[2], image[2], ada_shared, ada, out; /* text[1]: with text_mlp */
-	/* with image rows: weights and biases of the norms in front of image[0] and behind image[1] */
+	/* with image rows: weights and biases of the norms in front of image[0] and after image[1] */
 	struct vfm_param *image_w[2], *image_b[2];
 	struct vfm_param *image_pos;               /* [image_len, image_dim]; with model.image_pos */
 	struct vfm_param *head_shift, *head_scale; /* with head_table, instead of ada */

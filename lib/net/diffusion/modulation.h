@@ -14,7 +14,7 @@
 #include "net/nn/layers.h"
 #include "spec/model/model.h"
 
-/* Of each block: a full matrix; or an addend to the modulation that all blocks share, either two rank-r matrices
+/* Each block has a full matrix, or an addend to the modulation that all blocks share, either two rank-r matrices
  * (adaln_lora) or a table. */
 struct vfm_modulation {
 	int layers, n_mod; /* layers 0: no group */

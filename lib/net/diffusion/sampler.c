@@ -1,4 +1,9 @@
-/* sampler.c - runs the solver's steps on a device, with guidance, conditions and several ranks. */
+/* sampler.c - runs the solver's steps on a device, with guidance, conditions and several ranks.
+ *
+ * All predictions of an evaluation are computed in one pack, or, with vfm_sample_job.cfg_pair, those of the texts and
+ * of the negative texts by two groups of ranks.  On a mesh (one pp stage) the ranks that share a pack each compute
+ * their tokens, and all obtain its latents.
+ */
 #include "net/diffusion/sampler.h"
 
 #include <math.h>
@@ -497,7 +502,7 @@ static int restore_given(struct sampling *g, struct vfm_err *err)
 	return 0;
 }
 
-/* f = the guided network output at the point, in which given first frames are overwritten. */
+/* f = the guided network output at the point; given first frames of the point are overwritten. */
 static int evaluate(struct sampling *g, const struct vfm_solver_eval *e, struct vfm_err *err)
 {
 	const struct vfm_sample_job *j = g->job;

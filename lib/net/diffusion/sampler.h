@@ -2,18 +2,15 @@
  *
  * Classifier-free guidance: F = F(negative) + cfg (F(text) - F(negative)).  The negative text defaults to the null
  * text, the dropped text of training: rows of zeros.  A sample whose texts are both null is not guided: F = F(null).
- * All predictions of an evaluation are computed in one pack, or, with vfm_sample_job.cfg_pair, those of the texts and
- * of the negative texts by two groups of ranks.  The scale may depend on the noise level (guidance in an interval:
- * Kynkaanniemi et al. 2024, arXiv 2404.07724); with scale 1 an evaluation computes no negative texts.
+ * The scale may depend on the noise level (guidance in an interval: Kynkaanniemi et al. 2024, arXiv 2404.07724); with
+ * scale 1 an evaluation computes no negative texts.
  *
  * Two networks may share the noise levels (the experts of Wan 2.2): `net` computes levels of at least `boundary`,
  * `low_noise` those below, each with its own scale.  As in diffusers, the time input is compared with 1000 boundary.
  *
- * The noise of a sample depends on (seed, sample id) only, so a sample depends neither on the others of its pack nor on
- * the layout.  On a mesh (one pp stage) the ranks that share a pack each compute their tokens, and all obtain its
- * latents.
+ * Noise depends on (seed, sample id) only, so a sample depends neither on others of its pack nor on the layout.
  *
- * A given first frame stays clean, at time 0, in every evaluation, and is part of the result.  Only for flow.
+ * A given first frame (flow only) stays clean, at time 0, and is part of the result.
  */
 #ifndef VFM_NET_DIFFUSION_SAMPLER_H
 #define VFM_NET_DIFFUSION_SAMPLER_H

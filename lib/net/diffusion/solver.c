@@ -16,7 +16,18 @@ void vfm_solver_defaults(struct vfm_solver *s)
 	*s = (struct vfm_solver){.steps = 32, .order = 2, .sigma_min = 0.002, .sigma_max = 80, .rho = 7};
 }
 
-/* ---- levels ---- */
+/* ---- levels ----
+ *
+ * Flow, with S(u) = shift u / (1 + (shift - 1) u), i = 0 ... N - 1; the network's time is 1000 l_i:
+ *   VFM_SCHEDULE_DEFAULT    l_i = S(1 - i/N).  With shift_terminal = e, l_i = 1 - (1 - S(1 - i/N)) (1 - e) /
+ *                           (1 - S(1/N)), as in FlowMatchEulerDiscrete of diffusers; the last level is e.
+ *   VFM_SCHEDULE_DIFFUSERS, rounded to float32:
+ *     euler, heun    FlowMatchEulerDiscrete, FlowMatchHeunDiscrete: l_i = S(1 + (S(1/1000) - 1) i / (N - 1))
+ *     unipc          UniPCMultistep with use_flow_sigmas: l_i = S(1 - 0.999 i/N), time without its fraction
+ *     dpm++          DPMSolverMultistep with use_flow_sigmas: l_i = S(0.999 (1 - i/N)), time without its fraction
+ * lambda is infinite at t = 1, so dpm++, res and unipc lower levels above 1 - 1e-6 to that value.
+ *
+ * Edm, Karras et al. 2022, equation 5:  l_i = (smax^(1/rho) + i/(N-1) (smin^(1/rho) - smax^(1/rho)))^rho. */
 
 static bool uses_lambda(int kind)
 {
@@ -169,7 +180,23 @@ int vfm_solver_check(const struct vfm_solver *s, const struct vfm_diffusion *d, 
 	return rc;
 }
 
-/* ---- steps in lambda ---- */
+/* ---- steps in lambda: dpm++, res, unipc ----
+ *
+ * A step leads from level s to level t, and h = lambda_t - lambda_s, with lambda = ln(alpha / sigma); flow:
+ * alpha = 1 - t, sigma = t; edm: alpha = 1.  m_0, m_1 ... are the predictions of x0 at this level, the level before ...
+ * phi_1(z) = (e^z - 1) / z, phi_(k+1)(z) = (phi_k(z) - 1/k!) / z.
+ *
+ * dpm++  r = (lambda_s - lambda_s1) / h:
+ *        x_t = sigma_t/sigma_s x + alpha_t (1 - e^-h) (m_0 + (m_0 - m_1) / (2 r))
+ * res    c = (lambda_s1 - lambda_s) / h:
+ *        x_t = sigma_t/sigma_s x + alpha_t h (phi_1(-h) m_0 + phi_2(-h) (m_1 - m_0) / c)
+ * unipc  order p = 1, 2, 3, r_k = (lambda_k - lambda_s) / h, k < p:
+ *        x_t = sigma_t/sigma_s x - alpha_t (e^-h - 1) (m_0 + sum_k rho_k (m_k - m_0) / r_k)
+ *        sum_k rho_k r_k^(i-1) = i! phi_(i+1)(-h) / phi_1(-h) for i = 1 ... p - 1; rho = 1/2 for p = 2.
+ *        The corrector repeats the step with m_t, the prediction at its end, as a further term with r = 1, and
+ *        i = 1 ... p; rho = 1/2 for p = 1.  m_t is the m_0 of the next step.
+ *
+ * The first step has order 1, and so has the last, to l_N = 0: x = m_0.  unipc has order min(p, N - i) in step i. */
 
 static double alpha_at(const struct vfm_solver_plan *p, int64_t i)
 {
@@ -317,6 +344,8 @@ static void step_in_lambda(const struct vfm_solver_plan *p, struct vfm_solver_ev
 	e->point[0] = 1;
 }
 
+/* euler  x_t = x + (l_t - l_s) d, with d = dx/dl: F for flow, (x - D) / sigma for edm.
+ * heun   the trapezoidal rule with a second evaluation at the euler point; the last step is of euler. */
 static void step_in_noise(const struct vfm_solver_plan *p, int64_t k, struct vfm_solver_eval *e)
 {
 	bool corrects = p->kind == VFM_SOLVER_HEUN && k % 2 == 1;

@@ -1,8 +1,8 @@
 /* mops.h - collectives as differentiable ops, each with its adjoint, collective over the group named.
  *
- * The rows of a variable on a rank are contiguous; ranks may have different numbers of rows, also none, known from the
- * token layout (spec/layout/tokens.h), which must stay alive until the end of the backward.  Over a group of one each
- * op returns its input.  The ops run on mesh->comm_stream, if there is one, while a backward computes deferred
+ * The rows of a variable on a rank are contiguous.  Ranks may have different numbers of rows, also none.  The token
+ * layout (spec/layout/tokens.h) has these numbers and must stay alive until the end of the backward.  Over a group of
+ * one each op returns its input.  The ops run on mesh->comm_stream, if there is one, while a backward computes deferred
  * gradients of weights.  Ring attention has its own stream.  tp_linear.h has the tensor-parallel linear layers.
  */
 #ifndef VFM_NET_MESH_MOPS_H

@@ -1,4 +1,14 @@
-/* tp_linear.c - column and row products in chunks, overlapped with gather and scatter over tp. */
+/* tp_linear.c - column and row products in chunks, overlapped with gather and scatter over tp.
+ *
+ *   column    multiplies the rows of this rank during the gather; in fp8 only the weights are quantized meanwhile,
+ *             because the scales depend on all rows.
+ *   row       computes the product in chunks, the rows of other ranks first, and sends each while it computes the next.
+ *             It adds the partial sums of its rows in f32 in the order of the ranks, as vfm_reduce_scatter does (unless
+ *             NCCL sums f32 itself).  A product too small for two chunks is computed at once, except with
+ *             parallel.overlap "on".
+ *   backward  computes deferred gradients of weights during the collective.  With VFM_KEEP_OWN_ROWS
+ *             (spec/cost/saved.h) column layers gather x again, while they compute the gradient of x.
+ */
 #include "net/mesh/tp_linear.h"
 
 #include "device/ops/ops.h"
@@ -213,7 +223,7 @@ void vfm_tp_column(struct vfm_tape *t, const struct vfm_attn_layout *l, struct v
 	int rc;
 
 	if (n > VFM_TP_COLUMN_LAYERS)
-		vfm_tape_fail(t, vfm_fail(&err, VFM_EUSAGE, "internal: %d layers behind one gather", n), &err);
+		vfm_tape_fail(t, vfm_fail(&err, VFM_EUSAGE, "internal: %d layers after one gather", n), &err);
 	if (vfm_tape_failed(t) || get_tp_group(l)->size == 1) {
 		for (int i = 0; i < n; i++)
 			y[i] = vfm_g_linear(t, x, &args[i]);

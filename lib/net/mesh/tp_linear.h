@@ -9,15 +9,6 @@
  *
  * With a communication stream (mesh->comm_stream) each op overlaps its collective with its products.  Results do not
  * change if the device's products have the same bits when computed in chunks of rows.
- *
- *   column    multiplies the rows of this rank during the gather; in fp8 only the weights are quantized meanwhile,
- *             because the scales depend on all rows.
- *   row       computes the product in chunks, the rows of other ranks first, and sends each while it computes the next.
- *             It adds the partial sums of its rows in f32 in the order of the ranks, as vfm_reduce_scatter does (unless
- *             NCCL sums f32 itself).  A product too small for two chunks is computed at once, except with
- *             parallel.overlap "on".
- *   backward  computes deferred gradients of weights during the collective.  With VFM_KEEP_OWN_ROWS
- *             (spec/cost/saved.h) column layers gather x again, while they compute the gradient of x.
  */
 #ifndef VFM_NET_MESH_TP_LINEAR_H
 #define VFM_NET_MESH_TP_LINEAR_H
@@ -26,7 +17,7 @@
 #include "net/mesh/mops.h"
 #include "net/tape/gops.h"
 
-enum { VFM_TP_COLUMN_LAYERS = 3 }; /* at most, behind one gather */
+enum { VFM_TP_COLUMN_LAYERS = 3 }; /* at most, after one gather */
 
 /* x [own rows, D] -> all rows [rows, D].  Backward: reduce-scatter. */
 struct vfm_var *vfm_tp_gather(struct vfm_tape *t, const struct vfm_attn_layout *l, struct vfm_var *x);

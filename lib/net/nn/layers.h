@@ -11,7 +11,7 @@
 
 /* y = x W^T + b;  W [out,in], Xavier normal (Glorot & Bengio 2010), b zero.  Dimensions are global; a rank holds its
  * slice.  Column split: x has all rows, y has this rank's outputs.  Row split: x has this rank's inputs, y is a partial
- * sum, to which tp rank 0 adds the bias. */
+ * sum; tp rank 0 adds the bias to it. */
 struct vfm_linear {
 	struct vfm_param *w, *b; /* b NULL: no bias */
 	bool skip_bias;          /* row split: another rank adds it */
@@ -98,9 +98,9 @@ struct vfm_attn_units {
 struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
 	const struct vfm_attn_layout *l, const struct vfm_attn_units *u);
 
-/* Cross-attention to the text of the token's sample.  With image rows, the output of attention to them by the same q,
- * and with a projection "kv_img" and a norm "kn_img" of their own, is added before proj (Wan 2.1).  proj is initialised
- * to zero.  text [text rows, D] and image [image rows, D] are the same on all ranks. */
+/* Cross-attention to the text of the token's sample.  Image rows have a projection "kv_img" and a norm "kn_img" of
+ * their own.  The output of attention to them by the same q is added before proj (Wan 2.1).  proj is initialised to
+ * zero.  text [text rows, D] and image [image rows, D] are the same on all ranks. */
 struct vfm_cross_attn {
 	struct vfm_linear q, kv, kv_img, proj; /* kv_img.w NULL: no image rows */
 	struct vfm_param *qn, *kn, *kn_img;

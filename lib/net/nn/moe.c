@@ -1,4 +1,8 @@
-/* moe.c - routing by token or expert choice, dispatch over ep, grouped products and combine. */
+/* moe.c - routing by token or expert choice, dispatch over ep, grouped products and combine.
+ *
+ * The host reads back only the tokens per expert; with expert choice it reads nothing if the rank holds whole packs and
+ * all experts.
+ */
 #include "net/nn/moe.h"
 
 #include <math.h>
@@ -264,7 +268,7 @@ static int balance(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *
 /* ---- dispatch and combine ---- */
 
 /* Keeps index lists on the device until the backward of the ops recorded after this, which read them.  A node without a
- * backward holds them, also if only parameters behind x have gradients. */
+ * backward holds them, also if only parameters after x have gradients. */
 static void hold_lists(struct vfm_tape *t, struct vfm_var *lists)
 {
 	struct vfm_var *end = vfm_input(t, (struct vfm_tensor){0});
@@ -375,7 +379,7 @@ static int choose(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x
 	return vfm_has(&in->coef) ? balance(t, e, score, chosen, in, err) : 0;
 }
 
-static struct vfm_var *visit(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x,
+static struct vfm_var *dispatch_and_combine(struct vfm_tape *t, const struct vfm_moe *e, struct vfm_var *x,
 	const struct vfm_moe_in *in, const struct dispatch *v, enum vfm_dtype out, struct vfm_err *err)
 {
 	struct vfm_comm *ep = in->mesh->group[VFM_AX_EP];
@@ -418,6 +422,6 @@ struct vfm_var *vfm_moe(
 	if (choose(t, e, x, in, &v, &err) < 0)
 		vfm_tape_fail(t, err.code, &err);
 	else
-		y = visit(t, e, x, in, &v, out, &err);
+		y = dispatch_and_combine(t, e, x, in, &v, out, &err);
 	return y;
 }

@@ -10,8 +10,7 @@
  * scores.  A balance loss per sample (Fedus et al., arXiv 2101.03961): alpha E sum_e f_e P_e, with f_e the fraction of
  * choices that selected e and P_e the mean score.  A sample is weighted by its tokens, as in the main loss.
  *
- * Experts are divided over ep and computed by grouped GEMM; each rank dispatches its own rows by all-to-all.  The host
- * reads back only the tokens per expert, except for expert choice where a rank holds whole packs and all experts.
+ * Experts are divided over ep and computed by grouped GEMM; each rank dispatches its own rows by all-to-all.
  */
 #ifndef VFM_NET_NN_MOE_H
 #define VFM_NET_NN_MOE_H

@@ -1,4 +1,24 @@
 /* param.c - lays parameters out in buckets and units, and allocates their arrays. */
+/* Design
+ *
+ * The parameters of a bucket agree in kind (matrix, bias, other vector), in dense or expert, in being summed over tp,
+ * and in being held by one pp stage or by all.  A bucket spans consecutive units (embedders, each block, head) with
+ * about parallel.bucket_mib of gradients; with fsdp, each unit has its own buckets of matrices.  Owned arrays (master,
+ * and m, v, ema of the optimizer) hold this rank's shards only, one bucket after the other.
+ *
+ * Masters are f32.  Matrices have the compute dtype and weight decay, biases the compute dtype, other vectors f32;
+ * vectors have no decay.  Ops read the masters or a copy in the compute dtype (VFM_SHARDING_NONE), weights that are
+ * all-gathered after each update (_STATE) or for each unit (_FULL).
+ *
+ * Frozen parameters (spec/model/tuning.h) have buckets after all others and only the array that ops read; functions
+ * for gradients, updates or owned arrays ignore them.  MXFP8 stores frozen matrices as e4m3 in blocks of 32 elements of
+ * a row, whole ones on each rank; ops read an exact copy while the unit runs.
+ *
+ * Gradients are f32 partial sums, summed over every axis along which the parameter is not cut, and over pp if all pp
+ * stages hold it.  Reductions overlap with the backward in a fixed order: reduce-scatter over the shard group, then tp,
+ * then the replicas.  The square of the norm is summed in the order of the reductions.
+ *
+ * Updates on another stream overlap the next forward: a unit waits for those of its buckets. */
 #include "net/nn/param.h"
 
 #include <stdarg.h>

@@ -1,24 +1,7 @@
 /* param.h - the parameters of a model.
  *
  * The model declares each parameter once: a description (spec/model/shard.h) and its initialisation.  The local array
- * holds this rank's tp and ep slice of every parameter, in flat-parameter buckets.  The parameters of a bucket agree in
- * kind (matrix, bias, other vector), in dense or expert, in being summed over tp, and in being held by one pp stage or
- * by all.  A bucket spans consecutive units (embedders, each block, head) with about parallel.bucket_mib of gradients;
- * with fsdp, each unit has its own buckets of matrices.  Owned arrays (master, and m, v, ema of the optimizer) hold
- * this rank's shards only, one bucket after the other.
- *
- * Masters are f32.  Matrices have the compute dtype and weight decay, biases the compute dtype, other vectors f32;
- * vectors have no decay.  Ops read the masters or a copy in the compute dtype (VFM_SHARDING_NONE), weights that are
- * all-gathered after each update (_STATE) or for each unit (_FULL).  An op of the backward must therefore read p->var.v
- * then, and must not keep it.  Views of a matrix are not allowed.
- *
- * Frozen parameters (spec/model/tuning.h) have buckets behind all others and only the array that ops read; functions
- * for gradients, updates or owned arrays ignore them.  MXFP8 stores frozen matrices as e4m3 in blocks of 32 elements of
- * a row, whole ones on each rank; ops read an exact copy while the unit runs.
- *
- * Gradients are f32 partial sums, summed over every axis along which the parameter is not cut, and over pp if all pp
- * stages hold it.  Reductions overlap with the backward in a fixed order: reduce-scatter over the shard group, then tp,
- * then the replicas.  The square of the norm is summed in the order of the reductions.
+ * holds this rank's tp and ep slice of every parameter, in flat-parameter buckets.  param.c describes the design.
  *
  * A step:
  *	vfm_params_grad_begin(ps, err);
@@ -30,9 +13,8 @@
  *		vfm_params_updated(ps, i, stream, false, err);
  *	vfm_params_update_end(ps, err);
  *
- * Updates on another stream overlap the next forward: a unit waits for those of its buckets.  Vectors are updated on
- * the compute stream, because vfm_params_grad_begin zeroes their gradients.  Code that reads weights or owned arrays
- * outside of units calls vfm_params_wait.
+ * Vectors are updated on the compute stream, because vfm_params_grad_begin zeroes their gradients; other updates may
+ * overlap the next forward.  Code that reads weights or owned arrays outside of units calls vfm_params_wait.
  *
  * "Collective", as forwards and backwards are: all ranks of the pp stage make the same calls in the same order
  * (grad_end: all ranks of the job).
@@ -56,14 +38,17 @@ struct vfm_param {
 	float std; /* of VFM_INIT_NORMAL */
 	int unit;
 	int bucket;
-	int64_t off, n;     /* first element of the local tensor in the local array, and its number of elements */
-	struct vfm_var var; /* operand of the ops: the value in the compute dtype, the gradient in f32 */
-	bool bias;          /* of a linear layer; set before vfm_params_alloc */
-	bool fp8;           /* the weight of a linear layer that may multiply in fp8 */
-	bool may_be_mxfp8;  /* frozen, and may be stored as MXFP8 (vfm_param_allow_mxfp8) */
-	bool mxfp8;         /* it is stored so */
-	bool frozen;        /* has no gradient */
-	bool adapter;       /* of a linear layer (struct vfm_linear), not of the base model */
+	int64_t off, n; /* first element of the local tensor in the local array, and its number of elements */
+	/* operand of the ops: the value in the compute dtype (vectors: f32), the gradient in f32.  An op of the
+	 * backward reads var.v then and does not keep it, because fsdp gathers weights for each unit.  No views of a
+	 * matrix. */
+	struct vfm_var var;
+	bool bias;                       /* of a linear layer; set before vfm_params_alloc */
+	bool fp8;                        /* the weight of a linear layer that may multiply in fp8 */
+	bool may_be_mxfp8;               /* frozen, and may be stored as MXFP8 (vfm_param_allow_mxfp8) */
+	bool mxfp8;                      /* it is stored so */
+	bool frozen;                     /* has no gradient */
+	bool adapter;                    /* of a linear layer (struct vfm_linear), not of the base model */
 	const struct vfm_fp8_past *past; /* fp8 with delayed scaling (scales.h); else NULL */
 	struct vfm_param_stack *stack;   /* NULL: none */
 	struct vfm_params *ps;
@@ -187,11 +172,10 @@ void vfm_params_all_pp_stages(struct vfm_params *ps, bool on);
 /* Makes n parameters one operand and returns its variable, which is valid after vfm_params_alloc.  They are declared in
  * one unit without others of their bucket between them, and are neither cut nor, if n > 1, sharded by fsdp. */
 struct vfm_var *vfm_params_stack(struct vfm_params *ps, struct vfm_param *const *p, int n);
-/* Lets a matrix be stored as MXFP8 if it is frozen and the tuning asks for it.  To be called before vfm_params_alloc.
- */
+/* Lets a matrix be stored as MXFP8 if it is frozen and the tuning asks for it.  Call before vfm_params_alloc. */
 void vfm_param_allow_mxfp8(struct vfm_param *p);
-/* Returns the bytes in which all ranks together store a frozen parameter, without copies, if the compute dtype is dt.
- */
+/* Returns the bytes that all ranks together take to store a frozen parameter, without copies, if the compute dtype is
+ * dt. */
 int64_t vfm_param_frozen_bytes(const struct vfm_param *p, enum vfm_dtype dt);
 struct vfm_param *vfm_param_find(const struct vfm_params *ps, const char *name);
 
@@ -203,16 +187,17 @@ int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
  * gradient is exercised.  Collective. */
 int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
 
-/* Makes the weights follow the masters.  begin waits for the last updates and drops gathered weights; updated says that
- * s writes the masters of bucket i until now, and starts its all-gather on mesh->gather_stream; end starts the
- * all-gather of the unit that comes next.  updated is called once for each bucket; cast false: the optimizer has already
- * written the shards in the compute dtype (vfm_bucket.w).  Collective. */
+/* Makes the weights follow the masters.  begin waits for the last updates and drops gathered weights. updated is called
+ * once for each bucket: s writes the masters of bucket i until now; it starts the all-gather of the bucket on
+ * mesh->gather_stream. cast false: the optimizer has already written the shards in the compute dtype (vfm_bucket.w).
+ * end starts the all-gather of the next unit.  Collective. */
 int vfm_params_update_begin(struct vfm_params *ps, struct vfm_err *err);
 int vfm_params_updated(struct vfm_params *ps, int i, struct vfm_stream *s, bool cast, struct vfm_err *err);
 int vfm_params_update_end(struct vfm_params *ps, struct vfm_err *err);
 /* Makes the compute stream wait for all updates and all-gathers of buckets (local). */
 int vfm_params_wait(struct vfm_params *ps, struct vfm_err *err);
-/* All of these for masters that are written, with the cast; the compute stream waits for the all-gathers.  Collective. */
+/* All of these for masters that are written, with the cast; the compute stream waits for the all-gathers.  Collective.
+ */
 int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err);
 
 /* Promises that ops find the same weights from here on until vfm_params_update_begin, which ends the promise.  Devices
@@ -229,7 +214,7 @@ void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit);
 void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit);
 
 /* Returns the bytes that gathered weights and gradients of units, and dequantized weights, take from the device at most
- * during a step, beyond what is allocated; 0 without fsdp and MXFP8. */
+ * during a step, beyond the bytes already allocated; 0 without fsdp and MXFP8. */
 double vfm_params_unit_bytes(const struct vfm_params *ps);
 /* Returns the bytes of the gradients of the largest unit; 0 without fsdp.  Each unit whose gradients of weights are
  * deferred has them. */

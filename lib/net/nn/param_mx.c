@@ -38,7 +38,7 @@ int vfm_params_check_mx(const struct vfm_params *ps, struct vfm_err *err)
 }
 
 /* Returns the conversion of `shards` shards of n elements, which lie one after another at w, each with its scales
- * behind its codes.  x is contiguous. */
+ * after its codes.  x is contiguous. */
 static struct vfm_mxfp8 convert_shards(bool back, char *w, void *x, enum vfm_dtype dt, int64_t shards, int64_t n)
 {
 	struct vfm_mxfp8 a = {.back = back,

@@ -57,7 +57,7 @@ static void set_busy(const struct vfm_params *ps, const struct vfm_stream *s, un
 	d->comm_busy = busy && s != ps->stream ? d->comm_busy | what : d->comm_busy & ~what;
 }
 
-/* To be called when the work that overlaps the compute stream has changed. */
+/* Call when the work that overlaps the compute stream has changed. */
 static void set_weights_busy(const struct vfm_params *ps)
 {
 	set_busy(ps, gather_stream(ps), VFM_COMM_WEIGHTS, ps->unit_gathers > 0);

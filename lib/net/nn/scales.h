@@ -3,8 +3,8 @@
  *
  * For each fp8 linear layer, the tensors x, weight and gradient each have a history of `window` steps, constant within
  * a step.  The ops collect the maxima of a step; at its end the ranks that hold the layer take the maximum of theirs,
- * so a history does not depend on the layout (except for the gradient of the keys and values of the text, of which each
- * cp rank sees its own term).  An empty history (all 0) selects current scaling in the first step; later, when norms
+ * so a history does not depend on the layout.  The gradient of the keys and values of the text is an exception: each cp
+ * rank sees its own term of it.  An empty history (all 0) selects current scaling in the first step; later, when norms
  * quantize for the layer that reads them, the scale 1: all steps before were skipped.
  *
  * struct vfm_params owns the scales and releases them.

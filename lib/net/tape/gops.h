@@ -35,9 +35,9 @@ struct vfm_linear_args {
 };
 struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, const struct vfm_linear_args *args);
 
-/* What a norm does for linear layers in fp8 that are the only readers of y, in bf16.  past: quantizes y for the one
- * layer that has it, whose histories are filled; y has no memory then.  amax: computes the largest element of y, from
- * which these layers take their scale (current scaling).  The layers' results have the same bits in all cases. */
+/* The work of a norm for linear layers in fp8 that are the only readers of y, in bf16.  past: quantizes y for the one
+ * layer that has it, whose histories are filled; y has no memory then.  amax: computes the largest element of y, which
+ * gives these layers their scale (current scaling).  The layers' results have the same bits in all cases. */
 struct vfm_norm_fp8 {
 	const struct vfm_fp8_past *past;
 	bool amax;

@@ -63,11 +63,11 @@ static int fp8_weights(struct vfm_tape *t, void *ctx, struct vfm_err *err)
 	int rc;
 
 	if (g->q8) {
-		struct vfm_transpose8 turn = {.x = matrix(&g->x, (vfm_numel(&g->x) - SCALARS) / in, in)};
+		struct vfm_transpose8 transpose = {.x = matrix(&g->x, (vfm_numel(&g->x) - SCALARS) / in, in)};
 
 		TRY(vfm_scratch(t, a.b, &a.b, &mem, err));
-		turn.y = a.b;
-		TRY_OUT(BACKWARD(transpose8, &turn));
+		transpose.y = a.b;
+		TRY_OUT(BACKWARD(transpose8, &transpose));
 	}
 	TRY_OUT(vfm_grad_into(t, g->w, &a.c, &a.accumulate, err));
 	rc = BACKWARD(gemm, &a);

@@ -67,7 +67,7 @@ struct vfm_store *vfm_store_of(const struct vfm_var *x)
 	return x->vs;
 }
 
-/* Returns the variable in which the backward finds the value of x. */
+/* Returns the variable that holds the value of x for the backward. */
 static struct vfm_var *read_later(const struct vfm_product *p, struct vfm_var *x)
 {
 	return x == p->x && p->again ? p->again : x;

@@ -47,7 +47,7 @@ void vfm_product_input(struct vfm_tape *t, struct vfm_product *p);
 void vfm_product_rows(struct vfm_tape *t, const struct vfm_product *p, int64_t first, int64_t n);
 /* Whether the backward reads `again`, after vfm_product_input. */
 bool vfm_product_reads_again(const struct vfm_product *p);
-/* Records the adjoint and returns y, of which the caller has computed every row. */
+/* Records the adjoint and returns y.  The caller has computed every row of y. */
 struct vfm_var *vfm_product_close(struct vfm_tape *t, struct vfm_product *p);
 
 #endif

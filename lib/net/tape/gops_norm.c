@@ -1,6 +1,6 @@
 /* gops_norm.c - norms, gated residuals, and both as one op.
  *
- * A residual sum and the norm behind it record a node each.  The norm is the first reader of the sum, so its backward
+ * A residual sum and the norm after it record a node each.  The norm is the first reader of the sum, so its backward
  * has the gradients of all other readers.  It completes the gradient of the sum, and the same op computes those of the
  * branch and the gate.  The node of the sum then only passes the gradient on.
  */

@@ -20,7 +20,7 @@ struct vfm_offload *vfm_offload_new(struct vfm_stream *compute, struct vfm_err *
 void vfm_offload_free(struct vfm_offload *o);           /* no-op if o is NULL */
 int64_t vfm_offload_bytes(const struct vfm_offload *o); /* allocated on the host */
 
-/* Sets the offload of a tape; NULL: values stay on the device.  To be called between a reset and the next recording. */
+/* Sets the offload of a tape; NULL: values stay on the device.  Call between a reset and the next recording. */
 void vfm_tape_set_offload(struct vfm_tape *t, struct vfm_offload *o);
 
 #endif

@@ -88,7 +88,7 @@ static void region_drop(struct vfm_node *n)
 	stash_release(&r->stash);
 }
 
-/* Returns the first input if only this region and the scope in which it was made hold its value; else NULL. */
+/* Returns the first input if only this region and the scope that made it hold its value; else NULL. */
 static struct vfm_var *sole_input(struct vfm_var **in, int n_in)
 {
 	struct vfm_var *x = n_in > 0 ? in[0] : NULL;

@@ -41,7 +41,7 @@ struct vfm_var {
 	struct vfm_tensor z;
 	bool g_is_dz;
 	/* Output of a norm that fp8 layers read (struct vfm_norm_fp8).  q8: the value as 8-bit floats for these layers,
-	 * with scalars behind it (gops_fp8.c); v has no memory then, so that no other op can read it.  amax: the
+	 * with scalars after it (gops_fp8.c); v has no memory then, so that no other op can read it.  amax: the
 	 * largest finite |v|, [1] f32. */
 	struct vfm_var *q8, *amax;
 	/* Output of a linear layer: its bias, whose gradient is the sum over the rows of g.  A reader that computes

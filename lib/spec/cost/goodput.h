@@ -1,7 +1,7 @@
 /* goodput.h - what failures and slow GPUs take from a job: the part of its time that is work.
  *
  * Failures come at random with a mean time M between them.  A checkpoint costs c seconds; a failure loses the work
- * since the last one, and costs r seconds until the next step, in which the job may fail again.  Then tau seconds of
+ * since the last one, and costs r seconds until the next step.  The job may fail again meanwhile.  Then tau seconds of
  * work take on average
  *
  *	M exp(r / M) (exp((tau + c) / M) - 1)
@@ -27,8 +27,8 @@ double vfm_goodput(const struct vfm_failures *f, double tau);
 /* Returns the tau with the most goodput; with save_s 0, 1e-3 M. */
 double vfm_best_interval(const struct vfm_failures *f);
 
-/* Returns the expected largest of n factors >= 1 by which the times of GPUs differ: independent, log-normal with mean 1
- * and coefficient of variation cv, 0 <= cv <= 1.  1e-6 relative. */
+/* Returns the expected largest of n factors >= 1 between the times of GPUs: independent, log-normal with mean 1 and
+ * coefficient of variation cv, 0 <= cv <= 1.  1e-6 relative. */
 double vfm_straggler_factor(double cv, double n);
 
 #endif

@@ -4,8 +4,8 @@
 
 #include "spec/model/dtype.h"
 
-/* Returns the peak TFLOP/s of "NVIDIA H100 80GB HBM3" for matrix products in this type, without sparsity; 0: unknown, or
- * a CPU. */
+/* Returns the peak TFLOP/s of "NVIDIA H100 80GB HBM3" for matrix products in this type, without sparsity; 0: unknown,
+ * or a CPU. */
 double vfm_hw_peak(const char *device_name, enum vfm_dtype t);
 
 #endif

@@ -12,7 +12,7 @@ enum { MOST_KINDS = VFM_KEEP_REST + 1, MOST_PARTS = 1 << 6, MIX = 4 };
 
 /* ---- kinds and parts ---- */
 
-/* What is kept of a block; what of that is offloaded is decided later. */
+/* The tensors kept of a block.  The choice of those to offload comes later. */
 struct block_kind {
 	unsigned keep;
 	double saved, running; /* bytes of one block; vfm_keep_plan_running */
@@ -225,8 +225,8 @@ static double most_offloaded(const struct kinds *k, const struct block_kind *x, 
 	return p ? p->bytes : 0;
 }
 
-/* Returns the most blocks of kind a beside which the others, of kind b, may fit: a bound by the bytes that they keep,
- * and by those that they cannot offload. */
+/* Returns a bound on the blocks of kind a that fit together with the others, of kind b.  It follows from the bytes that
+ * blocks keep, and from those that they cannot offload. */
 static int64_t most_blocks(const struct kinds *k, const struct block_kind *a, const struct block_kind *b, int level)
 {
 	struct keep_choice none = {.v = {a, b}, .n = 2, .level = level};
@@ -304,8 +304,8 @@ double vfm_keep_plan_running(const struct vfm_model_spec *m, const struct vfm_sa
 	for (int i = 0, n = vfm_block_saved(m, how, list); i < n; i++)
 		if (list[i].rows == VFM_ROWS_TOKENS)
 			widest = fmax(widest, how->pack.tokens * list[i].width * size);
-	/* Gradients: of the widest tensor and of its input, and of the residual stream; dq in f32, in which backwards
-	 * of attention in other types sum. */
+	/* Gradients: of the widest tensor and of its input, and of the residual stream; dq in f32, since backwards of
+	 * attention in other types sum in f32. */
 	return rest + widest + row * size + row * (double)vfm_dtype_size(how->residual) +
 		(how->dtype != VFM_F32 ? 4 * row : 0);
 }

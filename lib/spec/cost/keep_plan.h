@@ -1,10 +1,10 @@
 /* keep_plan.h - chooses what each block keeps for its backward from the free memory (train.recompute=auto).  Pure
  * arithmetic, no device.
  *
- * The blocks of a pp stage are equal, so a plan is a short list "n blocks of this kind": a set of kept groups (saved.h)
- * and the part of it that is offloaded to host memory.  The planner minimizes the time of recompute within the bytes on
- * the device, those on the host, and the copies to the host, which the forward of the following block must hide.  It
- * offloads no more than the device's room demands.
+ * The blocks of a pp stage are equal, so a plan is a short list "n blocks of this kind".  A kind is a set of kept
+ * groups (saved.h) and the part of it that is offloaded to host memory.  The planner minimizes the time of recompute
+ * within the bytes on the device, those on the host, and the copies to the host, which the forward of the following
+ * block must hide.  It offloads no more than the device's room demands.
  */
 #ifndef VFM_SPEC_COST_KEEP_PLAN_H
 #define VFM_SPEC_COST_KEEP_PLAN_H

@@ -32,7 +32,7 @@ enum vfm_keep {
 	VFM_KEEP_ALL = VFM_KEEP_INPUT - 1,     /* nothing is recomputed */
 };
 
-/* What a block keeps, and which of that it offloads to host memory until its backward. */
+/* The groups of tensors that a block keeps, and those of them that it offloads to host memory until its backward. */
 struct vfm_keeps {
 	unsigned keep, offload; /* sets of enum vfm_keep */
 };
@@ -68,7 +68,8 @@ struct vfm_saved {
 	double flops;       /* of the product or the attention that makes it; 0: another op does */
 };
 
-/* What a run trains, as far as it determines what blocks save.  Zero-initialised: everything, without adapters. */
+/* The part of a run's training settings that determines the tensors blocks save.  Zero-initialised: everything, without
+ * adapters. */
 struct vfm_saved_tuning {
 	unsigned fixed;   /* a set of enum vfm_block_layer: without gradients of weight and adapter in all blocks */
 	unsigned adapted; /* a set of them: with an adapter in any block */
@@ -89,7 +90,7 @@ struct vfm_saved_how {
 enum { VFM_SAVED_MAX = 64 };
 /* Fills `out` with the tensors of one block for a pack and returns their number; reads how->pack and how->tuning.  m
  * must have passed the check.  Widths and FLOPs are those of the unsharded model; a rank holds and computes 1/tp of
- * them.  Ignores fp8.  A block in front of which nothing is trained saves less. */
+ * them.  Ignores fp8.  A block saves less if nothing is trained before it. */
 int vfm_block_saved(
 	const struct vfm_model_spec *m, const struct vfm_saved_how *how, struct vfm_saved out[VFM_SAVED_MAX]);
 
@@ -104,7 +105,7 @@ double vfm_block_saved_part(const struct vfm_model_spec *m, const struct vfm_sav
  * linear layers and the gradients of their outputs, on a rank of `tp`. */
 double vfm_block_deferred_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how, int tp);
 
-/* What the backward of a block recomputes. */
+/* The work that the backward of a block recomputes. */
 struct vfm_block_again {
 	double flops;   /* of products and attention */
 	double traffic; /* bytes of the other ops, estimated: each tensor is written once and something as large is read

@@ -8,7 +8,7 @@
 
 struct walk {
 	int vpp;
-	bool has_previous, has_next;  /* other pp stages before the first chunk, and behind the last */
+	bool has_previous, has_next;  /* other pp stages before the first chunk, and after the last */
 	int64_t packs, *left;         /* [packs] chunks that have not finished the pack */
 	int64_t made, done;           /* packs uploaded, and finished */
 	int64_t *saved, *deferred;    /* [vpp] */
@@ -66,7 +66,7 @@ static bool is_known(const struct vfm_in_flights *f, const struct vfm_in_flight 
 	return false;
 }
 
-/* next: the action behind the backward, or NULL. */
+/* next: the action after the backward, or NULL. */
 static void list_backward(
 	struct vfm_in_flights *f, const struct walk *w, const struct vfm_action *a, const struct vfm_action *next)
 {

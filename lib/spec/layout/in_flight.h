@@ -9,12 +9,12 @@
 
 #include "spec/layout/schedule.h"
 
-/* Maximum number of gradients sent to the previous pp stage but not yet received; a pp stage keeps what it sent until
- * then.  1 suffices to avoid deadlock in all schedules (tests/unit/test_schedule.c); 2 lets a pp stage run one action
- * ahead. */
+/* Maximum number of gradients sent to the previous pp stage but not yet received; a pp stage keeps a sent gradient
+ * until then.  1 suffices to avoid deadlock in all schedules (tests/unit/test_schedule.c); 2 lets a pp stage run one
+ * action ahead. */
 enum { VFM_UNRECEIVED = 2 };
 
-/* What a pp stage holds during a backward. */
+/* The packs and messages that a pp stage holds during a backward. */
 struct vfm_in_flight {
 	int chunk;         /* of the backward */
 	int64_t *saved;    /* [vpp] forwards of each chunk whose backward has not ended, including this one */

@@ -30,7 +30,7 @@ struct vfm_pack {
 	int32_t patch_dim;   /* features of a token, channels * pt * ph * pw; 0: no latents (sampling) */
 	int32_t text_dim;    /* features of a text row */
 	int32_t cond_dim;    /* features of a token's condition; 0: none */
-	/* features of an image row, of which every sample has image_len; 0: none */
+	/* features of an image row; every sample has image_len rows; 0: none */
 	int32_t image_dim, image_len;
 	enum vfm_dtype x0_dtype; /* of the latents: f32, bf16 or, without conditions, f16 */
 

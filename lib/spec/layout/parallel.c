@@ -1,8 +1,6 @@
 /* parallel.c - checks degrees against model and world, and computes coordinates and groups. */
 #include "spec/layout/parallel.h"
 
-#include "base/mem.h"
-
 static const char *const cp_mode_names[] = {"ring", "a2a", "hybrid", NULL};
 static const char *const overlap_names[] = {"auto", "on", "off", NULL};
 static const char *const pp_names[] = {"1f1b", "zb", NULL};
@@ -183,6 +181,25 @@ int vfm_parallel_check(struct vfm_parallel *p, const struct vfm_model_spec *m, i
 }
 
 /* ---- coordinates and groups ---- */
+
+void vfm_parallel_text(const struct vfm_parallel *p, struct vfm_buf *out)
+{
+	static const char *const modes[] = {"ring", "a2a", "hybrid"};
+	const struct {
+		const char *name;
+		int64_t n;
+	} degree[] = {{"dp", p->dp}, {"tp", p->tp}, {"cp", p->cp}, {"pp", p->pp}, {"vpp", p->vpp}, {"ep", p->ep}};
+
+	for (size_t i = 0; i < sizeof(degree) / sizeof(*degree); i++)
+		if (degree[i].n > 1)
+			vfm_buf_addf(out, "%s%s=%lld", out->len ? " " : "", degree[i].name, (long long)degree[i].n);
+	if (p->cp > 1)
+		vfm_buf_addf(out, " %s", modes[p->cp_mode]);
+	if (p->pp > 1 && p->schedule == VFM_PP_ZB)
+		vfm_buf_adds(out, " zb");
+	if (p->fsdp || p->distopt)
+		vfm_buf_adds(out, p->fsdp ? " fsdp" : " distopt");
+}
 
 void vfm_parallel_coord(const struct vfm_parallel *p, int rank, int coord[VFM_AXES])
 {

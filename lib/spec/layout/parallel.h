@@ -3,8 +3,8 @@
  *
  * world = pp * dp * cp * tp, tp fastest:  rank = ((pp_i * dp + dp_i) * cp + cp_i) * tp + tp_i.
  * cp_i = ring_i * a2a + a2a_i (hybrid; ring: a2a = 1, a2a: ring = 1).
- * ep divides dp * cp * tp, the ranks of a pp stage, each of which has different tokens:
- * ep_i = ((dp_i * cp + cp_i) * tp + tp_i) % ep.
+ * ep divides dp * cp * tp, the ranks of a pp stage, which have different tokens: ep_i = ((dp_i * cp + cp_i) * tp +
+ * tp_i) % ep.
  *
  * tp > 1 always implies sequence parallelism: the tokens of the residual stream are sharded over tp.
  */
@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "io/key.h"
 #include "spec/model/model.h"
 #include "spec/model/shard.h"
@@ -54,6 +55,9 @@ void vfm_parallel_defaults(struct vfm_parallel *p);
 /* Checks p for `world` ranks and sets dp, shard and cp_a2a.  VFM_EUSAGE: the message names the key and the values that
  * fit: "parallel.tp: 4 does not divide model.heads 6; 1, 2, 3, 6 would fit". */
 int vfm_parallel_check(struct vfm_parallel *p, const struct vfm_model_spec *m, int world, struct vfm_err *err);
+
+/* Appends "tp=2 cp=2 ring fsdp": the degrees above 1 and the modes of parallelism; nothing for one rank. */
+void vfm_parallel_text(const struct vfm_parallel *p, struct vfm_buf *out);
 
 /* For all functions below, p must have passed the check. */
 void vfm_parallel_coord(const struct vfm_parallel *p, int rank, int coord[VFM_AXES]);

@@ -181,8 +181,8 @@ static inline float vfm_f8_to_f32(uint8_t v, enum vfm_dtype t)
 	return f;
 }
 
-/* Returns the largest e for which amax * 2^e fits the 8-bit float; 0 if amax is 0.  Scales are powers of two, so
- * scaling is exact, and tensors with similar maxima are rounded alike. */
+/* Returns the largest e so that amax * 2^e fits the 8-bit float; 0 if amax is 0.  Scales are powers of two, so scaling
+ * is exact, and tensors with similar maxima are rounded alike. */
 static inline int vfm_f8_exponent(float amax, enum vfm_dtype t)
 {
 	uint32_t u;

@@ -221,7 +221,7 @@ static void map_row(struct expansion *e, const struct vfm_foreign_row *r, int ou
 	map_elements(e, ours, theirs, 0, 0, numel);
 }
 
-/* Adds the tensors of a row, with ".weight", ".bias" or "" behind their names. */
+/* Adds the tensors of a row, with ".weight", ".bias" or "" after their names. */
 static void expand_row(struct expansion *e, const struct vfm_foreign_row *r, int block, const char *suffix)
 {
 	struct vfm_foreign_map *map = e->map;

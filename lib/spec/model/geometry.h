@@ -1,5 +1,4 @@
-/* geometry.h - the sizes of a video tokenizer: what a latent covers, and how many frames it takes at once.  Pure
- * arithmetic.
+/* geometry.h - the sizes of a video tokenizer: what a latent covers, and how many frames it takes at once.
  *
  * A tokenizer turns F frames of height x width pixels into latents [channels, T, height / stride_h, width / stride_w].
  * It takes F = first + k * step frames (k = 0, 1, ...), at most max_frames; T = 1 + (F - first) / stride_t.
@@ -12,9 +11,6 @@
  *
  * With `pad` the tokenizer takes every number of frames: it repeats the last picture up to the next count above.  The
  * caller keeps the true number.
- *
- * JSON: {"stride":[4,8,8],"channels":16,"frames":[1,4],"max_frames":81,"pad":true,"scaling":"mean-std"}; max_frames,
- * pad and scaling are optional.
  */
 #ifndef VFM_SPEC_MODEL_GEOMETRY_H
 #define VFM_SPEC_MODEL_GEOMETRY_H
@@ -58,7 +54,8 @@ void vfm_geometry_multiple(const struct vfm_geometry *g, const int32_t patch[3],
 int vfm_geometry_latent(const struct vfm_geometry *g, int64_t frames, int64_t height, int64_t width, int32_t dims[3],
 	struct vfm_err *err);
 
-/* The caller owns the result; JSON null if unknown. */
+/* {"stride":[4,8,8],"channels":16,"frames":[1,4],"max_frames":81,"pad":true,"scaling":"mean-std"}; max_frames, pad and
+ * scaling are optional.  The caller owns the result; JSON null if unknown. */
 json_t *vfm_geometry_json(const struct vfm_geometry *g);
 /* Reads and checks an object from outside; ignores other keys.  VFM_EUSAGE names the key; `where` is the path of o. */
 int vfm_geometry_from_json(struct vfm_geometry *g, const json_t *o, const char *where, struct vfm_err *err);

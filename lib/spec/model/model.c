@@ -43,13 +43,13 @@ const struct vfm_key vfm_model_keys[] = {
 		"moe: weight of the load-balance loss of token choice"},
 	{"model.channels", VFM_KEY_INT, OFF(channels), 1, 1024, NULL, NULL, "channels of the latents"},
 	{"model.cond_channels", VFM_KEY_INT, OFF(cond_channels), 0, 1024, NULL, NULL,
-		"channels of a condition behind the latents in the input (image to video); 0: none"},
+		"channels of a condition after the latents in the input (image to video); 0: none"},
 	{"model.patch", VFM_KEY_INT3, OFF(patch), 1, 16, NULL, NULL, "patch size t, h, w"},
 	{"model.text_dim", VFM_KEY_INT, OFF(text_dim), 1, 65536, NULL, NULL, "features of a text row"},
 	{"model.text_len", VFM_KEY_INT, OFF(text_len), 1, 65536, NULL, NULL,
 		"maximum text rows of a sample; longer texts are truncated"},
 	{"model.text_pad", VFM_KEY_BOOL, OFF(text_pad), 0, 0, NULL, NULL,
-		"rows of zeros behind shorter texts, up to model.text_len"},
+		"rows of zeros after shorter texts, up to model.text_len"},
 	{"model.image_dim", VFM_KEY_INT, OFF(image_dim), 0, 65536, NULL, NULL,
 		"features of an image row, which the blocks read by cross-attention; 0: no image rows"},
 	{"model.image_len", VFM_KEY_INT, OFF(image_len), 1, 65536, NULL, NULL, "image rows of every sample"},
@@ -245,9 +245,8 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 			"model.image_dim: only cross-attention reads image rows, and model.cross_attention is false");
 	if (m->image_pos && (!m->image_dim || m->image_pos != m->image_len))
 		return vfm_fail(err, VFM_EUSAGE,
-			"model.image_pos: %lld positions of the image rows, of which model.image_len and "
-			"model.image_dim "
-			"give [%lld, %lld]",
+			"model.image_pos: %lld positions of image rows, but model.image_len and model.image_dim give "
+			"[%lld, %lld]",
 			(long long)m->image_pos, (long long)m->image_len, (long long)m->image_dim);
 	TRY(check_heads(m, err));
 	TRY(check_positions(m, err));

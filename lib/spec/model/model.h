@@ -34,10 +34,10 @@ struct vfm_model_spec {
 	int64_t cond_channels;      /* of the condition that follows the latents in a token of the input; 0: none */
 	int64_t patch[3];           /* t, h, w */
 	int64_t text_dim, text_len; /* features of a text row; maximum rows of a sample, longer texts are truncated */
-	/* features of an image row, of which every sample has image_len; 0: no image rows */
+	/* features of an image row; every sample has image_len rows; 0: no image rows */
 	int64_t image_dim, image_len;
 	int64_t image_pos; /* learned positions added to the image rows: 0 or image_len */
-	bool text_pad;     /* every text has text_len rows; the rows behind a shorter one are zeros */
+	bool text_pad;     /* every text has text_len rows; the rows after a shorter one are zeros */
 	double norm_eps, rope_theta;
 	/* RoPE over all heads: frames per second of the videos; frames and pixels of a latent element (t, h, w) */
 	double rope_fps;

@@ -76,7 +76,7 @@ bool vfm_box_intersect(const struct vfm_box *a, const struct vfm_box *b, struct 
 }
 
 /* Peels partial rows off the front and the back, from the innermost dimension outwards:
- * at level d a unit is a full slab of the dimensions behind d. */
+ * at level d a unit is a full slab of the dimensions after d. */
 int vfm_range_boxes(int ndim, const int64_t *shape, int64_t a, int64_t b, struct vfm_box out[2 * VFM_NDIM_MAX])
 {
 	struct vfm_box head[VFM_NDIM_MAX], tail[VFM_NDIM_MAX];
@@ -340,7 +340,7 @@ void vfm_runs_add_range(struct vfm_runs *r, int64_t a, int64_t b, int64_t loc0)
 }
 
 /* Rows of a box: the longest contiguous stretches, which span dimension `d` and all
- * behind it, where those behind are full. */
+ * after it, where those after are full. */
 struct rows {
 	int d;          /* outer dimensions [0, d) count the rows */
 	int64_t n, len; /* rows, elements of each */

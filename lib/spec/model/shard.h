@@ -1,8 +1,8 @@
 /* shard.h - the layout of a parameter over the mesh, and arithmetic on slices.  Plain integers, no devices, no I/O.
  *
  * A global tensor is row-major.  For each mesh axis it is either replicated or cut along one dimension.  A cut has
- * `groups`: a fused qkv weight [3*D, D] has rows in 3 groups, each of which is cut over tp, so a rank's part is 3
- * boxes. Cuts along the same dimension nest in the order of the axes.
+ * `groups`: a fused qkv weight [3*D, D] has rows in 3 groups.  Each group is cut over tp, so a rank's part is 3 boxes.
+ * Cuts along the same dimension nest in the order of the axes.
  *
  * The part of one rank (struct vfm_part), the *local* tensor, is row-major, too.  FSDP and the distributed optimizer
  * cut it once more as a flat array (vfm_flat_cut).  A list of runs (struct vfm_runs) maps the global tensor to the

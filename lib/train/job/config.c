@@ -250,7 +250,7 @@ static int add_weight(
 		return vfm_fail(err, VFM_EUSAGE, "%s: more than %d names", k->path, VFM_WEIGHTS_MAX);
 	for (int i = 0; i < w->n; i++)
 		if (!strcmp(w->list[i].name, name))
-			return vfm_fail(err, VFM_EUSAGE, "%s: '%s' stands twice", k->path, name);
+			return vfm_fail(err, VFM_EUSAGE, "%s: '%s' occurs twice", k->path, name);
 	for (; at > 0 && strcmp(w->list[at - 1].name, name) > 0; at--)
 		w->list[at] = w->list[at - 1];
 	strcpy(w->list[at].name, name);
@@ -522,10 +522,8 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 			"train.beta1: moments in bf16 cannot follow a step with %g; 0.99 is the most", c->train.beta1);
 	if ((c->train.offload & VFM_OFFLOAD_ACTIVATIONS) && c->train.recompute == VFM_RECOMPUTE_NONE)
 		return vfm_fail(err, VFM_EUSAGE,
-			"train.offload: activations are what train.recompute=auto, light, outputs, selective or full "
-			"keeps "
-			"of a "
-			"block; it is none");
+			"train.offload: activations needs train.recompute=auto, light, outputs, selective or full, "
+			"which choose what a block keeps; it is none");
 	if (c->train.recompute == VFM_RECOMPUTE_AUTO && c->train.recompute_blocks)
 		return vfm_fail(
 			err, VFM_EUSAGE, "train.recompute_blocks: train.recompute=auto chooses the blocks itself");

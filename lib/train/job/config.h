@@ -78,7 +78,7 @@ int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err
 /* Sets *c to the configuration that a checkpoint or a run has recorded, with defaults for other keys, and checks it. */
 int vfm_config_saved(struct vfm_config *c, const json_t *obj, struct vfm_err *err);
 /* As vfm_config_json for phase k of the list, from a file, which may also have "stages": an object of configurations by
- * name, of which that of the phase is set last.  Every name must be that of a phase.  An empty list: no "stages". */
+ * name.  That of the phase is set last.  Every name must be that of a phase.  An empty list: no "stages". */
 int vfm_config_file(struct vfm_config *c, const char *path, const struct vfm_phases *l, int k, struct vfm_err *err);
 int vfm_config_set(struct vfm_config *c, const char *assignment, struct vfm_err *err); /* "model.layers=4" */
 int vfm_config_check(struct vfm_config *c, struct vfm_err *err);

@@ -50,9 +50,8 @@ static int check_division(
 		return h->batch % p->dp == 0 ? 0 : refuse_division(h->batch, path, "packs", "parallel.dp", p->dp, err);
 	if (h->cp % p->cp && p->cp % h->cp)
 		return vfm_fail(err, VFM_EUSAGE,
-			"%s has packs for up to %d cp ranks (vfm-pack --cp), of which parallel.cp = %lld is no "
-			"multiple "
-			"or divisor",
+			"%s has packs for up to %d cp ranks (vfm-pack --cp); parallel.cp = %lld is neither a multiple "
+			"nor a divisor of that",
 			path, h->cp, (long long)p->cp);
 	return h->batch % (p->dp * p->cp) == 0
 		? 0
@@ -68,4 +67,20 @@ int vfm_plan_check(const struct vfm_plan_header *h, const char *path, const stru
 		return vfm_fail(err, VFM_EUSAGE, "train.steps is %lld, but %s has %lld steps", (long long)*last, path,
 			(long long)h->steps);
 	return check_division(h, path, p, err);
+}
+
+struct vfm_plan *vfm_plan_open_checked(
+	const char *path, const struct vfm_config *c, int ranks, int64_t *last, struct vfm_err *err)
+{
+	struct vfm_parallel p = c->parallel;
+	struct vfm_plan *plan;
+
+	if (vfm_parallel_check(&p, &c->model, ranks, err) < 0)
+		return NULL;
+	plan = vfm_plan_open(path, err);
+	if (plan && vfm_plan_check(vfm_plan_header(plan), path, c, &p, last, err) < 0) {
+		vfm_plan_close(plan);
+		return NULL;
+	}
+	return plan;
 }

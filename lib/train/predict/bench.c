@@ -252,6 +252,8 @@ int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const
 	TRY_OUT(vfm_job_failed(&x->job, vfm_trainer_plan(tr, &load, err), err));
 	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, x, b, &hints, &source, &t, err), err));
 	*out = result_of(&t, x->device.dev, x->mesh.size[VFM_AX_DP]);
+	if (vfm_trainer_recompute(tr)->made)
+		vfm_recompute_keeps_text(vfm_trainer_recompute(tr), out->recompute, sizeof(out->recompute));
 out:
 	vfm_trainer_free(tr);
 	vfm_oom_hints_remove(&hints);

@@ -6,6 +6,7 @@
 #include "base/stats.h"
 #include "device/sim/sim.h"
 #include "train/job/context.h"
+#include "train/step/recompute.h"
 #include "train/step/trainer.h"
 
 struct vfm_bench_step {
@@ -32,11 +33,12 @@ struct vfm_bench_result {
 	int64_t mem_peak_bytes; /* maximum over the ranks */
 	int64_t compactions;    /* of the memory pool of this rank during the measured steps (device/dev/mapped.h) */
 	double loss;            /* loss of the last step; always finite */
+	char recompute[VFM_RECOMPUTE_TEXT]; /* the plan of the blocks of this rank (recompute.h); "": none */
 };
 
 /* Factors `tokens` into a video-like grid t x h x w: square frames of at most 16 x 16 patches.  If model.pos_max has no
- * positions for it, the frames that are nearest to squares, and of these the smallest, for which it has.  VFM_EUSAGE,
- * with the grid of square frames: for no shape of so many patches. */
+ * positions for it: among the frames that fit pos_max those nearest to squares, the smallest of them.  VFM_EUSAGE, with
+ * the grid of square frames: for no shape of so many patches. */
 int vfm_bench_grid(const struct vfm_model_spec *m, int64_t tokens, int32_t grid[3], struct vfm_err *err);
 
 /* Sets a configuration key as vfm_config_set does.  Returns VFM_EUSAGE for keys that a step on synthetic samples does
@@ -57,9 +59,9 @@ bool vfm_bench_cp_apart(const struct vfm_bench_step *b, const struct vfm_config 
  * product depends on its values, and kernels are selected by timing.  Requires vfm_context_open(x, c). */
 struct vfm_trainer *vfm_bench_trainer(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err);
 
-/* Warm-up steps beyond those of *b.  A step may be the first with some op, which is then timed: with
- * train.overlap_update the products under the update of the step before leave it multiprocessors, so that they have
- * other implementations.  Warm-up ends with a step in which no rank timed any (vfm_dev.tuned). */
+/* Warm-up steps beyond those of *b.  A step may be the first with some op, which is then timed.  With
+ * train.overlap_update, products under the last step's update leave it multiprocessors, so they have other
+ * implementations.  Warm-up ends with a step where no rank timed any (vfm_dev.tuned). */
 enum { VFM_BENCH_MORE_WARMUP = 10 };
 
 /* Collective over the ranks of x.  Every rank receives the result.  Requires vfm_context_open(x, c). */
@@ -67,7 +69,7 @@ int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struc
 	struct vfm_bench_result *out, struct vfm_err *err);
 
 /* As vfm_bench_run, with packs [n] of this rank in turn; grid, samples and text_len of *b are not used.  largest: the
- * pack with the most tokens, for which recompute is planned. */
+ * pack with the most tokens; recompute is planned for it. */
 int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,
 	struct vfm_pack *packs, int64_t n, const struct vfm_pack_sums *largest, struct vfm_bench_result *out,
 	struct vfm_err *err);
@@ -79,8 +81,8 @@ enum { VFM_PREDICTED_WARMUP = 2 };
 struct vfm_bench_predicted {
 	double begin[VFM_ESTIMATES], s[VFM_ESTIMATES];
 };
-/* Makes *b one step after `warmup` of them, of which *p gets the time; the record of the device (device/sim/sim.h)
- * begins with it.  *p is valid after vfm_bench_run. */
+/* Makes *b one step after `warmup` of them; *p gets its time; the record of the device (device/sim/sim.h) begins with
+ * it.  *p is valid after vfm_bench_run. */
 void vfm_bench_predict(struct vfm_bench_step *b, int64_t warmup, struct vfm_bench_predicted *p);
 
 #endif

@@ -15,8 +15,8 @@
 #include "train/predict/memory_chart.h"
 #include "train/predict/simulate.h"
 
-/* Simulated ranks, if possible at most so many: of each class of dp ranks each pp stage, up to 3 ranks of tp and, with
- * packs of their own, all of cp; and of each of these those in different groups. */
+/* Simulated ranks, if possible at most so many.  Each class of dp ranks has each pp stage, up to 3 ranks of tp and,
+ * with packs of their own, all of cp; ranks of these in different groups count apart. */
 enum { RANKS_SIMULATED = 36 };
 
 /* ---- a simulated step ---- */
@@ -136,7 +136,7 @@ static int64_t bytes_beside(const struct vfm_dev *d)
 {
 	struct vfm_sim_held held = vfm_sim_held(d);
 
-	return held.beside + (held.pool_peak > d->mem_peak ? held.pool_peak - d->mem_peak : 0);
+	return held.outside + (held.pool_peak > d->mem_peak ? held.pool_peak - d->mem_peak : 0);
 }
 
 /* Returns the number of the packs of a rank. */
@@ -169,6 +169,7 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 		.packs = class_of_packs(x, d),
 		.mem_peak = x->device.dev->mem_peak,
 		.mem_beside = bytes_beside(x->device.dev)};
+	memcpy(rank->recompute, r->recompute, sizeof(rank->recompute));
 	l = vfm_sim_launches(x->device.dev, &n);
 	rank->launches = (int64_t)n;
 	for (size_t i = 0; i < n; i++) {
@@ -364,8 +365,8 @@ static double interpolate_step(const struct timed_steps *t, double cost)
 	return t->s[i - 1] + (t->s[i] - t->s[i - 1]) * (cost - t->cost[i - 1]) / (t->cost[i] - t->cost[i - 1]);
 }
 
-/* Simulates steps at equal distances in the order of their cost, of which *out is the middle one.  With many ranks,
- * which take long, only the least and the most beside it. */
+/* Simulates steps at equal distances in the order of their cost; *out is the middle one.  With many ranks, which take
+ * long, also only the least and the most expensive one. */
 static int time_all_steps(const struct vfm_dry_run_opts *o, const struct vfm_plan *m, const struct vfm_parallel *p,
 	const struct plan_costs *costs, struct vfm_dry_run *out, struct vfm_err *err)
 {

@@ -1,7 +1,7 @@
 /* dry_run.h - predicts a training run on a machine that need not be there: whether it fits, the time of a step, and its
  * parts.  Runs the training step on a simulated job (simulate.h) with the packs of a plan.
  *
- * The step of median cost is simulated, and for the memory the one with the largest pack.  dp ranks have the packs that
+ * Simulates the step of median cost, and for the memory the step with the largest pack.  dp ranks have the packs that
  * the plan gives them; where many differ, a few represent all (dry_run_packs.h).  The time of all steps is interpolated
  * in the cost of the most expensive rank, from the least, the most, and one or three costs between.  Samples get grids
  * of their tokens (vfm_bench_grid), and texts of model.text_len rows, the most.
@@ -14,6 +14,7 @@
 #include "device/sim/sim_memory.h"
 #include "io/opt.h"
 #include "train/job/config.h"
+#include "train/step/recompute.h"
 
 struct vfm_dry_run_opts {
 	const struct vfm_config *config;
@@ -36,19 +37,20 @@ struct vfm_dry_run_opts {
 
 enum { VFM_TIMELINE_COLUMNS = 1000, VFM_STREAM_NAME = 32 };
 
-/* A simulated rank, and what it stands for. */
+/* A simulated rank, and the ranks that it represents. */
 struct vfm_dry_run_rank {
 	int rank, stage, stands_for;
 	int packs;        /* the number of its packs: equal for ranks with the same */
 	double wait_s;    /* that it waits for ranks with other packs, experts or speed (device/sim/uneven.h) */
 	int64_t launches; /* of the step */
-	int64_t mem_peak; /* bytes that the program holds at most */
-	/* bytes of the context and of libraries beside it, and of the pool's chunks that are partly in use */
+	char recompute[VFM_RECOMPUTE_TEXT]; /* of struct vfm_bench_result */
+	int64_t mem_peak;                   /* bytes that the program holds at most */
+	/* bytes of the context and of libraries outside the pool, and of the pool's chunks that are partly in use */
 	int64_t mem_beside;
 	double class_s[VFM_SIM_CLASSES];     /* seconds of the kernels of a step, which may overlap */
 	double class_flops[VFM_SIM_CLASSES]; /* that they execute, with recompute */
-	/* [streams, VFM_TIMELINE_COLUMNS, VFM_SIM_CLASSES + 1] the part of each column of the step in which a stream
-	 * does work of a class, or (the last) waits in a collective; owned; NULL: not asked for */
+	/* [streams, VFM_TIMELINE_COLUMNS, VFM_SIM_CLASSES + 1] the fraction of each column of the step that a stream
+	 * works on a class, or (the last) waits in a collective; owned; NULL: not asked for */
 	float *busy;
 	char (*stream_name)[VFM_STREAM_NAME]; /* [streams] what each does, "" nothing; owned; NULL: not asked for */
 	int streams;
@@ -65,7 +67,7 @@ struct vfm_dry_run {
 	int64_t step;  /* that was simulated */
 	double s[VFM_ESTIMATES]; /* of that step */
 	double total_s;          /* of all steps */
-	int timed_steps;         /* from which total_s follows */
+	int timed_steps;         /* total_s follows from it */
 	/* dp ranks with different packs in that step: of the job, and simulated; without a plan 1 */
 	int dp_distinct, dp_classes;
 	/* >= 1: the expected time of a step over s, where GPUs differ by straggler_cv and all wait for the slowest: all

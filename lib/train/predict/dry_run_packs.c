@@ -47,7 +47,7 @@ static struct divided divide_step(const struct vfm_parallel *p, const struct vfm
 /* The pack number `at` of a rank. */
 struct rank_pack {
 	const struct vfm_plan_pack *pack;
-	int64_t first; /* its first part, from the first of this dp rank; negative: this rank gets none of its samples */
+	int64_t first; /* its first part, from this dp rank's first; negative: this rank gets none of its samples */
 	int cp;        /* ranks that compute it; 0: all */
 };
 
@@ -162,7 +162,7 @@ static struct dp_rank *sort_dp_ranks(const struct divided *d)
 	return v;
 }
 
-/* Numbers the classes of v [dp], of at most `most`, and fills rep [most] with the dp rank that stands for each. */
+/* Numbers the classes of v [dp], of at most `most`, and fills rep [most] with the dp rank that represents each. */
 static void classify_dp_ranks(struct vfm_dry_packs *out, struct dp_rank *v, int64_t dp, int most, int64_t *rep)
 {
 	out->dp_distinct = 0;

@@ -2,6 +2,8 @@
 #include "train/predict/dry_run_page.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "media/draw/html.h"
 #include "spec/cost/hw.h"
@@ -30,6 +32,31 @@ double vfm_goodput_sentence(struct vfm_buf *b, const struct vfm_failures *f)
 	vfm_buf_addf(b, "best a checkpoint every %.0f s, goodput %.3f (a checkpoint costs %g s, a restart %g s)", tau,
 		goodput, f->save_s, f->restart_s);
 	return goodput;
+}
+
+struct named_stall {
+	const char *name;
+	double part;
+};
+
+static int compare_stalls(const void *a, const void *b)
+{
+	const struct named_stall *x = a, *y = b;
+
+	return x->part != y->part ? (x->part > y->part ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+void vfm_stalls_sentence(struct vfm_buf *b, const struct vfm_stalls *s)
+{
+	struct named_stall v[] = {{"exposed communication", s->comm}, {"bubble", s->bubble}, {"copies", s->copy},
+		{"imbalance", s->imbalance}};
+	const int n = sizeof(v) / sizeof(v[0]);
+
+	qsort(v, n, sizeof(*v), compare_stalls);
+	for (int i = 0; i < n && v[i].part >= 0.0005; i++)
+		vfm_buf_addf(b, "%s%s %.1f %%", i ? ", " : "", v[i].name, v[i].part * 100);
+	if (v[0].part < 0.0005)
+		vfm_buf_adds(b, "nothing");
 }
 
 static void add_dry_cards(struct vfm_buf *b, const struct vfm_dry_run_page *p)

@@ -1,5 +1,5 @@
 /* dry_run_page.h - a page about a predicted run: its facts, the timeline of a step, the memory by owner, the time of
- * each simulated rank by kind of work, and how the rate of a GPU falls with their number.
+ * each simulated rank by kind of work, and the rate of a GPU by the number of GPUs.
  */
 #ifndef VFM_TRAIN_PREDICT_DRY_RUN_PAGE_H
 #define VFM_TRAIN_PREDICT_DRY_RUN_PAGE_H
@@ -23,6 +23,15 @@ int vfm_scale_run(const struct vfm_dry_run_opts *o, const struct vfm_dry_run *d,
 
 /* Appends "64 GPUs, 8 nodes of 8": the nodes of a job of several ranks. */
 void vfm_nodes_sentence(struct vfm_buf *b, const struct vfm_machine *m, int ranks);
+
+/* Parts of a step that the ranks wait, means over them. */
+struct vfm_stalls {
+	double comm, bubble, copy; /* for communication, other pp stages, copies */
+	double imbalance; /* in collectives for ranks with other packs, experts or speed; may be in the others */
+};
+/* Appends "bubble 12.1 %, exposed communication 9.7 %", the largest first, without those below 0.05 %; "nothing" if
+ * there are no others. */
+void vfm_stalls_sentence(struct vfm_buf *b, const struct vfm_stalls *s);
 
 /* Appends how often the job fails, the best interval between checkpoints, and the goodput.  Returns the goodput; 0 if
  * the formula does not apply. */

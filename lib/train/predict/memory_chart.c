@@ -44,11 +44,11 @@ void vfm_memory_sentence(struct vfm_buf *b, const struct vfm_sim_memory *m)
 	int64_t rest = m->peak;
 
 	for (int i = 0; i < n; i++) {
-		vfm_buf_addf(b, "%s%s %.2f GiB", i ? ", " : "", m->owner[i].name, gib(m->owner[i].at_peak));
+		vfm_buf_addf(b, "%s%s %.2f", i ? ", " : "", m->owner[i].name, gib(m->owner[i].at_peak));
 		rest -= m->owner[i].at_peak;
 	}
 	if (rest > 0)
-		vfm_buf_addf(b, "%sother %.2f GiB", n ? ", " : "", gib(rest));
+		vfm_buf_addf(b, "%sother %.2f", n ? ", " : "", gib(rest));
 }
 
 void vfm_memory_trace(FILE *f, const struct vfm_sim_memory *m, int rank)
@@ -84,7 +84,7 @@ static int find_highest_state(const struct vfm_dry_run_rank *r, int column, int 
 	return best;
 }
 
-/* The traces of the first n owners, of the others, and of what is not the program's. */
+/* The traces of the first n owners, of the others, and of memory outside the program. */
 static void trace_owners(struct vfm_trace *trace, const struct vfm_dry_run_rank *r, int n)
 {
 	for (int column = 0, at = 0; column < COLUMNS; column++) {
@@ -156,7 +156,7 @@ void vfm_memory_section(struct vfm_buf *b, const struct vfm_dry_run *d, const st
 		"<h3>Memory by owner</h3>\n<p class=dim>GiB over the milliseconds of a step%s: of each pp stage, the "
 		"simulated rank with the highest peak. The dotted line and the figures are at the peak. The host "
 		"allocates ahead of the device: memory counts from when the compute stream begins the work that is "
-		"enqueued behind the allocation.</p>\n<div class=charts>\n",
+		"enqueued after the allocation.</p>\n<div class=charts>\n",
 		d->steps ? ", of the one of the plan that needs the most memory" : "");
 	for (int i = 0; i < d->n; i++)
 		if (is_fullest_of_stage(d, &d->rank[i]))

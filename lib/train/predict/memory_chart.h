@@ -1,5 +1,5 @@
-/* memory_chart.h - the memory of simulated ranks by owner (device/sim/sim_memory.h): as charts over the time of a step,
- * as JSON (all owners; elsewhere small ones are "other"), as a sentence, and as counters of a trace.
+/* memory_chart.h - the memory of simulated ranks by owner (device/sim/sim_memory.h) as charts over the time of a step,
+ * JSON, a sentence, and counters of a trace.  JSON has all owners; elsewhere small ones are "other".
  */
 #ifndef VFM_TRAIN_PREDICT_MEMORY_CHART_H
 #define VFM_TRAIN_PREDICT_MEMORY_CHART_H
@@ -13,7 +13,7 @@
 void vfm_memory_section(struct vfm_buf *b, const struct vfm_dry_run *d, const struct vfm_machine *machine);
 /* Appends {"activations": 1234, ...}: bytes at the peak, descending. */
 void vfm_memory_json(struct vfm_buf *b, const struct vfm_sim_memory *m);
-/* Appends "activations 12.30 GiB, parameters 4.00 GiB, other 0.10 GiB". */
+/* Appends "activations 12.30, parameters 4.00, other 0.10": GiB. */
 void vfm_memory_sentence(struct vfm_buf *b, const struct vfm_sim_memory *m);
 /* Writes counter events in the Trace Event Format of Chrome, each after a comma; rank: the process. */
 void vfm_memory_trace(FILE *f, const struct vfm_sim_memory *m, int rank);

@@ -1,6 +1,6 @@
 /* oom_hints.h - lists settings that reduce the memory of a training step, for the message of an out-of-memory error
- * (struct vfm_dev_oom_hints): those that are off, each with the bytes that it alone saves on the fullest rank of this
- * pp stage, the difference of two simulated steps (step_memory.h) with the longest pack so far.
+ * (struct vfm_dev_oom_hints).  It lists settings that are off, each with the bytes that it alone saves on the fullest
+ * rank of this pp stage: the difference of two simulated steps (step_memory.h) with the longest pack so far.
  */
 #ifndef VFM_TRAIN_PREDICT_OOM_HINTS_H
 #define VFM_TRAIN_PREDICT_OOM_HINTS_H

@@ -1,4 +1,12 @@
-/* simulate.c - divides ranks into classes of equal work, and simulates one rank of each class. */
+/* simulate.c - divides ranks into classes of equal work, and simulates three tp ranks of each.
+ *
+ * A class of ranks agrees in its own work (packs, load of experts, speed) and in the classes of its groups (tp, cp, ep,
+ * shard, replica).  Kinds of groups that would make more than `most` simulated ranks do not split classes: where a
+ * simulated rank represents members of several groups of a kind, all of these wait for the slowest member.
+ *
+ * Shares of tp that do not divide evenly are largest on the first rank; those of cp differ by a token of a sample, or
+ * by a frame or column (cp_apart).
+ */
 #include "train/predict/simulate.h"
 
 #include <pthread.h>
@@ -191,7 +199,7 @@ static struct classes split_classes(const struct classes *c, const struct vfm_pa
 	return split;
 }
 
-/* Returns the number of a simulated rank and those that it stands for: by pp stage, class of work, place in tp. */
+/* Returns the number of a simulated rank and the ranks that it represents: by pp stage, class of work, place in tp. */
 static int rank_class_of(const struct classes *work, const struct vfm_parallel *p, int rank)
 {
 	int coord[VFM_AXES];

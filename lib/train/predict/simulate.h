@@ -1,17 +1,14 @@
 /* simulate.h - runs the work of a rank on simulated ranks of a job of GPUs that need not exist
  * (comm/device/comm_sim.h).
  *
- * Of each pp stage the first, a middle and the last rank of tp are simulated, and represent all others: ranks along dp,
- * ep and cp do the same work on packs of equal shape.  Shares of tp that do not divide evenly are largest on the first
- * rank; those of cp differ by a token of a sample, or by a frame or column (cp_apart).  Each simulated rank is a
- * coroutine with a context of its own; one runs at a time.
+ * Simulates the first, a middle and the last tp rank of each pp stage, which represent all others.  Ranks along dp, ep
+ * and cp do the same work on packs of equal shape.  Each simulated rank is a coroutine with a context of its own; one
+ * runs at a time.
  *
  * Ranks of a pp stage may do unequal work: class_of gives them different packs, expert_skew different numbers of
- * tokens, slow_rank another speed.  A class of ranks agrees in these, and in the classes of its groups (tp, cp, ep,
- * shard, replica); its first, middle and last tp rank are simulated.  Each waits as if all ranks were simulated, but
- * for about 1 % of a short step: only the first replica computes the norm of gradients, and overlap of kernels with
- * messages is estimated.  Kinds of groups that would make more than `most` simulated ranks do not split classes: where
- * a simulated rank represents members of several groups of a kind, all of these wait for the slowest member.
+ * tokens, slow_rank another speed.  Then three tp ranks of each class of ranks are simulated (simulate.c).  Each waits
+ * as if all ranks were simulated, but for about 1 % of a short step: only the first replica computes the norm of
+ * gradients, and overlap of kernels with messages is estimated.
  */
 #ifndef VFM_TRAIN_PREDICT_SIMULATE_H
 #define VFM_TRAIN_PREDICT_SIMULATE_H
@@ -27,12 +24,13 @@ struct vfm_simulation {
 	 * where `work` does the same.  Ranks of two dp indices have classes in common only if all along cp have the
 	 * same. */
 	const int *class_of;
-	/* Ranks of different cp indices do unequal work on a pack: of each one is simulated, unless these are more than
-	 * 256, of which a process may not have the addresses. */
+	/* Ranks of different cp indices do unequal work on a pack: simulates one rank per cp index, at most 256
+	 * (address space). */
 	bool cp_apart;
-	/* >= 0: the exponent of Zipf's law by which tokens choose experts (device/sim/uneven.h); > 0: unequally */
+	/* >= 0: tokens choose experts by Zipf's law with this exponent (device/sim/uneven.h); > 0: unequally */
 	double expert_skew;
-	/* The kernels of one rank last slow_factor times as long (device/sim/uneven.h); 0: of none.  It is simulated. */
+	/* The kernels of one rank last slow_factor times as long (device/sim/uneven.h); 0: of none.  It is
+	 * simulated. */
 	int slow_rank;
 	double slow_factor;
 	int most;   /* simulated ranks, if packs, experts, pp stages and tp do not need more; 0: as many as it takes */

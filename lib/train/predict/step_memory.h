@@ -14,7 +14,7 @@ struct vfm_step_memory {
 	int n;                              /* 0: parameters and optimizer alone, without a step */
 	int cp;                             /* ranks that compute a pack; 0: parallel.cp */
 	int64_t packs;                      /* of a dp rank in a step */
-	const struct vfm_dev *dev;          /* one of the devices on which it would run */
+	const struct vfm_dev *dev;          /* one of the devices that it would run on */
 };
 
 /* peak [parallel.pp]: what mem_peak (dev.h) of the fullest rank of each pp stage would be, also where it is more than

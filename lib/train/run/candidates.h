@@ -1,5 +1,5 @@
-/* candidates.h - the checkpoints that a run may begin from, in the order in which it tries them: the newest first, the
- * next if one is damaged.  A checkpoint of the run is any directory with the name of one (vfm_ckpt_steps, all).
+/* candidates.h - the checkpoints that a run may begin from, newest first.  The run tries the next one if one is
+ * damaged.  A checkpoint of the run is any directory with the name of one (vfm_ckpt_steps, all).
  *
  *	TRY(vfm_candidates_list(&k, run, dir, "auto", err));
  *	while ((path = vfm_candidates_next(&k)))

@@ -55,8 +55,9 @@ int vfm_identity_encoders(struct vfm_encoder_ids *m, const struct vfm_ckpt *c, s
 int vfm_identity_keep_encoders(struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err);
 
 /* Collects the differences of encoders that were accepted (data/record/encoder_id.h): those of the checkpoint c that
- * the run takes its weights from (NULL: none), those of the plan (NULL: none), and those between c and the plan, which
- * the comparison above let pass.  The caller owns *forced; NULL: there are none.  VFM_EUSAGE: c->state is damaged. */
+ * the run takes its weights from (NULL: none), and those of the plan (NULL: none).  Adds those between c and the plan
+ * that the comparison above let pass.  The caller owns *forced; NULL: there are none.  VFM_EUSAGE: c->state is
+ * damaged. */
 int vfm_identity_forced(json_t **forced, const struct vfm_identity *id, const struct vfm_ckpt *c, const json_t *plan,
 	struct vfm_err *err);
 

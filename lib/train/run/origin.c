@@ -190,7 +190,7 @@ out:
 
 int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, struct vfm_err *err)
 {
-	/* what the network is trained to do, and for which noise */
+	/* the objective of the training, and its noise */
 	static const char *const keys[] = {"kind", "t_min", "t_max"};
 	struct vfm_ckpt *from = NULL;
 	struct vfm_config had = *c;

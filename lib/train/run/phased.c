@@ -56,16 +56,10 @@ static int check_plans(const struct vfm_context *x, const struct vfm_phased *s, 
 
 	for (int k = 0; k < s->list->n; k++) {
 		const struct vfm_phase *phase = &s->list->v[k];
-		struct vfm_parallel p = s->config[k].parallel;
-		struct vfm_plan *m = NULL;
-		int rc = vfm_parallel_check(&p, &s->config[k].model, x->job.world->size, err);
+		struct vfm_plan *m =
+			vfm_plan_open_checked(phase->plan, &s->config[k], x->job.world->size, &last[k], err);
+		int rc = m ? 0 : err->code;
 
-		if (rc == 0) {
-			m = vfm_plan_open(phase->plan, err);
-			rc = m ? 0 : err->code;
-		}
-		if (rc == 0)
-			rc = vfm_plan_check(vfm_plan_header(m), phase->plan, &s->config[k], &p, &last[k], err);
 		if (rc == 0)
 			rc = check_encoders(
 				phase, vfm_plan_header(m)->encoder_ids, &s->list->v[0], &all, s->run.allow_change, err);

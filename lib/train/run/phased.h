@@ -19,9 +19,9 @@ struct vfm_phased {
  * frees it. */
 char *vfm_phased_begun(const char *run, const struct vfm_phases *l, int k);
 
-/* Collective over the job of x, in which no device is open.  Before the first phase trains, the plans of all are
- * checked against their configurations and each other.  A phase whose steps are done is passed by after a comparison of
- * its identity.  Returns as vfm_run.  VFM_EUSAGE also if a phase has begun although one before it has steps left. */
+/* Collective over the job of x, which has no open device.  Before the first phase trains, the plans of all are checked
+ * against their configurations and each other.  A phase whose steps are done is passed by after a comparison of its
+ * identity.  Returns as vfm_run.  VFM_EUSAGE also if a phase has begun although one before it has steps left. */
 int vfm_run_phases(struct vfm_context *x, const struct vfm_phased *s, struct vfm_err *err);
 
 #endif

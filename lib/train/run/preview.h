@@ -1,9 +1,9 @@
 /* preview.h - samples that a run generates while it trains; like an evaluation (held_out.h), this changes nothing of
  * the training.
  *
- * The first eval.samples samples of the held-out plan give the texts and sizes; the noise is that of (seed 0, sample
- * id) (net/diffusion/sampler.h), so that all steps and runs can be compared.  With diffusion.image_cond, the first
- * latent frame of each video is given.  A run writes
+ * The first eval.samples samples of the held-out plan give the texts and sizes.  The noise is that of (seed 0, sample
+ * id) (net/diffusion/sampler.h), so all steps and runs can be compared.  With diffusion.image_cond, the first latent
+ * frame of each video is given.  A run writes
  *
  *     RUN/samples/step-00000500/00-0123456789abcdef.npy   latents [C,T,H,W] f32; the number and the id of the sample
  *     RUN/samples/step-00000500/00-0123456789abcdef.mp4   or .png for a still image: if the latents are those of the

@@ -23,7 +23,7 @@ static int join_readers(const struct vfm_mesh *mesh, struct vfm_loader_group *g,
 	g->ctx = c;
 	/* The first pp stage is ahead of the last by a pack for each pp stage, and with virtual stages by twice as
 	 * many. */
-	g->lead = mesh->p.pp > 1 ? (int32_t)(2 * mesh->p.pp) : 0;
+	g->extra_depth = mesh->p.pp > 1 ? (int32_t)(2 * mesh->p.pp) : 0;
 	if (c->rank == 0)
 		at = (int64_t)vfm_shared_reserve(g->mem, vfm_loader_group_bytes());
 	TRY(vfm_broadcast(c, NULL, vfm_t1(&at, VFM_I64, 1), 0, err));

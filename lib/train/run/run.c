@@ -28,7 +28,7 @@
 #include "train/run/skipped.h"
 #include "train/step/state.h"
 
-/* What a run does between two steps, for the record of the first of them. */
+/* The work of a run between two steps, for the record of the first of them. */
 struct evaluation {
 	int64_t step; /* completed steps; 0: none has been evaluated */
 	struct vfm_held_out_loss held_out;
@@ -103,19 +103,15 @@ static void check_average(const struct vfm_config *c, int64_t steps)
 			(long long)steps, 100 * initial);
 }
 
-static int check_run_plan(struct train_run *r, struct vfm_err *err)
+static int open_run_plan(struct train_run *r, struct vfm_err *err)
 {
-	TRY(vfm_plan_check(vfm_plan_header(r->plan), r->o->plan, r->c, &r->mesh->p, &r->last, err));
+	r->plan = vfm_plan_open_checked(r->o->plan, r->c, r->job->world->size, &r->last, err);
+	if (!r->plan)
+		return err->code;
+	r->skipped.plan = r->plan;
 	if (is_root(r))
 		check_average(r->c, r->last);
 	return 0;
-}
-
-static int open_run_plan(struct train_run *r, struct vfm_err *err)
-{
-	r->plan = vfm_plan_open(r->o->plan, err);
-	r->skipped.plan = r->plan;
-	return r->plan ? check_run_plan(r, err) : err->code;
 }
 
 /* Collective: rank 0 broadcasts whether it hashes more of the plan.  Returns 1, 0, or a negative code. */
@@ -259,10 +255,9 @@ static int open_loader(struct train_run *r, struct vfm_err *err)
 
 enum { PLANNED_STEPS = 64 };
 
-/* Counts the longest pack that the plan allows, as if all cp ranks computed it: its tokens are those of the header, as
- * one sample; its samples and their text the most of the first steps.  The plan does not tell the shapes of samples:
- * frames have about 256 patches.
- */
+/* Counts the longest pack that the plan allows, as if all cp ranks computed it.  Its tokens are those of the header, as
+ * one sample; its samples and their text are the most of the first steps.  The plan does not tell the shapes of
+ * samples: frames have about 256 patches. */
 static int find_largest_pack(const struct train_run *r, struct vfm_pack_sums *p, struct vfm_err *err)
 {
 	const struct vfm_plan_header *h = vfm_plan_header(r->plan);
@@ -291,6 +286,21 @@ static int find_largest_pack(const struct train_run *r, struct vfm_pack_sums *p,
 	return rc;
 }
 
+/* Logs the plan, if there is one, on the first rank of each pp stage. */
+static void log_recompute(const struct train_run *r)
+{
+	const struct vfm_recompute_plan *plan = vfm_trainer_recompute(r->tr);
+	const int *at = r->mesh->coord;
+	char text[VFM_RECOMPUTE_TEXT], stage[32] = "";
+
+	if (!plan->made || at[VFM_AX_DP] || at[VFM_AX_CP] || at[VFM_AX_TP])
+		return;
+	if (r->mesh->size[VFM_AX_PP] > 1)
+		snprintf(stage, sizeof(stage), ", pp stage %d", at[VFM_AX_PP]);
+	vfm_recompute_text(plan, text, sizeof(text));
+	vfm_info("recompute%s: %s", stage, text);
+}
+
 /* Collective. */
 static int plan_recompute(struct train_run *r, struct vfm_err *err)
 {
@@ -301,7 +311,9 @@ static int plan_recompute(struct train_run *r, struct vfm_err *err)
 	if (r->c->train.recompute != VFM_RECOMPUTE_AUTO || r->first >= r->last)
 		return 0;
 	TRY(vfm_job_agree(r->job, find_largest_pack(r, &load.largest, err), err));
-	return vfm_job_agree(r->job, vfm_trainer_plan(r->tr, &load, err), err);
+	TRY(vfm_job_agree(r->job, vfm_trainer_plan(r->tr, &load, err), err));
+	log_recompute(r);
+	return 0;
 }
 
 static int open_records(struct train_run *r, struct vfm_err *err)
@@ -309,7 +321,7 @@ static int open_records(struct train_run *r, struct vfm_err *err)
 	const struct vfm_recompute_plan *plan = vfm_trainer_recompute(r->tr);
 	json_t *id = vfm_identity_json(&r->id);
 	int rc = vfm_json_save(r->o->dir, "config.json", r->config, 2, err);
-	char text[512];
+	char text[VFM_RECOMPUTE_TEXT];
 
 	if (plan->made) {
 		vfm_recompute_text(plan, text, sizeof(text));
@@ -325,7 +337,7 @@ static int open_records(struct train_run *r, struct vfm_err *err)
 
 static int set_up(struct train_run *r, struct vfm_err *err)
 {
-	/* Check what is possible before writing to RUN. */
+	/* Check as much as possible before writing to RUN. */
 	TRY(vfm_job_agree(r->job, open_run_plan(r, err), err));
 	TRY(identify(r, err));
 	TRY(vfm_job_agree(r->job, vfm_mesh_add_views(r->mesh, vfm_plan_header(r->plan)->cp, err), err));

@@ -183,7 +183,7 @@ static int check_boundary(const struct vfm_sample_net_opts *o, const struct vfm_
 
 /* ---- ranges of t ---- */
 
-/* What the files of a network record of the t that they were trained for: its checkpoint, the base model, adapters. */
+/* The range of t that the files of a network were trained for, as its checkpoint, base model and adapters record it. */
 struct trained_range {
 	double t[2];         /* all files; [0, 1] if none records it */
 	bool known;          /* a file records it */

@@ -4,8 +4,8 @@
  *	TRY(vfm_sample_net_load(&n, x, err));                                                          // collective
  *	vfm_sample_net_release(&n);                                                // before the context is closed
  *
- * dp groups of tp x cp ranks sample different prompts.  With split_cfg two of these are a group, of which the first
- * computes the texts and the second the negative texts.
+ * dp groups of tp x cp ranks sample different prompts.  With split_cfg two of these are a group: the first computes the
+ * texts, the second the negative texts.
  */
 #ifndef VFM_TRAIN_RUN_SAMPLE_NET_H
 #define VFM_TRAIN_RUN_SAMPLE_NET_H
@@ -47,9 +47,9 @@ struct vfm_sample_net {
 };
 
 /* Local.  Opens the checkpoints and sets up configuration and groups.  VFM_EUSAGE: a checkpoint does not describe its
- * model, two checkpoints differ in model, kind of diffusion or encoders, or were trained for other t than those that
- * they compute, adapters do not fit the model, the sampler does not fit the diffusion, or the layout does not fit the
- * ranks of world. */
+ * model; two checkpoints differ in model, kind of diffusion or encoders, or were trained for other t than they compute;
+ * adapters do not fit the model; the sampler does not fit the diffusion; or the layout does not fit the ranks of
+ * world. */
 int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_opts *o, const struct vfm_sampler *s,
 	const struct vfm_comm *world, struct vfm_err *err);
 /* Collective.  Opens the context and loads the weights; all networks stay in memory.  Closes the checkpoints. */

@@ -1,5 +1,5 @@
 /* tfevents.h - scalars and pictures in TensorBoard's event file format (TFRecord framing with masked crc32c around
- * Event protocol buffers), for which there is no C library.
+ * Event protocol buffers).  No C library writes it.
  */
 #ifndef VFM_TRAIN_RUN_TFEVENTS_H
 #define VFM_TRAIN_RUN_TFEVENTS_H

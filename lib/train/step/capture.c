@@ -1,4 +1,13 @@
-/* capture.c - decides which packs to capture, and falls back to eager after a failure. */
+/* capture.c - decides which packs to capture, and falls back to eager after a failure.
+ *
+ * Every pack is captured anew, with its addresses, sizes and scalars; only the executable graph is reused, and updated
+ * first (device/cuda/cuda_graph.c).
+ *
+ * The first packs run eagerly, because kernel loading and algorithm selection cannot be captured.  With
+ * train.graphs=auto, a pack is captured if its shape, with sizes rounded to four significant bits, occurred among the
+ * last ones.  After a failure because of a first use the next pack is captured again, up to 8 failures in a row.  After
+ * any other failure all later packs run eagerly, and the log gives the reason once.
+ */
 #include "train/step/capture.h"
 
 #include <stdlib.h>

@@ -6,17 +6,8 @@
  *		launched = vfm_capture_end(c, rc, &why);
  *	}
  *
- * Every pack is captured anew, with
- * its addresses, sizes and scalars; only the executable graph is reused, and updated first (device/cuda/cuda_graph.c).
  * A failed capture runs nothing on the device and leaves the parameters' gradients as they were; the caller then runs
- * the pack eagerly.
- *
- * The first packs run eagerly, because kernel loading and algorithm selection cannot be captured.  With
- * train.graphs=auto, a pack is captured if its shape, with sizes rounded to four significant bits, occurred among the
- * last ones.  After a failure because of a first use the next pack is captured again, up to 8 failures in a row.  After
- * any other failure all later packs run eagerly, and the log gives the reason once.
- *
- * All calls are local and belong to the thread of the compute stream.
+ * the pack eagerly.  All calls are local and belong to the thread of the compute stream.
  */
 #ifndef VFM_TRAIN_STEP_CAPTURE_H
 #define VFM_TRAIN_STEP_CAPTURE_H
@@ -26,13 +17,13 @@
 
 struct vfm_capture;
 
-/* Returns NULL if all packs run eagerly: train.graphs is off, or this run cannot capture its packs, in which case rank
- * 0 logs the reason.  chunks: model chunks on this rank.  s and ps must outlive it.  All functions accept NULL. */
+/* Returns NULL if all packs run eagerly: train.graphs is off, or this run cannot capture its packs and rank 0 logs the
+ * reason.  chunks: model chunks on this rank.  s and ps must outlive it.  All functions accept NULL. */
 struct vfm_capture *vfm_capture_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s,
 	struct vfm_params *ps, int chunks);
 void vfm_capture_free(struct vfm_capture *c);
 
-/* What the kernels of a pack depend on. */
+/* The sizes that select the kernels of a pack. */
 struct vfm_capture_shape {
 	/* rows of this rank, segments, text rows; rows of the longest segment and text */
 	int64_t tokens, segments, text, longest, longest_text;

@@ -15,8 +15,8 @@ struct vfm_micro {
 	struct vfm_tensor x0, target; /* [T,F] the pack's dtype, f32; absent unless opts.ends */
 	struct vfm_tensor coef;       /* [G,4] f32: by segments (net/diffusion/input.h) */
 	/* [G] f32: weight of a token's loss: that of its draw / tokens of the global step.  A given frame has weight 0,
-	 * and the other tokens of its sample share its weight: without a weighting the weights of a global step always
-	 * sum to 1, and those of a sample are in proportion to its tokens. */
+	 * and the other tokens of its sample share its weight.  So without a weighting the weights of a global step sum
+	 * to 1, and those of a sample are in proportion to its tokens. */
 	struct vfm_tensor w;
 	/* private */
 	struct vfm_event *uploaded; /* NULL: the compute stream has waited for the upload */

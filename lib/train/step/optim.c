@@ -71,9 +71,9 @@ static struct vfm_tensor array_at(const struct vfm_array *a, int64_t at, int64_t
 	return vfm_t1((char *)a->data + (size_t)at * vfm_dtype_size(a->dtype), a->dtype, n);
 }
 
-/* Sets the order of the updates: vectors, then matrices as the forward reads them.  The first updates stay on the
- * compute stream: those of vectors, whose gradients the next step zeroes first, and those of the first two ranges of
- * units, which the forward reads before it has done work that could hide them. */
+/* Sets the order of the updates: vectors, then matrices as the forward reads them.  The updates of vectors and of the
+ * first two ranges of units stay on the compute stream.  The next step zeroes the gradients of vectors first, and its
+ * forward reads these ranges before it has done work that could hide their updates. */
 static void order_updates(struct vfm_optim *o)
 {
 	const struct vfm_params *ps = o->ps;
@@ -108,7 +108,8 @@ static int side_new(struct vfm_optim *o, struct vfm_err *err)
 	return 0;
 }
 
-/* Allocates the moments of a chunk in f32, for each stream that updates: little beside what 8 bits save. */
+/* Allocates the moments of a chunk in f32, for each stream that updates: few compared with the bytes that 8 bits
+ * save. */
 static int unpacked_new(struct vfm_optim *o, struct vfm_err *err)
 {
 	int64_t n = o->ps->n_own / 32, least = LEAST_CHUNK8;

@@ -34,10 +34,10 @@ int vfm_optim_start(struct vfm_optim *o, struct vfm_err *err);
 int vfm_optim_quantize(struct vfm_optim *o, const struct vfm_array *a, const float *x, struct vfm_err *err);
 void vfm_optim_release(struct vfm_optim *o);
 
-/* Collective.  Applies one update from the owned gradients of vfm_params_grad_end, clipped by the global norm, and ends
- * the step of the fp8 scales (net/nn/scales.h).  t = 1, 2, … is the step number.  loss: [1] f64, that of the global
- * step; absent: none.  If the norm or the loss is not finite, the device skips the step: weights, moments, average and
- * scales keep their bits, while t counts it. */
+/* Collective.  Clips the owned gradients of vfm_params_grad_end by the global norm, applies one update, and ends the
+ * step of the fp8 scales (net/nn/scales.h).  t = 1, 2, … is the step number.  loss: [1] f64, that of the global step;
+ * absent: none.  If the norm or the loss is not finite, the device skips the step: weights, moments, average and scales
+ * keep their bits, while t counts it. */
 int vfm_optim_step(struct vfm_optim *o, double lr, int64_t t, struct vfm_tensor loss, struct vfm_err *err);
 
 #endif

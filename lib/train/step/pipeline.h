@@ -30,7 +30,7 @@ struct vfm_pack_source {
 
 /* Totals over the packs of this rank. */
 struct vfm_pipeline_sums {
-	/* of packs of which this rank is the first cp rank: over a cp group each pack counts once */
+	/* of packs where this rank is the first cp rank: over a cp group each pack counts once */
 	double flops;
 	int64_t tokens, samples;
 	double own_flops; /* of all packs, divided by the cp ranks of each */
@@ -56,8 +56,8 @@ struct vfm_pipeline_losses {
 
 /* Collective: all pp stages pass the same n_packs, and the ranks of a cp x tp group the same packs.  Accumulates
  * gradients in the parameters.  On the last pp stage, adds this rank's share of the loss to loss->sum and of the
- * squared errors to loss->plain, and sets loss->each[i] to the losses of the segments of pack i over this rank's
- * tokens: f32 [segments] of new device memory, which the caller frees (vfm_nbytes), also after a failure. */
+ * squared errors to loss->plain.  Sets loss->each[i] to the losses of the segments of pack i over this rank's tokens:
+ * f32 [segments] in new device memory.  The caller frees it (vfm_nbytes), also after a failure. */
 int vfm_pipeline_run(struct vfm_pipeline *p, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
 	const struct vfm_pipeline_losses *loss, struct vfm_pipeline_sums *sums, struct vfm_err *err);
 /* Return the seconds that the host has waited for other pp stages, and for packs, since vfm_pipeline_new. */

@@ -8,10 +8,10 @@
 #include "io/host_memory.h"
 #include "spec/layout/in_flight.h"
 
-/* What a plan leaves of a device's capacity to others: 5 % to chunks of the pool that are partly in use, the rest to
- * the context and to NCCL.  The latter's buffers, in GiB, are what the simulated device counts (device/sim/libraries.h)
- * on nodes of 8 GPUs: those of the groups of data parallelism, of the sums and messages of tp, and a third for each
- * rank that messages go to. */
+/* The capacity that a plan leaves to others: 5 % to chunks of the pool that are partly in use, the rest to the context
+ * and to NCCL.  The buffers of NCCL, in GiB, are those that the simulated device counts (device/sim/libraries.h) on
+ * nodes of 8 GPUs: for the groups of data parallelism, for the sums and messages of tp, and a third for each rank that
+ * receives messages. */
 static double bytes_of_others(const struct vfm_mesh *m, const struct vfm_dev *d)
 {
 	double tp = m->size[VFM_AX_TP], cp = m->size[VFM_AX_CP], ep = m->size[VFM_AX_EP];
@@ -86,8 +86,8 @@ static double ends_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 		(3 * 4 * (double)vfm_model_patch_dim(m) + (m->pos != VFM_POS_ROPE ? 4 * (double)m->hidden : 0));
 }
 
-/* What the rows of other tp ranks take while a block runs, beside its inputs: outputs and gradients of its layer and of
- * those whose gradients of weights are deferred.  A number of such arrays, which tests/unit/test_recompute.c compares
+/* The bytes of the rows of other tp ranks while a block runs, its inputs aside: outputs and gradients of its layer and
+ * of the layers with deferred weight gradients.  A number of such arrays, which tests/unit/test_recompute.c compares
  * with simulated steps. */
 static double gathered_bytes(const struct vfm_mesh *m, const struct vfm_keep_plan_in *in)
 {
@@ -107,8 +107,8 @@ static double sent_bytes(const struct vfm_mesh *m, const struct vfm_keep_plan_in
 	return arrays * rows * (double)s->hidden * (double)vfm_dtype_size(in->how.dtype);
 }
 
-/* The scratch memory of a GPU's stream, of which it takes an eighth more than it needs: cuBLASLt's workspace of 32 MiB,
- * or more for dq, which a running block counts (spec/cost/keep_plan.c). */
+/* The scratch memory of a GPU's stream: cuBLASLt's workspace of 32 MiB, or more for dq, which a running block counts
+ * (spec/cost/keep_plan.c).  A stream takes an eighth more than it needs. */
 static double scratch_bytes(const struct vfm_dev *d, const struct vfm_keep_plan_in *in)
 {
 	double dq = in->how.dtype != VFM_F32 ? 4 * in->how.pack.tokens * (double)in->model->hidden : 0;
@@ -227,7 +227,7 @@ static double copies_at(const struct pp_stage *s, const struct vfm_in_flight *f)
 	return s->in->blocks > 0 ? n / (double)s->in->blocks : 1;
 }
 
-/* What is held during a backward besides what blocks keep. */
+/* The memory held during a backward besides the tensors that blocks keep. */
 static double fixed_at(const struct pp_stage *s, const struct vfm_in_flight *f)
 {
 	double bytes = (double)f->packs * s->pack + (double)f->messages * s->message;
@@ -262,9 +262,9 @@ static void count_blocks(struct pp_stage *s)
 			s->kept[begin] += s->message;
 }
 
-/* Returns what is on the device during the backward of block i, in the chunk that begins at `begin`, of what blocks
- * offload (net/tape/offload.h): of this block and of the one before it that offloads.  The last copy of a forward of
- * another pack may still be there, except where each forward is followed by its own backward. */
+/* Returns the offloadable bytes (net/tape/offload.h) on the device during the backward of block i, in the chunk that
+ * begins at `begin`: of this block and of the last one before it that offloads.  The last copy of a forward of another
+ * pack may still be there, except where each forward is followed by its own backward. */
 static double staged_bytes(const struct pp_stage *s, const struct vfm_in_flight *f, int64_t begin, int64_t i)
 {
 	double bytes = s->host[i], most = 0;
@@ -377,7 +377,7 @@ static void fill_layers(
 	}
 }
 
-/* Returns how many blocks of a plan keep gathered rows, in what is left of the room. */
+/* Returns how many blocks of a plan keep gathered rows in the remaining room. */
 static int64_t use_slack_for_gathered(const struct pp_stage *s, const struct vfm_keep_plan *plan)
 {
 	double each = s->tp_gathered * s->in->copies, left = s->in->room - plan->device;
@@ -411,8 +411,8 @@ static const struct vfm_in_flight *try_plan(struct pp_stage *s, struct vfm_keep_
 }
 
 /* Plans for the backward during which blocks are saved most often, or for that with the peak of this plan.  Blocks and
- * chunks differ in what they keep and in how often, so the peak may be more or less than that of a mean block; a
- * search finds the least bytes that the plan has to leave, or the most that it may exceed the room by. */
+ * chunks keep different tensors, so the peak may differ from that of a mean block.  A search finds the least bytes that
+ * the plan has to leave, or the most that it may exceed the room by. */
 static void plan_stage(struct pp_stage *s, struct vfm_keep_plan_in *in, struct vfm_recompute_plan *p)
 {
 	enum { TRIES = 10 };
@@ -495,7 +495,8 @@ double vfm_recompute_host_bytes(int local_ranks)
 	return 0.7 * vfm_host_memory() / local_ranks;
 }
 
-void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t size)
+/* Returns the length. */
+static size_t write_kept(const struct vfm_recompute_plan *p, char *buf, size_t size)
 {
 	double unit = p->capacity < 0x1p30 ? 0x1p20 : 0x1p30;
 	size_t at = 0;
@@ -514,6 +515,22 @@ void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t si
 	if (at < size && (p->blocks.host > 0 || (p->host > 0 && !p->blocks.fits)))
 		at += (size_t)snprintf(buf + at, size - at, "; %.1f of %.1f %s on the host", p->blocks.host / unit,
 			p->host / unit, p->capacity < 0x1p30 ? "MiB" : "GiB");
+	return at;
+}
+
+void vfm_recompute_keeps_text(const struct vfm_recompute_plan *p, char *buf, size_t size)
+{
+	size_t at = write_kept(p, buf, size);
+
+	if (at < size && !p->blocks.fits)
+		snprintf(buf + at, size - at, "; the step needs more memory than there is");
+}
+
+void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t size)
+{
+	double unit = p->capacity < 0x1p30 ? 0x1p20 : 0x1p30;
+	size_t at = write_kept(p, buf, size);
+
 	if (at < size)
 		snprintf(buf + at, size - at, "; predicted peak %.1f of %.1f %s%s", p->peak / unit, p->capacity / unit,
 			p->capacity < 0x1p30 ? "MiB" : "GiB", p->blocks.fits ? "" : ", which is more than there is");

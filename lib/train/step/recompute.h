@@ -12,7 +12,7 @@
 #include "spec/cost/keep_plan.h"
 #include "train/job/config.h"
 
-/* What the steps of a run bring to a rank; equal on all ranks. */
+/* The steps of a run as a rank sees them; equal on all ranks. */
 struct vfm_load {
 	struct vfm_pack_sums largest; /* the pack with the most tokens, over all ranks that share it */
 	int64_t packs;                /* packs of a rank in a step */
@@ -39,6 +39,10 @@ int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, 
 /* Returns the host memory that a rank may use for offloaded activations: most of vfm_host_memory, divided by the ranks
  * of the host. */
 double vfm_recompute_host_bytes(int local_ranks);
+enum { VFM_RECOMPUTE_TEXT = 512 }; /* bytes that a plan takes as text, at most */
+/* Writes one line: "14 of the blocks keep everything, 14 light (input offloaded); 0.9 of 24.0 GiB on the host"; if it
+ * does not fit, also "; the step needs more memory than there is". */
+void vfm_recompute_keeps_text(const struct vfm_recompute_plan *p, char *buf, size_t size);
 /* Writes one line: "14 of the blocks keep everything, 14 light (input offloaded); 0.9 of 24.0 GiB on the host;
  * predicted peak 121.3 of 139.8 GiB". */
 void vfm_recompute_text(const struct vfm_recompute_plan *p, char *buf, size_t size);

@@ -488,7 +488,7 @@ static int load_scales(struct vfm_params *ps, struct vfm_ckpt *c, struct vfm_err
 
 	for (int i = 0; i < c->n && !s; i++)
 		if (!strncmp(c->t[i].name, "fp8/", 4)) {
-			vfm_info("%s has histories of train.fp8=delayed, of which this run makes no use", c->path);
+			vfm_info("%s has histories of train.fp8=delayed, which this run does not use", c->path);
 			return 0;
 		}
 	if (!s || s->n == 0)

@@ -39,7 +39,7 @@ struct vfm_trainer {
 	struct vfm_optim optim;
 	struct vfm_pipeline *pipe;
 	struct vfm_recompute_plan plan;
-	char plan_text[512];
+	char plan_text[VFM_RECOMPUTE_TEXT];
 	struct vfm_tensor sums;                    /* [N_SUMS] f64, device */
 	struct flight flight[VFM_STEPS_IN_FLIGHT]; /* step i at i % VFM_STEPS_IN_FLIGHT */
 	int64_t put, read, dropped;                /* number of steps enqueued, read, dropped */
@@ -93,8 +93,8 @@ static void flight_free(struct vfm_trainer *tr)
 	}
 }
 
-/* Collective: patterns that match nothing are errors.  Logs how much of the model is trained, and the memory of what is
- * frozen, of all ranks together without copies. */
+/* Collective: patterns that match nothing are errors.  Logs how much of the model is trained, and the memory of the
+ * frozen parameters, of all ranks together without copies. */
 static int check_tuning(const struct vfm_params *ps, enum vfm_dtype dtype, struct vfm_err *err)
 {
 	const struct vfm_tuning *t = &ps->tuning;
@@ -187,19 +187,11 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 
 int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct vfm_err *err)
 {
-	const int *at = tr->mesh->coord;
-
 	TRY(vfm_recompute_plan(&tr->c, &tr->ps, load, &tr->plan, vfm_pipeline_keeps(tr->pipe), err));
 	if (!tr->plan.made)
 		return 0;
 	vfm_recompute_text(&tr->plan, tr->plan_text, sizeof(tr->plan_text));
 	tr->stream->dev->oom_hints.plan = tr->plan_text;
-	if (at[VFM_AX_DP] || at[VFM_AX_CP] || at[VFM_AX_TP])
-		return 0;
-	if (tr->mesh->size[VFM_AX_PP] > 1)
-		vfm_info("recompute, pp stage %d: %s", at[VFM_AX_PP], tr->plan_text);
-	else
-		vfm_info("recompute: %s", tr->plan_text);
 	return 0;
 }
 
@@ -276,9 +268,8 @@ static int stage_readback(struct vfm_trainer *tr, struct flight *u, struct vfm_e
 /* Whether most of the update should overlap the next forward.
  *
  * A unit must not wait for its weights, so the forward of a pack lasts as long as the update: an element is 26 bytes or
- * 13 ns on an H200, in which products compute 10,000 FLOPs.  An update of a gigabyte or less costs no more than a
- * launch without a graph (capture.h).  Moments in host memory move over a slow bus, which needs no units of the
- * device. */
+ * 13 ns on an H200, enough for 10,000 FLOPs of products.  An update of a gigabyte or less costs no more than a launch
+ * without a graph (capture.h).  Moments in host memory move over a slow bus, which needs no units of the device. */
 static bool update_overlaps(const struct vfm_trainer *tr, int64_t n_packs, double own_flops)
 {
 	enum { LEAST_ELEMENTS = 1 << 28, LEAST_FLOPS = 10000 };

@@ -43,15 +43,15 @@ struct vfm_trainer *vfm_trainer_new(
  * receive, call vfm_comm_abort first. */
 void vfm_trainer_free(struct vfm_trainer *tr);
 
-/* Collective.  Plans what blocks keep for their backward if train.recompute is auto, and prints the plan on the log;
- * else a no-op.  To be called once, before the first step; without it, auto recomputes nothing. */
+/* Collective.  Plans what blocks keep for their backward if train.recompute is auto; else a no-op.  To be called once,
+ * before the first step; without it, auto recomputes nothing. */
 int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct vfm_err *err);
 /* The plan; `made` is false without one. */
 const struct vfm_recompute_plan *vfm_trainer_recompute(const struct vfm_trainer *tr);
 
 /* Collective.  n_packs: packs of this rank, equal on all ranks.  The ranks of a cp x tp group, and all pp stages, must
- * get the same packs; for a pack with fewer cp ranks, those of the group in this view of the mesh (vfm_mesh_for), which
- * must exist.  After a failure the caller may only read the steps in flight and free the trainer. */
+ * get the same packs.  A pack with fewer cp ranks needs a view of the mesh (vfm_mesh_for): the ranks of the group in
+ * this view get it.  After a failure the caller may only read the steps in flight and free the trainer. */
 int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
 	double lr, struct vfm_err *err);
 

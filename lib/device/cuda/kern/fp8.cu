@@ -1,5 +1,5 @@
 /* fp8.cu - quant: a tensor as 8-bit floats with a scale, and its transpose; transpose8: the transpose alone; amax_push:
- * the histories of amax from which delayed scaling takes the scales.
+ * the histories of amax, which give delayed scaling its scales.
  *
  * The first pass over x finds the largest element; with a nonzero history its kernel returns at once.  The second pass
  * writes y and its transpose in tiles of 128 x 128: a thread quantizes 8 x 8 elements, stores their rows directly, and

@@ -224,8 +224,8 @@ template <int N> __device__ static inline vec<N> vec_of(float x)
 	return r;
 }
 
-/* Access to element i, or a vector from there, of an operand whose dtype is known only at run time; for rows that are
- * read repeatedly, results, and code where speed does not matter. */
+/* Access to element i, or a vector from there, of an operand whose dtype is known only at run time.  For results, rows
+ * that are read repeatedly, and code that need not be fast. */
 template <int N> __device__ static inline vec<N> ld_any(const void *p, bool bf, int64_t i)
 {
 	return bf ? ld_vec<N>((const bf16 *)p + i) : ld_vec<N>((const float *)p + i);
@@ -332,8 +332,8 @@ static inline int64_t ceil_div(int64_t a, int64_t b)
 	return (a + b - 1) / b;
 }
 
-/* Whether vectors of n elements are aligned in every row of the tensors: address, row strides and width.  Absent tensors
- * fit. */
+/* Whether vectors of n elements are aligned in every row of the tensors: address, row strides and width.  Absent
+ * tensors fit. */
 static inline bool vec_ok(int n, const struct vfm_tensor *t)
 {
 	size_t size = vfm_dtype_size(t->dtype), v = (size_t)n * size;

@@ -108,7 +108,7 @@ __device__ static inline float store_y(const struct norm_args &p, int64_t at, ve
 	return m;
 }
 
-/* The type in which a thread keeps its part of a row: that of x, or float for the sum with a branch. */
+/* The type of a thread's part of a row: that of x, or float for the sum with a branch. */
 template <class X, bool H> struct kept {
 	using type = X;
 };

@@ -569,7 +569,7 @@ static struct row_args row_args_of(const struct vfm_tensor *x)
 	return a;
 }
 
-/* What the forward and the backward of the norm share. */
+/* Code that the forward and the backward of the norm share. */
 template <class OP> static void set_norm_args(struct row_args *a, const OP *b)
 {
 	a->weight = (const float *)b->weight.data;
