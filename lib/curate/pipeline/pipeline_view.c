@@ -123,7 +123,7 @@ static void add_view_column(int *column, int width, int *room)
 	*room -= *column;
 }
 
-static struct view_columns choose_columns(int columns)
+static struct view_columns choose_view_columns(int columns)
 {
 	struct view_columns w = {0};
 	int room = columns - NAME_WIDTH - RECORDS_WIDTH;
@@ -184,7 +184,7 @@ static void add_stage_row(
 
 void vfm_view_table(struct vfm_buf *b, const struct vfm_view *v, int columns, int rows)
 {
-	struct view_columns w = choose_columns(columns);
+	struct view_columns w = choose_view_columns(columns);
 	double totals[VFM_PROGRESS_STAGES], left[VFM_PROGRESS_STAGES];
 	char spent[32], until[32];
 	int n = v->n + 2 > rows ? (rows > 3 ? rows - 2 : 1) : v->n, first = 0;
