@@ -26,6 +26,8 @@ static int stats_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	return 0;
 }
 
+static const struct vfm_table_opts text_table = {.format = VFM_TABLE_TEXT};
+
 static int64_t read_count(const json_t *o, const char *key)
 {
 	return json_integer_value(json_object_get(o, key));
@@ -165,7 +167,7 @@ static int print_numbers(const json_t *numbers, struct vfm_err *err)
 	}
 	if (vfm_table_rows(t)) {
 		printf("\n");
-		rc = vfm_table_print(t, VFM_TABLE_TEXT, stdout, err);
+		rc = vfm_table_print(t, &text_table, stdout, err);
 	}
 	vfm_table_free(t);
 	return rc;
@@ -218,7 +220,7 @@ static int print_words(const json_t *o, struct vfm_err *err)
 	}
 	if (vfm_table_rows(t)) {
 		printf("\n");
-		rc = vfm_table_print(t, VFM_TABLE_TEXT, stdout, err);
+		rc = vfm_table_print(t, &text_table, stdout, err);
 	}
 	vfm_table_free(t);
 	return rc;

@@ -324,7 +324,7 @@ is "$(jq -c .inputs default/pipeline.json) $(records default/00-probe.jsonl | wc
 sed -i 's/0.9/0.95/' default/pipeline.json
 run vfm-curate run -d default
 is "$rc" 2 "an edited pipeline.json"
-like "$err" "default/pipeline.json: stages\[4\] \(filter\) differs from that with which the run in 'default' began" "is noticed"
+like "$err" "default/pipeline.json: stages\[4\] \(filter\) differs from the stage that began the run in 'default'" "is noticed"
 run vfm-curate run --print-pipeline own
 cp "$SCRATCH/io/out" printed.json
 is "$rc $(jq -c '[.stages[].stage]' printed.json)" '0 ["probe","split","score","filter","filter","hash","dedup","clip"]' "--print-pipeline"
