@@ -443,6 +443,7 @@ install: all
 	$(if $(PLUGIN),install -d $(DESTDIR)$(PREFIX)/lib/vfm && install -m 755 $(PLUGIN) $(DESTDIR)$(PREFIX)/lib/vfm)
 	for m in $(MAN); do d=$(SHARE)/man/man$${m##*.}; install -d $$d && install -m 644 $$m $$d || exit 1; done
 	install -m 644 README.md ARCHITECTURE.md HACKING.md LICENSE $(SHARE)/doc/vfm
+	install -d $(SHARE)/doc/vfm/docs && install -m 644 docs/* $(SHARE)/doc/vfm/docs
 	install -d $(SHARE)/vfm/machines && install -m 644 share/machines/*.json $(SHARE)/vfm/machines
 	install -d $(SHARE)/vfm/published && install -m 644 share/published/*.json $(SHARE)/vfm/published
 	install -d $(SHARE)/vfm/exec && install -m 755 $(EXEC_BINS) $(SHARE)/vfm/exec

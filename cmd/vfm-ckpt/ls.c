@@ -37,9 +37,10 @@ int verb_ls(int argc, char **argv, struct vfm_err *err)
 
 int verb_stat(int argc, char **argv, struct vfm_err *err)
 {
-	static const struct vfm_table_column columns[] = {{"name", "tensor", 0}, {"elements", "elements", 0},
-		{"min", "min", -6}, {"max", "max", -6}, {"mean", "mean", -6}, {"std", "std", -6}, {"norm", "norm", -6},
-		{"zeros", "zeros", 0}, {"nan", "nan", 0}, {"inf", "inf", 0}, {0}};
+	static const struct vfm_table_column columns[] = {{"name", "tensor", 0},
+		{"elements", "elements", 0, VFM_COLUMN_DETAIL}, {"min", "min", -6}, {"max", "max", -6},
+		{"mean", "mean", -6}, {"std", "std", -6, VFM_COLUMN_DETAIL}, {"norm", "norm", -6},
+		{"zeros", "zeros", 0, VFM_COLUMN_DETAIL}, {"nan", "nan", 0}, {"inf", "inf", 0}, {0}};
 	struct vfm_table_opts table = {0};
 	struct vfm_table *t;
 	struct view v;

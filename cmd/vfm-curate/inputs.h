@@ -25,7 +25,7 @@ struct curate_inputs {
 	size_t line_cap;
 };
 
-/* 1 = *path is the next name, valid until the next call; 0 = the end; VFM_EINPUT = a folder cannot be read, go on;
+/* 1 = *path is the next name, valid until the next call; 0 = the end; VFM_EINPUT = a folder cannot be read, continue;
  * VFM_EENV.  Folders are read in the order of their names, files whose folders begin with "." are left out.
  * Without `all`, files "._NAME" and those in "__MACOSX" are left out and counted. */
 int curate_inputs_next(struct curate_inputs *in, const char **path, struct vfm_err *err);

@@ -43,8 +43,7 @@ static void report_rows(const struct vfm_join *j, const struct vfm_stage_counts 
 		vfm_info("%lld rows of the table repeat a key", (long long)s->same);
 }
 
-/* In a run that goes on: the records so far must be of the same table.  The last entry of their header is this stage's.
- */
+/* In a continued run: the records so far must be of the same table.  The last entry of their header is this stage's. */
 static int check_resumed(const struct vfm_join *j, const char *table, struct vfm_err *err)
 {
 	const struct vfm_stage_link *link = vfm_stage_link();

@@ -49,7 +49,7 @@ static int ask_model(json_t *rec, struct vfm_stage_out *out, void *ctx, int work
 	if (rc >= 0)
 		rc = vfm_search_of_array(q->search, &npy, data, &model, q->x, err);
 	q->answered = rc >= 0;
-	return rc == VFM_EINPUT ? VFM_EUSAGE : rc; /* without a query the command cannot go on */
+	return rc == VFM_EINPUT ? VFM_EUSAGE : rc; /* without a query the command cannot continue */
 }
 
 static int embed_query(struct query *q, struct vfm_err *err)

@@ -1,4 +1,4 @@
-/* stats - what records hold: a line for each key, histograms, reasons of drops. */
+/* stats - the contents of records: a line for each key, histograms, reasons of drops. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +25,6 @@ static int stats_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	vfm_histogram_add(ctx, rec);
 	return 0;
 }
-
-static const struct vfm_table_opts text_table = {.format = VFM_TABLE_TEXT};
 
 static int64_t read_count(const json_t *o, const char *key)
 {
@@ -167,7 +165,7 @@ static int print_numbers(const json_t *numbers, struct vfm_err *err)
 	}
 	if (vfm_table_rows(t)) {
 		printf("\n");
-		rc = vfm_table_print(t, &text_table, stdout, err);
+		rc = vfm_table_print(t, &(struct vfm_table_opts){.format = VFM_TABLE_TEXT}, stdout, err);
 	}
 	vfm_table_free(t);
 	return rc;
@@ -220,7 +218,7 @@ static int print_words(const json_t *o, struct vfm_err *err)
 	}
 	if (vfm_table_rows(t)) {
 		printf("\n");
-		rc = vfm_table_print(t, &text_table, stdout, err);
+		rc = vfm_table_print(t, &(struct vfm_table_opts){.format = VFM_TABLE_TEXT}, stdout, err);
 	}
 	vfm_table_free(t);
 	return rc;

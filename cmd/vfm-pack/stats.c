@@ -1,4 +1,4 @@
-/* vfm-pack stats - what a plan consists of. */
+/* vfm-pack stats - the samples, packs, fill and balance of a plan. */
 #include <stdio.h>
 #include <string.h>
 

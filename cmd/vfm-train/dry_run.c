@@ -33,7 +33,7 @@ static const struct vfm_table_column rank_columns[] = {{"rank", "rank", 0}, {"st
 	{"steps", "steps", 0}, {"hours", "hours", 2}, {"goodput", "goodput", 3},
 	{"recompute", "recompute", VFM_TABLE_STRINGS}, {"memory_at_peak", "", 0, VFM_COLUMN_JSON}, {0}};
 
-/* What is printed: a table of ranks, or without --columns in text and md a summary. */
+/* Prints a table of ranks, or without --columns in text and md a summary. */
 struct dry_report {
 	const struct dry_run_cli *o;
 	const struct vfm_dry_run_opts *opts;

@@ -1,4 +1,4 @@
-/* base - what every room may use.
+/* base - code that every room may use.
  *
  * Errors as values, the log, memory, time, numbers (of texts, little-endian, not finite), threads, Philox and
  * permutations, lists with ranges, copies of functions for instruction sets, statistics of samples.  Knows no format

@@ -1,5 +1,5 @@
-/* suballoc.h - several arrays in one block of memory, in two passes over the same code: with base NULL the first counts
- * the bytes, and the second returns addresses in the block.
+/* suballoc.h - several arrays in one block of memory, in two passes over the same code.  With base NULL the first pass
+ * counts the bytes; the second returns addresses in the block.
  *
  *	static void place(struct thing *x, struct vfm_suballoc *a)
  *	{

@@ -1,4 +1,4 @@
-/* host_memory.c - the least of /proc/meminfo and the memory limits of cgroups version 1 and 2. */
+/* host_memory.c - the least of the physical memory and the memory limits of cgroups version 1 and 2. */
 #include "io/host_memory.h"
 
 #include <math.h>

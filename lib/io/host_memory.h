@@ -1,4 +1,4 @@
-/* host_memory.h - how much memory of the host this process may use. */
+/* host_memory.h - the memory of the host that this process may use. */
 #ifndef VFM_IO_HOST_MEMORY_H
 #define VFM_IO_HOST_MEMORY_H
 

@@ -1,4 +1,4 @@
-/* json.c - loads documents strictly, reads typed keys, writes canonical text, and reads JSON Lines in blocks. */
+/* json.c - loads documents strictly, reads typed keys, writes text, and reads JSON Lines in blocks. */
 #include "io/json.h"
 
 #include <errno.h>

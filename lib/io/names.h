@@ -16,7 +16,7 @@ struct vfm_names { /* `= {0}` is empty */
 	size_t size;
 };
 
-/* Returns the number of a new name, or -1 if it is there already or there are 2^31 - 1. */
+/* Returns the number of a new name, or -1 if v has it already or has 2^31 - 1 names. */
 int64_t vfm_names_add(struct vfm_names *v, const char *name);
 /* Returns the number of a name, or -1. */
 int64_t vfm_names_find(const struct vfm_names *v, const char *name);

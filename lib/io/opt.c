@@ -15,6 +15,7 @@
 #include "base/near.h"
 #include "base/num.h"
 #include "io/json.h"
+#include "io/table.h"
 #include "io/task.h"
 #include "io/version.h"
 
@@ -247,6 +248,17 @@ static int set_value(struct parse *p, const struct vfm_opt *o, const char *opt, 
 	return rc < 0 ? vfm_err_context(p->err, "option '%s'", opt), VFM_EUSAGE : 0;
 }
 
+/* -o was a format in some commands: "-o json" must not write a file of that name. */
+static int check_path(const struct vfm_opt *o, const char *opt, const char *value, struct vfm_err *err)
+{
+	struct vfm_err unknown;
+
+	if (o->letter != 'o' || find_name(VFM_TABLE_FORMATS, value, &(int){0}, &unknown) < 0)
+		return 0;
+	return vfm_fail(err, VFM_EUSAGE, "option '%s' needs %s, and '%s' is a format (write ./%s if a path is meant)",
+		opt, o->arg, value, value);
+}
+
 /* `value`: the rest of the same word, or NULL. */
 static int apply_option(struct parse *p, const struct vfm_opt *o, bool as_letter, const char *value)
 {
@@ -264,6 +276,7 @@ static int apply_option(struct parse *p, const struct vfm_opt *o, bool as_letter
 				"option '%s' needs %s, got '%s' (write %s%s%s if that is meant)", opt, arg, value, opt,
 				as_letter ? "" : "=", value);
 	}
+	TRY(check_path(o, opt, value, p->err));
 	return set_value(p, o, opt, value);
 }
 

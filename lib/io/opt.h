@@ -3,7 +3,7 @@
  * The parser adds -h/--help, -q/--quiet and -V/--version to every command; -h ends with the name of the manual page.
  * "--" ends the options; options and operands may be mixed.  "--x=1" and "--x 1" are equal, as are "-n4" and "-n 4".
  * VFM_EUSAGE: an option is unknown, takes the place of an argument, or its value is out of range or none of the names.
- * The message about an option that was renamed has its new name.
+ * The message about an option that was renamed has its new name.  -o is a path and refuses the name of a format.
  *
  * A command with an example that is given nothing writes three lines to stderr: its summary, the example, and where to
  * read on.  It returns VFM_EUSAGE with an empty message.

@@ -171,7 +171,7 @@ static int fail_column(const struct vfm_table *t, size_t n, const char *name, st
 	return VFM_EUSAGE;
 }
 
-/* n: the columns that there are in this format. */
+/* n: the columns of this format. */
 static int choose_named(
 	const struct vfm_table *t, size_t n, const struct vfm_list *names, struct choice *c, struct vfm_err *err)
 {

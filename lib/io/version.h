@@ -1,4 +1,4 @@
-/* version.h - which build this is. */
+/* version.h - the version, commit and features of this build. */
 #ifndef VFM_IO_VERSION_H
 #define VFM_IO_VERSION_H
 

@@ -155,7 +155,7 @@ fi
 fresh
 flip r/ckpt/$newest/optim-00000.safetensors
 run vfm-ckpt prune --dry-run --keep-last 1 r
-is "$rc $out" "0 r/ckpt/step-00000002"$'\n'"r/ckpt/step-00000004" "prune -n: what is kept is read in full"
+is "$rc $out" "0 r/ckpt/step-00000002"$'\n'"r/ckpt/step-00000004" "prune --dry-run: what is kept is read in full"
 run vfm-ckpt prune --keep-last 1 r
 is "$rc $(ls r/ckpt | tr '\n' ' ')" "0 step-00000006 step-00000008 " "prune keeps the newest good checkpoint"
 like "$err" "warning: r/ckpt/$newest has 1 faults .*; 'r/ckpt/step-00000006' is kept in its place" "and says so"

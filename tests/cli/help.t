@@ -151,6 +151,14 @@ alike "--dir is a folder" '$3 == "dir" && $4 != "DIR"'
 alike "--config is a file" '$3 == "config" && $4 != "FILE"'
 alike "--jobs and --ranks are numbers" '($3 == "jobs" || $3 == "ranks") && $4 != "N"'
 
+# Where -o is a path, it takes no format, which it was elsewhere.
+while IFS=$'\t' read -r c letter _; do
+	[ "$letter" = o ] || continue
+	# shellcheck disable=SC2086 # a command and its verb
+	run $c -o json
+	like "$rc $err" "^2 .*'-o' needs [A-Z]+, and 'json' is a format" "$c -o json writes no file"
+done <"$SCRATCH/options"
+
 # An option that had another name is refused by its new one, wherever it had it.
 while IFS='|' read -r prefix was now; do
 	n=0

@@ -22,7 +22,7 @@ for m in "$TOP"/man/*.[1-9]; do
 	[ -f "$m" ] || continue
 	ok "${m##*/}" cmp "$m" "root/usr/share/man/man${m##*.}/${m##*/}"
 done
-for d in README.md ARCHITECTURE.md HACKING.md LICENSE; do
+for d in README.md ARCHITECTURE.md HACKING.md LICENSE docs/finetune-wan.md docs/samples.gif; do
 	ok "$d" cmp "$TOP/$d" "root/usr/share/doc/vfm/$d"
 done
 for m in "$TOP"/share/published/*.json; do

@@ -33,7 +33,7 @@ is "$(jq -r '.provenance[1].options' data/provenance.json)" "detector stride min
 like "$(jq -r '.rows[5].maker' <<<"$out")" '^tokenizer wavelet:16 1, text bytes:16 1$' "the models of encode"
 is "$(jq -c '[.provenance[] | .by | test("^[0-9a-f]{16}$")] | unique' data/provenance.json)" '[true]' "every entry has by"
 run vfm-curate provenance data shard.jsonl
-is "$rc $(awk '{ print $1 }' <<<"$out" | uniq -c | xargs)" "0 8 data 7 shard.jsonl" "text: a table of both operands"
+is "$rc $(awk '/^[^ ]/ { print $1 }' <<<"$out" | uniq -c | xargs)" "0 8 data 7 shard.jsonl" "text: a table of both operands"
 # An outside model, and an option with a line break.
 jq -nc '{v: 1, provenance: [{tool: "caption.py", version: "2", options: "say\nit", maker: {name: "qwen", version: "2.5", sha256: ("ab" * 32)}}]}' >foreign.jsonl
 run vfm-curate provenance foreign.jsonl

@@ -25,10 +25,10 @@ fits "a step of 8 ranks" "${step[@]}" -n 8 --set parallel.tp=4 --set parallel.pp
 like "$out" "8 ranks: tp=4 pp=2" "its layout"
 like "$out" "waits for: .*bubble [0-9.]+ %" "what it waits for"
 fits "a measured step" vfm-bench step -q --hidden 64 --layers 1 --heads 2 --grid 1,4,4 "${measure[@]}"
-fits "launches" vfm-bench launches -q --model dit-s --layers 2
+fits "launches" vfm-bench launches -q --model dit-s --layers 2 --recompute auto
+like "$out" "recompute: 2 of the blocks keep everything" "with the plan"
 fits "ops" vfm-bench ops -q -r 1 norm/layer
 fits "collectives" vfm-bench comm -q -n 2 -r 1 --seconds 0 --sizes 1K,4K --ops all_reduce,all_gather
-fits "costs" vfm-bench cost -q --hidden 64 --heads 2 --layers 1 --text-len 4 -r 1 --seconds 0 64 256
 fits "a matrix" "${matrix[@]}" --context 64 --text-len 4 "${measure[@]}"
 "${matrix[@]}" --context 64 --text-len 4 "${measure[@]}" --format json >old.json
 fits "compared" "${matrix[@]}" --context 64 --text-len 4 "${measure[@]}" --compare old.json

@@ -526,7 +526,7 @@ int main(int argc, char **argv)
 		{VFM_OPT_INT, 0, "max-ranks", "N", "only rows of at most so many ranks", &max_ranks},
 		{VFM_OPT_STR, 0, "comm", "NAME", "what carries the groups: host, staging, nccl, shm (as VFM_COMM)",
 			&mesh_comm},
-		{VFM_OPT_NAME, 'o', "output", VFM_TABLE_FORMATS, "how to print the table", &fmt},
+		{VFM_OPT_NAME, 0, "format", VFM_TABLE_FORMATS, "how to print the table", &fmt},
 		{0},
 	};
 	struct vfm_cmd cmd = {.name = "meshes",

@@ -109,6 +109,8 @@ static void bad(void **state)
 		{"-r nan", "option '-r': expected a number, got 'nan'"},
 		{"--force=1", "option '--force' takes no argument"},
 		{"-o --force", "option '-o' needs FILE, got '--force' (write -o--force if that is meant)"},
+		{"-o json", "option '-o' needs FILE, and 'json' is a format (write ./json if a path is meant)"},
+		{"--out=md", "option '--out' needs FILE, and 'md' is a format (write ./md if a path is meant)"},
 		{"--out -- x", "option '--out' needs FILE, got '--' (write --out=-- if that is meant)"},
 	};
 

@@ -46,6 +46,7 @@ struct launches {
 	struct vfm_bench_predicted predicted;
 	double flops; /* of the model */
 	double mem_peak;
+	char recompute[VFM_RECOMPUTE_TEXT]; /* of struct vfm_bench_result */
 };
 
 static struct launch_group *find_group(struct launches *l, enum vfm_sim_class class, const char *op, const char *shape)
@@ -105,6 +106,7 @@ static int record_step(struct vfm_context *x, struct launches *l, int model, dou
 	add_launches(l, x->device.dev, model, weight);
 	l->flops += weight * r.flops;
 	l->mem_peak = (double)r.mem_peak_bytes;
+	memcpy(l->recompute, r.recompute, sizeof(l->recompute));
 	return 0;
 }
 
@@ -229,6 +231,8 @@ static int print_launches(struct launches *l, struct vfm_err *err)
 		add_group_row(t, vfm_sim_class_name(l->groups.v[i].class), l->groups.v[i].op, &l->groups.v[i]);
 	add_totals(t, l);
 	bench_note_predicted(t, step_opts.machine);
+	if (*l->recompute)
+		vfm_table_note(t, "recompute: %s", l->recompute);
 	if (block)
 		vfm_table_note(t,
 			"one block and pack, without the optimizer: half the difference to a model with two "

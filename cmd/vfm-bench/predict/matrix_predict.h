@@ -53,10 +53,10 @@ struct matrix_found {
 };
 
 /* Tries the layouts of w->ranks GPUs: tp within a node, cp up to 64 by ring and by all-to-all, pp up to 16 with 1 or 2
- * virtual stages, and fsdp or distopt over the rest.  A degree that *w sets stays.  Layouts are first compared by steps
- * of fewer packs; the best `most` are then predicted in full, and the first `runs` of these have a run if
- * asked->timeline.  The best has the shortest step, with stragglers; where none fits the memory, they are those that
- * need the least, without runs.  Forks a process for each processor.  VFM_EUSAGE: no layout fits the ranks. */
+ * virtual stages.  The rest has fsdp or distopt.  A degree that *w sets stays.  Layouts are first compared by steps of
+ * fewer packs; the best `most` are then predicted in full, and the first `runs` of these have a run if asked->timeline.
+ * The best has the shortest step, with stragglers; where none fits the memory, they are those that need the least,
+ * without runs.  Forks a process for each processor.  VFM_EUSAGE: no layout fits the ranks. */
 int matrix_search(const struct matrix_row *w, const struct vfm_dry_run_opts *asked, int most, int runs,
 	struct matrix_found *found, struct vfm_err *err);
 

@@ -48,9 +48,9 @@ int matrix_rows_of_lists(struct matrix_rows *r, const struct matrix_lists *l, st
 /* JSON Lines: {"model": "dit-s", "context": 8192, "gpus": 8, "packs": 8, "set": {"train.dtype": "bf16"}}.  l: packs and
  * gpus of a row without these keys, one value each.  VFM_EUSAGE: another list is given, or one that no row needs. */
 int matrix_rows_of_file(struct matrix_rows *r, const char *path, const struct matrix_lists *l, struct vfm_err *err);
-/* share/published: a JSON object with the keys v, source, machine and rows, which are those of a file with the keys
- * tflops_gpu, tok_s_gpu, oom, software, config, machine, text and assumed.  `name` is a path or the name of an
- * installed file. */
+/* share/published: a JSON object with the keys v, source, machine and rows.  A row is one of matrix_rows_of_file with
+ * the further keys tflops_gpu, tok_s_gpu, oom, software, config, machine, text and assumed.  `name` is a path or the
+ * name of an installed file. */
 int matrix_rows_of_published(
 	struct matrix_rows *r, const char *name, const struct matrix_lists *l, struct vfm_err *err);
 void matrix_rows_release(struct matrix_rows *r);

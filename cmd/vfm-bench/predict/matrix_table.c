@@ -8,7 +8,7 @@
 #include "bench.h"
 #include "step_opts.h"
 
-/* What a table is about first decides its main columns. */
+/* The first kind that applies to a table decides its main columns. */
 enum matrix_kind { MEASURED = 1, PREDICTED = 2, UNEVEN = 4, SEARCHED = 8, PUBLISHED = 16, COMPARED = 32, ALL = 63 };
 
 static enum matrix_kind kind_of_matrix(const struct matrix_report *p)

@@ -100,8 +100,8 @@ struct vfm_comm *vfm_comm_self(void);
  * vfm_comm_self().  A rank with color < 0 takes part in the call and gets *out = NULL.  The caller owns *out. */
 int vfm_comm_split(
 	struct vfm_comm *c, int color, int key, const char *name, struct vfm_comm **out, struct vfm_err *err);
-/* As vfm_comm_split, where every rank knows the places of all: a simulated rank represents many (comm_sim.h).  p2p: for
- * point-to-point messages that overlap computation: the communicator uses little of the device. */
+/* As vfm_comm_split, where every rank knows the places of all: a simulated rank represents many (comm_sim.h).  p2p: a
+ * communicator for point-to-point messages that overlap computation; it uses little of the device. */
 int vfm_comm_split_by(struct vfm_comm *c, struct vfm_comm_places p, bool p2p, const char *name, struct vfm_comm **out,
 	struct vfm_err *err);
 /* (local) No-op for NULL.  Free a communicator before the one that it was split from. */

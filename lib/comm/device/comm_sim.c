@@ -92,7 +92,7 @@ struct contribution {
 	size_t bytes;
 };
 
-/* Waits until all have come to a meeting, while the streams go on. */
+/* Waits until all have come to a meeting, while the streams continue. */
 int comm_sim_meeting_wait(const struct vfm_comm_sim_rank *r, const struct vfm_sim_meeting *m, const char *what,
 	const char *of, struct vfm_err *err)
 {

@@ -1,8 +1,8 @@
 /* host_job.h - the host side of a job: its state, failures and waits, also for communicators of comm/device.
  *
- * Each process has one job (struct vfm_hjob): the placement of the ranks, the shared memory of the node, the socket on
- * which this rank listens, the monitor and the flight recorder.  A communicator (struct vfm_hcomm) is used by one
- * thread at a time; different threads may use different communicators at the same time.
+ * Each process has one job (struct vfm_hjob): the placement of the ranks, the shared memory of the node, the listening
+ * socket of this rank, the monitor and the flight recorder.  A communicator (struct vfm_hcomm) is used by one thread at
+ * a time; different threads may use different communicators at the same time.
  */
 #ifndef VFM_COMM_HOST_HOST_JOB_H
 #define VFM_COMM_HOST_HOST_JOB_H

@@ -1,4 +1,4 @@
-/* launch.c - chooses the launcher, and passes key-value exchange and abort on to it. */
+/* launch.c - chooses the launcher, and calls its publish, fetch, end and abort. */
 #include "comm/launch/launch.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* clip_set.c - keeps packed hashes in a file with an index in memory, and saves and loads the set. */
+/* clip_set.c - keeps packed hashes in an unlinked file, and saves and loads the set. */
 #include "curate/dedup/clip_set.h"
 
 #include <math.h>

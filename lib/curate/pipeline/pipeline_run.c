@@ -506,7 +506,7 @@ static void write_page(struct pipeline_run *r, const struct vfm_view *v)
 
 	vfm_view_page(&b, v);
 	if (vfm_write_file(r->html, b.data, b.len, &err) < 0 && !r->page_warned) {
-		vfm_warn("%s", err.msg); /* the page is no result: the run goes on */
+		vfm_warn("%s", err.msg); /* the page is no result: the run continues */
 		r->page_warned = true;
 	}
 	vfm_buf_release(&b);

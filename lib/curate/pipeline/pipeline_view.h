@@ -38,13 +38,13 @@ double vfm_view_left_s(const struct vfm_view *v);
 
 /* Appends one line: "probe 120 (35/s), score 98 (30/s); 3 dropped, 0 failed; 0:12 left". */
 void vfm_view_line(struct vfm_buf *b, const struct vfm_view *v);
-/* Appends a table: a line for each stage with a bar, counts, rate and time left.  It has at most `columns` characters a
- * line, at least 23, and at most `rows` lines, at least 3: columns that do not fit are left out, and stages, those first
- * that are done. */
+/* Appends a table: a line for each stage with a bar, counts, rate and time left.  It has at most `columns` characters
+ * a line, at least 23, and at most `rows` lines, at least 3: it leaves out columns that do not fit, and stages, those
+ * first that are done. */
 void vfm_view_table(struct vfm_buf *b, const struct vfm_view *v, int columns, int rows);
 /* Appends a line for each reason of drops and failures, with their number, cut to `columns` characters. */
 void vfm_view_reasons(struct vfm_buf *b, const struct vfm_view *v, int columns);
-/* Appends a page without references to others; while the run goes on, a browser reads it again every two seconds. */
+/* Appends a page without references to others; while the run continues, a browser reads it again every two seconds. */
 void vfm_view_page(struct vfm_buf *b, const struct vfm_view *v);
 
 #endif

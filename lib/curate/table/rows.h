@@ -46,7 +46,7 @@ void vfm_rows_close(struct vfm_rows *r);
 int vfm_rows_select(struct vfm_rows *r, const bool *wanted, struct vfm_err *err);
 
 /* Returns 1 with a row that the caller owns, or 0 at the end; VFM_EINPUT for a bad row, which err names: the next call
- * goes on after it, or returns 0; VFM_EENV: the file cannot be read. */
+ * continues after it, or returns 0; VFM_EENV: the file cannot be read. */
 int vfm_rows_next(struct vfm_rows *r, json_t **row, struct vfm_err *err);
 
 #endif

@@ -127,7 +127,7 @@ int vfm_table_records_next(void *source, json_t **rec, struct vfm_err *err)
 			return rc;
 		if (rc == 1)
 			break;
-		rc = open_table(t, err); /* the next call goes on after one that cannot be opened */
+		rc = open_table(t, err); /* the next call continues after one that cannot be opened */
 		if (rc <= 0)
 			return rc;
 	}

@@ -42,7 +42,7 @@ struct meta {
 	bool is_twice, is_used;
 	/* kept of the last one of each type that was read */
 	json_t *value; /* NULL: fault says why */
-	bool may_miss; /* the record goes on without it */
+	bool may_miss; /* the record continues without it */
 	struct vfm_err fault;
 };
 

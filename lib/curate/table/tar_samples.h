@@ -41,7 +41,7 @@ int vfm_tar_samples_open(
 	struct vfm_tar_samples **out, const char *path, struct vfm_tar_samples_left *left, struct vfm_err *err);
 
 /* 1 = *rec is the next record, which the caller owns, in the order of the tar; 0 = the end; VFM_EINPUT = err names the
- * damage: a sample, or all that follows.  The next call goes on. */
+ * damage: a sample, or all that follows.  The next call continues. */
 int vfm_tar_samples_next(struct vfm_tar_samples *s, json_t **rec, struct vfm_err *err);
 
 void vfm_tar_samples_close(struct vfm_tar_samples *s); /* accepts NULL */

@@ -28,13 +28,12 @@ struct vfm_dataset_opts {
 
 struct vfm_dataset;
 
-/* Indexes the tars of `dir`, in the order of their names, which may be any of at most 31 bytes: writes index.vfmi,
- * NAME.tar.idx and .nv-meta, and changes no tar.  The samples have the members of vfm-shard(5).  headers_only: reads
- * only headers and JSON, and the contents of the arrays get no checksums.  The compute threads share the work.
- * A folder without tars that has an index.json is one of MosaicML Streaming (mds.h): its shards, in their order,
- * get an index.vfmi alone.  columns: as for vfm_mds_open.  for_join: samples may be without latents
- * (index_join.h).
- * VFM_EUSAGE: no shard, or a sample that the index cannot describe. */
+/* Indexes the tars of `dir`, in the order of their names, which have at most 31 bytes.  Writes index.vfmi, NAME.tar.idx
+ * and .nv-meta, and changes no tar.  The samples have the members of vfm-shard(5).  headers_only: reads only headers
+ * and JSON, and the contents of the arrays get no checksums.  The compute threads share the work.  A folder without
+ * tars that has an index.json is one of MosaicML Streaming (mds.h): its shards, in their order, get an index.vfmi
+ * alone.  columns: as for vfm_mds_open.  for_join: samples may be without latents (index_join.h).  VFM_EUSAGE: no
+ * shard, or a sample that the index cannot describe. */
 struct vfm_dataset_stats;
 struct vfm_dataset_how {
 	bool headers_only, for_join;

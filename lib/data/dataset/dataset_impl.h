@@ -1,4 +1,5 @@
-/* dataset_impl.h - what the files dataset*.c share: adding samples (dataset.c), and complete shards (dataset_shards.c).
+/* dataset_impl.h - declarations that the files dataset*.c share: adding samples (dataset.c), and complete shards
+ * (dataset_shards.c).
  */
 #ifndef VFM_DATA_DATASET_DATASET_IMPL_H
 #define VFM_DATA_DATASET_DATASET_IMPL_H

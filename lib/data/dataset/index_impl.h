@@ -1,4 +1,4 @@
-/* index_impl.h - what lib/data/dataset/index*.c share. */
+/* index_impl.h - declarations that lib/data/dataset/index*.c share. */
 #ifndef VFM_DATA_DATASET_INDEX_IMPL_H
 #define VFM_DATA_DATASET_INDEX_IMPL_H
 

@@ -45,7 +45,7 @@ int vfm_index_join(const struct vfm_join_how *how, struct vfm_index_join_stats *
  * (its shards may be elsewhere), VFM_EUSAGE if it is another. */
 struct vfm_index;
 int vfm_join_check_part(const struct vfm_index *ix, uint32_t i, struct vfm_err *err);
-/* The same of all parts that are there; 0 if ix is no join. */
+/* The same of all present parts; 0 if ix is no join. */
 int vfm_join_check_parts(const struct vfm_index *ix, struct vfm_err *err);
 
 #endif

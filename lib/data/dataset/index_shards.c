@@ -11,7 +11,7 @@
 #include "data/dataset/index_impl.h"
 #include "data/dataset/shard_cache.h"
 
-/* The path of a folder without links and "..", as far as it is there.  The caller frees it. */
+/* The path of a folder without links and "..", as far as it exists.  The caller frees it. */
 static char *real_folder(const char *dir)
 {
 	char *real = realpath(dir, NULL);
@@ -167,7 +167,7 @@ int vfm_index_renew(struct vfm_index *ix, uint32_t shard, int fd, struct vfm_err
 	rc = vfm_shard_cache_renew(ix->cache, remote_set_of(ix, &s), s.name, s.bytes, fd, err);
 	pthread_mutex_lock(&ix->lock);
 	if (rc == 1 && slot->fd == fd)
-		slot->shard = UINT32_MAX; /* no shard: its users go on, and then it is closed */
+		slot->shard = UINT32_MAX; /* no shard: its users continue, and then it is closed */
 	pthread_mutex_unlock(&ix->lock);
 	return rc;
 }

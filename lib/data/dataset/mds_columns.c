@@ -1,4 +1,4 @@
-/* mds_columns.c - which column of an MDS shard is which part of a sample. */
+/* mds_columns.c - matches the columns of an MDS shard with the parts of a sample. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* mds_impl.h - what lib/data/dataset/mds*.c share: columns of MDS shards, their encodings and the parts that they hold.
+/* mds_impl.h - declarations that lib/data/dataset/mds*.c share: columns of MDS shards, their encodings and the parts
+ * that they hold.
  *  */
 #ifndef VFM_DATA_DATASET_MDS_IMPL_H
 #define VFM_DATA_DATASET_MDS_IMPL_H

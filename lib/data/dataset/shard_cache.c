@@ -275,7 +275,7 @@ static void free_names(struct wanted *w)
 	free(w->again);
 }
 
-/* Sets *fd to a descriptor of the shard if it is there with its length; else to -1. */
+/* Sets *fd to a descriptor of the shard if the folder has it with its length; else to -1. */
 static int open_present(const struct wanted *w, int *fd, struct vfm_err *err)
 {
 	struct stat st = {0};

@@ -1,4 +1,4 @@
-/* loader_impl.h - what the parts of the loader share. */
+/* loader_impl.h - declarations that the parts of the loader share. */
 #ifndef VFM_DATA_LOADER_LOADER_IMPL_H
 #define VFM_DATA_LOADER_LOADER_IMPL_H
 

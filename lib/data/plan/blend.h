@@ -51,10 +51,9 @@ struct vfm_blend_set {
 	int32_t cond_channels, image_len, image_dim; /* of all samples; 0: they have none */
 };
 
-/* Reads the index of set->dir: lengths in tokens for this patch.  Samples of more than `context` tokens and
- * samples whose size the patch does not divide are left out and counted.  held_out: the fraction of the samples that is
- * held out (split.h); 0: none.
- * VFM_EUSAGE: no index, or latents, texts or extra arrays of different sizes in it. */
+/* Reads the index of set->dir: lengths in tokens for this patch.  Leaves out and counts samples of more than `context`
+ * tokens, and samples whose size the patch does not divide.  held_out: the fraction of the samples that is held out
+ * (split.h); 0: none.  VFM_EUSAGE: no index, or latents, texts or extra arrays of different sizes in it. */
 int vfm_blend_scan(
 	struct vfm_blend_set *set, const int32_t patch[3], int32_t context, double held_out, struct vfm_err *err);
 /* Returns the samples of a set that are held out, as a set without weight.  It borrows from `set` and is not released.

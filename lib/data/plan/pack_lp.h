@@ -1,4 +1,4 @@
-/* pack_lp.h - which contents of bins a large number of items of few lengths needs: the linear relaxation of cutting
+/* pack_lp.h - finds contents of bins for a large number of items of few lengths: the linear relaxation of cutting
  * stock.
  *
  *     minimize the sum of x_p over all contents p, with sum_p a_ip x_p = b_i for each length i and x_p >= 0

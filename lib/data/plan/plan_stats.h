@@ -1,4 +1,4 @@
-/* plan_stats.h - what a plan consists of: its mix by set and, if it changes, by steps; fill, imbalance, and samples
+/* plan_stats.h - the statistics of a plan: its mix by set and, if it changes, by steps; fill, imbalance, and samples
  * per pack. */
 #ifndef VFM_DATA_PLAN_PLAN_STATS_H
 #define VFM_DATA_PLAN_PLAN_STATS_H

@@ -2,8 +2,8 @@
  *
  * A sample is held out if the hash of its source is below a fraction of the range of hashes.  The source is the
  * "parent" of its record, the video that it was cut from, or without one the sample itself (vfm_sample_id of either).
- * The side of a sample therefore depends on its key alone: not on other samples, their order, the seed or the set; and
- * clips of one video are on one side.  A larger fraction also holds out every sample that a smaller one holds out.
+ * The side of a sample therefore depends on its key alone, not on other samples, their order, the seed or the set.
+ * Clips of one video are on one side.  A larger fraction also holds out every sample that a smaller one holds out.
  */
 #ifndef VFM_DATA_PLAN_SPLIT_H
 #define VFM_DATA_PLAN_SPLIT_H

@@ -1,4 +1,4 @@
-/* bucket.c - makes buckets from options, and chooses size, crop and number of frames of a clip. */
+/* bucket.c - makes buckets from options, and chooses the size and number of frames of a clip. */
 #include "data/record/bucket.h"
 
 #include <math.h>

@@ -73,8 +73,8 @@ struct vfm_thumbnails {
 	int n, width, height;
 };
 
-/* Decodes `frames` evenly spaced frames of a record (src, start_frame, end_frame), 1: the middle one, or
- * those that its file has, into the largest pictures of its shape within width x height.  VFM_EINPUT: there is none. */
+/* Decodes `frames` evenly spaced frames of a record (src, start_frame, end_frame; 1: the middle one), or those that its
+ * file has.  The pictures are the largest of its shape within width x height.  VFM_EINPUT: there is none. */
 int vfm_thumbnails(struct vfm_thumbnails *t, const json_t *rec, int frames, int width, int height, double timeout_s,
 	struct vfm_err *err);
 

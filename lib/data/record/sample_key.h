@@ -10,9 +10,9 @@
 
 #include "base/err.h"
 
-/* The rule for keys that become file names: 1 to 200 bytes of UTF-8; of the ASCII characters only letters, digits, "-"
- * and "_" (so neither "." nor "/", as WebDataset and Energon want it); not beginning with "__".  VFM_EINPUT otherwise;
- * NULL is a record without id. */
+/* The rule for keys that become file names: 1 to 200 bytes of UTF-8, not beginning with "__".  Of the ASCII characters
+ * only letters, digits, "-" and "_" are allowed: WebDataset and Energon want neither "." nor "/".  VFM_EINPUT
+ * otherwise; NULL is a record without id. */
 int vfm_sample_key_check(const char *key, struct vfm_err *err);
 
 /* The rule for the names of members (KEY.PART) of shards that other programs wrote: 1 to 1000 bytes of UTF-8 without

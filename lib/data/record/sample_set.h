@@ -1,14 +1,14 @@
 /* sample_set.h - a set of sample keys that may be larger than memory.
  *
- * An entry is the first 128 bits of the SHA-256 of a key, which identify it (any collision among a billion keys:
- * 1.5e-21), its place, and a hash of the contents there.
+ * An entry is the first 128 bits of the SHA-256 of a key, its place, and a hash of the contents there.  The 128 bits
+ * identify the key (any collision among a billion keys: 1.5e-21).
  *
  * The newest entries are in a hash table.  When it holds 1.5 million (by default), they become a sorted run in an
- * unlinked file; 16 runs of about one size are merged into one, as in a log-structured merge tree (O'Neil et al.,
- * 1996).  For each run the memory holds a blocked Bloom filter (Putze, Sanders and Singler, 2007) and the first hash of
- * each 4096 bytes.
+ * unlinked file. 16 runs of about one size are merged, as in a log-structured merge tree (O'Neil et al., 1996).  For
+ * each run the memory holds a blocked Bloom filter (Putze, Sanders and Singler, 2007) and the first hash of each 4096
+ * bytes.
  *
- * Memory: at most 64 MiB for the table and 48 MiB to sort it, and 1.6 to 2.6 bytes for each key beyond 1.5 million,
+ * Memory: at most 64 MiB for the table, 48 MiB to sort it, and 1.6 to 2.6 bytes for each key beyond 1.5 million,
  * twice that during a merge.  Files: 32 bytes a key, twice that during a merge.  One thread at a time.
  */
 #ifndef VFM_DATA_RECORD_SAMPLE_SET_H

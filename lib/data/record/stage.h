@@ -74,7 +74,7 @@ void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...) __attr
  * memory.  Called from several threads at once unless the stage is `serial`.  Returns
  *   0                      the record (or what was emitted) is written
  *   VFM_EINPUT             this record failed: err->msg becomes its "error", its emitted records are discarded
- *   VFM_EUSAGE, VFM_EENV   the stage cannot go on: the loop stops with this code. */
+ *   VFM_EUSAGE, VFM_EENV   the stage cannot continue: the loop stops with this code. */
 typedef int (*vfm_stage_fn)(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err);
 
 /* Works on `n` consecutive records with an equal `batch_key`, none of them done before.  Stores for each in `rc` and
@@ -87,7 +87,7 @@ struct vfm_stage_item {
 typedef void (*vfm_stage_batch_fn)(struct vfm_stage_item *items, int n, void *ctx, int worker);
 
 /* Where records come from when it is not JSON Lines: as vfm_jsonl_next (1 = a record
- * that the caller owns, 0 = end, VFM_EINPUT = one bad input, go on).  Called by one thread. */
+ * that the caller owns, 0 = end, VFM_EINPUT = one bad input, continue).  Called by one thread. */
 typedef int (*vfm_stage_next_fn)(void *source, json_t **rec, struct vfm_err *err);
 
 struct vfm_jsonl_block; /* io/json.h */
@@ -156,7 +156,7 @@ struct vfm_stage_counts {
 
 /* Runs the stage and reports the counts with vfm_info.  `counts` may be NULL.
  * Returns 0 when all went well, VFM_EINPUT when some records failed here (err is left
- * empty: the records say why), VFM_EUSAGE or VFM_EENV when the stage could not go on. */
+ * empty: the records say why), VFM_EUSAGE or VFM_EENV when the stage could not continue. */
 int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err);
 
 /* ---- a stage that reads its inputs itself (vfm_stage.lines), as blocks of lines on several threads ----

@@ -1,4 +1,4 @@
-/* stage_impl.h - what the files of the loop share: the inputs of a stage (stage_input.c), what it does with a record
+/* stage_impl.h - declarations of the loop's files: the inputs of a stage (stage_input.c), the work on a record
  * (stage_work.c), and the loop between them (stage.c).
  */
 #ifndef VFM_DATA_RECORD_STAGE_IMPL_H

@@ -226,7 +226,7 @@ void vfm_dev_poison(struct vfm_dev *d, const char *why);
 int vfm_dev_check(const struct vfm_dev *d, struct vfm_err *err);
 
 /* Returns the bytes/s of the slower direction on the compute stream s, rounded down to 2^(k/4), so that most runs on a
- * machine find the same.  The first call for a device copies 64 MiB several times; ranks that share a link should call
+ * machine find the same.  The first call for a device copies 64 MiB several times.  Ranks that share a link should call
  * it together.  0: unknown, because there is no memory for that or a copy failed. */
 double vfm_dev_host_rate(struct vfm_stream *s);
 

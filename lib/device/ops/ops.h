@@ -135,7 +135,7 @@ struct vfm_norm_bwd {
 	bool dx_accumulate;               /* dx +=: it holds the gradient of the other readers of s */
 	struct vfm_tensor dweight, dbias; /* optional [D] f32 += */
 	struct vfm_tensor dshift, dscale; /* optional [S,D] f32, rows may be strided, = */
-	struct vfm_tensor dh;             /* optional [T,D] f32 or bf16, dtype of h if that is there, = */
+	struct vfm_tensor dh;             /* optional [T,D] f32 or bf16, dtype of h if h is present, = */
 	struct vfm_tensor dgate;          /* optional, with gate: [S,D] f32, rows may be strided, = */
 	struct vfm_tensor dh_sum;         /* optional, with dh: [D] f32 += */
 };

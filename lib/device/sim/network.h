@@ -1,7 +1,7 @@
 /* network.h - the time of collectives at the rates of a machine.
  *
- * n ranks on k nodes, at most m on one.  A ring's bandwidth B is nvlink, and with several nodes at most m network: it
- * leaves a node over as many network links as ranks of the node are in the group.  Bandwidths are those that nccl-tests
+ * n ranks on k nodes, at most m on one.  A ring's bandwidth B is nvlink, and with several nodes at most m network.  The
+ * ring leaves a node over as many network links as the group has ranks on it.  Bandwidths are those that nccl-tests
  * reports as bus bandwidth.
  *
  * all_gather, reduce_scatter  (n-1)/n bytes / B + latency of a ring: collective + hop (m-2) + network_hop (k-1)

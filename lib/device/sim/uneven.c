@@ -1,4 +1,4 @@
-/* uneven.c - routes tokens to experts by a given skew, and scales the rates of a slow GPU. */
+/* uneven.c - counts of tokens by expert under Zipf's law, rates of a slow GPU, and time spent waiting for others. */
 #include "device/sim/uneven.h"
 
 #include <math.h>

@@ -16,7 +16,7 @@
 enum { STACK = 8 << 20 };
 
 struct sim_rank {
-	ucontext_t at; /* where it goes on */
+	ucontext_t at; /* where it continues */
 	void *stack;   /* behind a page that faults */
 	void *self;
 	bool silent, left, waits;
@@ -113,7 +113,7 @@ static void report_deadlock(struct vfm_sim_world *w)
 	set_failed(w, why);
 }
 
-/* The next rank that can run does.  If none can, but some are left, the job fails and they go on. */
+/* The next rank that can run does.  If none can, but some are left, the job fails and they continue. */
 static void pass_turn(struct vfm_sim_world *w)
 {
 	bool any = false;
@@ -129,7 +129,7 @@ static void pass_turn(struct vfm_sim_world *w)
 		switch_to_rank(w, next);
 }
 
-/* The begin of a rank, and its end, when another goes on. */
+/* The begin of a rank, and its end, when another continues. */
 static void begin_rank(void)
 {
 	struct vfm_sim_world *w = current;

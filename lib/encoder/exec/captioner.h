@@ -20,7 +20,7 @@ struct vfm_captioner { /* a specification; read by many threads */
 		char *prompt;
 	} prompts[VFM_CAPTIONS_MAX];
 	int64_t window; /* frames of a window; 0: the whole clip */
-	bool overwrite; /* captions that are there; otherwise they are kept and only missing names are asked for */
+	bool overwrite; /* existing captions; otherwise they are kept and only missing names are asked for */
 };
 
 /* One prompt without a name. */

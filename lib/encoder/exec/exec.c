@@ -1,7 +1,7 @@
 /* exec.c - the pool: its queue of requests, and calls.
  *
  * One thread for each child moves the lines.  A guardian process kills the children with their process groups and
- * removes the folder when the parent ends, also by SIGKILL; other process groups that a child made go on.
+ * removes the folder when the parent ends, also by SIGKILL; other process groups that a child made continue.
  */
 #include "encoder/exec/exec.h"
 

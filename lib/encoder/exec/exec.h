@@ -63,7 +63,7 @@ int vfm_exec_refuse_opts(const struct vfm_exec_opts *o, const char *command, str
 struct vfm_exec;
 struct vfm_exec_slot;
 
-/* Starts the children; each loads its weights while the caller goes on.  VFM_EUSAGE: an option is out of range, or the
+/* Starts the children; each loads its weights while the caller works on.  VFM_EUSAGE: an option is out of range, or the
  * command has no word.  Wait before any other call. */
 int vfm_exec_start(struct vfm_exec **x, const struct vfm_exec_opts *o, struct vfm_err *err);
 /* Blocks until a child has said hello.  After a failure the caller still closes x.  VFM_EUSAGE: the command cannot be

@@ -1,4 +1,4 @@
-/* t5_impl.h - what t5.c, t5_open.c and t5_place.c share. */
+/* t5_impl.h - declarations that t5.c, t5_open.c and t5_place.c share. */
 #ifndef VFM_ENCODER_TEXT_T5_IMPL_H
 #define VFM_ENCODER_TEXT_T5_IMPL_H
 

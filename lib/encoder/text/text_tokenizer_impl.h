@@ -1,4 +1,5 @@
-/* text_tokenizer_impl.h - what text_tokenizer.c applies and text_tokenizer_json.c and text_tokenizer_spm.c read. */
+/* text_tokenizer_impl.h - the tokenizer that text_tokenizer_json.c and text_tokenizer_spm.c read and text_tokenizer.c
+ * applies. */
 #ifndef VFM_ENCODER_TEXT_TEXT_TOKENIZER_IMPL_H
 #define VFM_ENCODER_TEXT_TEXT_TOKENIZER_IMPL_H
 

@@ -66,7 +66,7 @@ int vfm_vae_encode(struct vfm_vae *v, const uint8_t *rgb, int64_t frames, int64_
 	struct vfm_err *err);
 /* The condition of image to video: a clip of `frames` frames that are 0 (grey) except for the given pictures, the first
  * frame and, of two, the last one.  Every grey frame is computed.  Each causal convolution with a kernel of 3 frames
- * reads 2 past ones, those of the encoder of Wan 2.1 together 28 latent frames: equal results would begin after
+ * reads 2 past ones; those of the encoder of Wan 2.1 together read 28 latent frames.  Equal results would begin after
  * picture 113, and most clips end before. */
 int vfm_vae_encode_given(
 	struct vfm_vae *v, const struct vfm_pictures *p, int64_t frames, float *latents, struct vfm_err *err);

@@ -147,7 +147,8 @@ enum vae_kind {
 	/* conv[0], causal if its kernel covers 3 frames, of every second frame if its stride of time is 2; plus the
 	 * frame that `add` names, through shortcut[0] if has_shortcut */
 	VAE_LAYER_CONV,
-	VAE_LAYER_RES,  /* x' + conv[1](silu(norm[1](conv[0](silu(norm[0](x)))))); x' = conv[2](x) if that is there */
+	/* x' + conv[1](silu(norm[1](conv[0](silu(norm[0](x)))))); x' = conv[2](x) if the layer has conv[2] */
+	VAE_LAYER_RES,
 	VAE_LAYER_ATTN, /* x + conv[1](attention(conv[0](norm[0](x)))), both convolutions 1 x 1 */
 	/* x + conv[2](o): queries conv[0](norm[0](x)), keys and values conv[1](norm[0](x)) of this frame and all
 	 * before, at each pixel */
@@ -245,10 +246,10 @@ void vae_run_init(
 	struct vae_run *r, struct vfm_stream *s, enum vfm_dtype dtype, const struct vae_net *net, int64_t h, int64_t w);
 void vae_run_release(struct vae_run *r);
 
-/* Frames that exist while an input passes through the layers share memory: the first block, which has room for the
- * frames of any layer, and further ones if it is full.  An input and the results of a layer exist together, then the
- * results alone.  Layers that enlarge frames therefore put the results at the other end of the block (from_end).
- * Frames that stay from input to input have memory of their own (lasting), so they leave no gaps in the blocks.
+/* Frames that exist while an input passes through the layers share memory.  The first block has room for the frames of
+ * any layer; further blocks follow if it is full.  An input and the results of a layer exist together, then the results
+ * alone.  Layers that enlarge frames therefore put the results at the other end of the block (from_end).  Frames that
+ * stay from input to input have memory of their own (lasting), so they leave no gaps in the blocks.
  *
  * Both return a frame [1,h,w,c] with one reference; vae_frame_drop gives it back. */
 int vae_frame_new(struct vae_run *r, int64_t h, int64_t w, int64_t c, struct vae_frame **f, struct vfm_err *err);

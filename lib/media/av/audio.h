@@ -1,8 +1,8 @@
 /* audio.h - the sound of a range of a video, for the muxer of a clip.
  *
  * Packets are copied where the container takes their codec (.mp4: AAC, MP3, AC-3, E-AC-3, ALAC; .mkv: all), else the
- * sound is encoded as AAC.  A packet keeps its time relative to the first frame of the clip: copied sound begins with
- * the first packet in the range and ends with the last, encoded sound begins exactly.  One thread at a time.
+ * sound is encoded as AAC.  A packet keeps its time relative to the first frame of the clip.  Copied sound begins with
+ * the first packet in the range and ends with the last; encoded sound begins exactly.  One thread at a time.
  */
 #ifndef VFM_MEDIA_AV_AUDIO_H
 #define VFM_MEDIA_AV_AUDIO_H

@@ -26,7 +26,7 @@ static int io_read(void *arg, uint8_t *buf, int size)
 
 	if (vfm_limit_is_over(s->limit))
 		return AVERROR_EXIT;
-	if (s->is_member && size > s->size - s->pos) /* the tar goes on after it */
+	if (s->is_member && size > s->size - s->pos) /* the tar continues after it */
 		size = s->pos < s->size ? (int)(s->size - s->pos) : 0;
 	do
 		n = size ? pread(s->fd, buf, (size_t)size, s->at + s->pos) : 0;

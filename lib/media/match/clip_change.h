@@ -1,6 +1,5 @@
-/* clip_change.h - what changes from moment to moment in a clip that is still almost everywhere: a signature of the
- * temporal differences of its pictures.  vfm-dedup(5) defines the steps of the signature.  Norms are as for an area
- * of 128 x 128 pixels.
+/* clip_change.h - a signature of the temporal differences of a clip's pictures, for clips that are still almost
+ * everywhere.  vfm-dedup(5) defines the steps of the signature.  Norms are as for an area of 128 x 128 pixels.
  *
  * Two clips are compared at a shift in steps, upright or mirrored, by their common steps.  The correlation of shapes is
  * sum a b / sqrt(sum a^2 sum b^2) over steps and coefficients, with n noise^2 added to each of the three sums of n

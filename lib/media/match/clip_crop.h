@@ -10,8 +10,8 @@
 #define VFM_CLIP_CROPS 9
 void vfm_clip_hash_crop(float out[VFM_CLIP_HASH_COEFS], const float in[VFM_CLIP_HASH_COEFS], int crop);
 
-/* Sets parts [VFM_IMAGE_PARTS] to the coefficients of the parts that an image with detail may have in common with its
- * copies: its boxes after the first (image_detail.h), then its crops as above.  Returns their number. */
+/* Sets parts [VFM_IMAGE_PARTS] to the coefficients of the parts that an image with detail may share with its copies.
+ * These are its boxes after the first (image_detail.h), then its crops as above.  Returns their number. */
 #define VFM_IMAGE_PARTS (VFM_IMAGE_BOXES - 1 + VFM_CLIP_CROPS)
 int vfm_clip_image_parts(float parts[VFM_IMAGE_PARTS][VFM_CLIP_HASH_COEFS], const struct vfm_clip_rows *r);
 

@@ -1,4 +1,4 @@
-/* clip_signs.c - which clips resemble one by their signs; see clip_hash.h. */
+/* clip_signs.c - finds the clips that resemble one by their signs; see clip_hash.h. */
 #include "base/clones.h"
 #include "media/match/clip_agreement.h"
 #include "media/match/clip_compare.h"

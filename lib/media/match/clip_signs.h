@@ -6,7 +6,7 @@
 
 #include "media/match/clip_compare.h"
 
-/* A cheap filter before vfm_clip_compare, of up to 64 clips: bit i of the result is set if 1 - agreement of a[i] and b
+/* A cheap filter before vfm_clip_compare, for up to 64 clips.  Sets bit i of the result if 1 - agreement of a[i] and b
  * is at most `most` at some shift of whole slots.  Does not read x of the rows. */
 #define VFM_CLIP_RESEMBLE_MAX 64
 uint64_t vfm_clip_signs_resemble(

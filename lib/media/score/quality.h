@@ -1,4 +1,4 @@
-/* quality.h - how close a picture is to its original: squared error, PSNR and structural similarity.
+/* quality.h - differences between a picture and its original: squared error, PSNR and structural similarity.
  *
  * All functions are local.  Their results depend neither on the number of threads nor on the CPU.
  */

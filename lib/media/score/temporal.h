@@ -1,4 +1,4 @@
-/* temporal.h - how a clip changes from frame to frame: frozen and duplicate frames, flicker.
+/* temporal.h - changes of a clip from frame to frame: frozen and duplicate frames, flicker.
  *
  * man/vfm-scores.7 defines them.  Takes 64 rows of luma of every frame, as coded.  The third largest change of the 24
  * frames around a frame is taken for their motion, so neither a cut nor a key frame counts as motion (cf. Vlachos,

@@ -149,7 +149,7 @@ static bool differs_across(const struct vfm_scene *s, int64_t t, float f[4])
 	return f[0] >= MATCHED;
 }
 
-/* Returns how many frames the shot on one side of the cut at t goes on, at most FAR: to the next change that may be a
+/* Returns how many frames the shot on one side of the cut at t continues, at most FAR: to the next change that may be a
  * cut, too. */
 static int side_length(const struct vfm_scene *s, int64_t t, int step)
 {

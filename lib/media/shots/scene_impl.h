@@ -37,7 +37,7 @@ struct vfm_scene {
 	struct scene_point *p;
 	size_t cap;
 	int64_t n, evaluated, mixed; /* frames; the next one to evaluate for a cut, for a mixture */
-	int64_t run_first, run_end;  /* of the run that is not yet stored; run_first -1: none, run_end -1: goes on */
+	int64_t run_first, run_end;  /* of the run that is not yet stored; run_first -1: none, run_end -1: continues */
 	struct vfm_cut_candidate *candidates, *dissolves;
 	struct plain_run *runs;
 	size_t candidates_cap, dissolves_cap, runs_cap;

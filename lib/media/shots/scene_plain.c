@@ -115,7 +115,7 @@ static void return_features(
 	f[3] = sharp;
 }
 
-/* The shot goes on after the plain frames if some frames of both sides match, by the measure of how much the sides
+/* The shot continues after the plain frames if some frames of both sides match, by the measure of how much the sides
  * change by themselves over as many frames.
  *   f[0..3] least difference of a frame before and one after, f[4] the same of whole pictures that are shifted,
  *   f[5..8], f[9..12] most and least difference of two frames of one side, as far apart as the plain ones are long */

@@ -68,8 +68,8 @@ int vfm_mesh_init(struct vfm_mesh *m, const struct vfm_parallel *p, struct vfm_c
 const struct vfm_mesh *vfm_mesh_one(void);
 void vfm_mesh_release(struct vfm_mesh *m);
 
-/* A view is the mesh of the same ranks with a smaller cp, and dp larger by as much: the cp ranks of the mesh are
- * divided into groups of neighbours.  It has cp groups of its own and borrows all else.  Packs of few tokens are
+/* A view is the mesh of the same ranks with a smaller cp, and dp larger by the same factor: groups of neighbouring cp
+ * ranks divide the cp ranks of the mesh.  It has cp groups of its own and borrows all else.  Packs of few tokens are
  * computed by few ranks on a view; parameters belong to the mesh, because their gradients are summed over dp x cp in
  * any case. */
 

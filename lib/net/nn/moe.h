@@ -3,8 +3,8 @@
  *   score = softmax(router(x))                                   [T,E] f32
  *   y[t]  = sum over the experts e of token t: weight[t,e] fc2_e(gelu(fc1_e(x[t])))
  *
- * Expert choice (Zhou et al., arXiv 2202.09368): for each sample of n tokens, over all ranks, every expert selects the
- * ceil(n capacity / E) tokens with the highest scores; weight is the score.
+ * Expert choice (Zhou et al., arXiv 2202.09368): every expert selects the ceil(n capacity / E) tokens with the highest
+ * scores of each sample of n tokens, over all ranks; weight is the score.
  *
  * Token choice, dropless: each token selects its `capacity` best experts; weight is the score over the sum of these
  * scores.  A balance loss per sample (Fedus et al., arXiv 2101.03961): alpha E sum_e f_e P_e, with f_e the fraction of

@@ -10,7 +10,7 @@ void vfm_hook(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), voi
  */
 void vfm_hook_weights(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx);
 
-/* on: backwards defer the gradients of the weights and biases of linear layers and keep the values that these need
+/* on: backwards defer the gradients of the weights and biases of linear layers, and keep the values for them
  * (zero-bubble pipelines).  vfm_tape_weights computes them in the same order and frees these values.  The caller calls
  * it after the backward and before the reset.  No-op if nothing is deferred. */
 void vfm_tape_defer_weights(struct vfm_tape *t, bool on);

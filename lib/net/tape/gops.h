@@ -66,8 +66,8 @@ struct vfm_var *vfm_g_gate(
 struct vfm_var *vfm_g_add_row(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *row);
 
 /* Per head RMS norm (weights [d] or NULL, both or none) and rotation (rope [T,d] f32, absent: none) of q [T,H,d] and,
- * if it is there, k [T2,Hkv,d], in one op; with rope T2 = T.  y [2] receives the results: contiguous tensors, or q and
- * k themselves if nothing is to be done. */
+ * if present, k [T2,Hkv,d], in one op; with rope T2 = T.  y [2] receives the results: contiguous tensors, or q and k
+ * themselves if nothing is to be done. */
 struct vfm_qk_args {
 	struct vfm_var *q, *k; /* k may be NULL */
 	struct vfm_var *weight_q, *weight_k;

@@ -108,7 +108,7 @@ struct norm_ctx {
 };
 
 /* Adds the branch of the sum to the op.  Returns 0 if the node of the sum does the branch: it has no gradient, or it
- * adds to one that is there, which costs less without a temporary. */
+ * adds to an existing one, which costs less without a temporary. */
 static int begin_sum(struct vfm_tape *t, const struct vfm_node *sum, struct vfm_norm_bwd *a, struct branch_grads *g,
 	struct vfm_err *err)
 {

@@ -1,4 +1,4 @@
-/* goodput.h - what failures and slow GPUs take from a job: the part of its time that is work.
+/* goodput.h - the part of a job's time that is work, despite failures and slow GPUs.
  *
  * Failures come at random with a mean time M between them.  A checkpoint costs c seconds; a failure loses the work
  * since the last one, and costs r seconds until the next step.  The job may fail again meanwhile.  Then tau seconds of

@@ -3,8 +3,8 @@
  *
  * The blocks of a pp stage are equal, so a plan is a short list "n blocks of this kind".  A kind is a set of kept
  * groups (saved.h) and the part of it that is offloaded to host memory.  The planner minimizes the time of recompute
- * within the bytes on the device, those on the host, and the copies to the host, which the forward of the following
- * block must hide.  It offloads no more than the device's room demands.
+ * within the bytes on the device and on the host.  The forward of the following block must hide the copies to the host.
+ * It offloads no more than the device's room demands.
  */
 #ifndef VFM_SPEC_COST_KEEP_PLAN_H
 #define VFM_SPEC_COST_KEEP_PLAN_H
@@ -48,8 +48,8 @@ void vfm_keep_plan_make(const struct vfm_keep_plan_in *in, struct vfm_keep_plan 
 /* Writes the choice of every block of the pp stage to how [blocks of the pp stage]: the kinds are evenly spaced. */
 void vfm_keep_plan_spread(const struct vfm_keep_plan *p, struct vfm_keeps *how);
 
-/* Returns the bytes that the block that is running needs on the device in addition to what blocks keep: the tensors
- * that `how` does not keep, gradients and scratch memory of its backward. */
+/* Returns the bytes that the running block needs on the device in addition to kept tensors: the tensors that `how` does
+ * not keep, gradients and scratch memory of its backward. */
 double vfm_keep_plan_running(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
 
 /* Writes the kept groups of a kind, as in "everything", "light", "attention+mlp" or

@@ -101,8 +101,8 @@ double vfm_block_gathered_bytes(const struct vfm_model_spec *m, const struct vfm
 /* Returns the bytes of the part of it that is in the set `of`. */
 double vfm_block_saved_part(const struct vfm_model_spec *m, const struct vfm_saved_how *how, unsigned of);
 
-/* Returns the bytes that a block holds between its backward and its deferred gradients of weights: the inputs of its
- * linear layers and the gradients of their outputs, on a rank of `tp`. */
+/* Returns the bytes that a block on a rank of `tp` holds between its backward and its deferred weight gradients: the
+ * inputs of its linear layers and the gradients of their outputs. */
 double vfm_block_deferred_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how, int tp);
 
 /* The work that the backward of a block recomputes. */

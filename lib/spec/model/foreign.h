@@ -1,5 +1,6 @@
-/* foreign.h - how other programs store the weights of an architecture: names, shapes and order of their tensors, and
- * their config.json.  The tables are data; arch_NAME.c holds those of NAME.  No files and no devices; local calls.
+/* foreign.h - the layouts of other programs for the weights of an architecture: names, shapes and order of their
+ * tensors, and their config.json.  The tables are data; arch_NAME.c holds those of NAME.  No files and no devices;
+ * local calls.
  *
  * A row says that tensors of ours, one after another, are tensors of theirs, one after another:
  *

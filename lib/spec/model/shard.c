@@ -1,4 +1,4 @@
-/* shard.c - boxes and flat ranges of tensors, and runs of contiguous bytes between two of them. */
+/* shard.c - boxes and flat ranges of tensors, and runs of contiguous elements that map one to the other. */
 #include "spec/model/shard.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* tuning.h - which parameters a run trains: all of them, those that no pattern freezes, or low-rank adapters.  Local.
+/* tuning.h - the parameters that a run trains: all of them, those that no pattern freezes, or low-rank adapters.
+ * Local.
  *
  * LoRA (Hu et al., arXiv 2106.09685): a linear layer with the frozen weight W [out,in] computes
  *

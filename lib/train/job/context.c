@@ -1,4 +1,4 @@
-/* context.c - opens device and mesh of a rank, and runs a function on all ranks. */
+/* context.c - starts the ranks of a command, and opens device and mesh of each. */
 #include "train/job/context.h"
 
 #include "base/par.h"

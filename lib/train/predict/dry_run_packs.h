@@ -1,5 +1,5 @@
-/* dry_run_packs.h - which packs of a step the ranks of a simulated job have (data/loader/loader.h), and which ranks
- * have the same.
+/* dry_run_packs.h - the packs of a step that the ranks of a simulated job have (data/loader/loader.h), and the ranks
+ * with equal packs.
  *
  * dp ranks with packs of equal shapes in the same order are one class.  Of more than `most` classes, the most expensive
  * represents itself; the others, in the order of their cost, are represented by the middle one of each of most - 1

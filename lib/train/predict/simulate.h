@@ -46,9 +46,9 @@ struct vfm_simulated {
 
 /* Calls `work` on each simulated rank; x->job.world->rank is the rank in the job, x->sim->rep its number among the
  * simulated ones, and vfm_context_open(x, config) opens the simulated device.  Returns the failure of the first rank
- * that failed; the logs of other ranks than the first are silent.  VFM_EUSAGE: the degrees do not fit the ranks, the
- * machine has no rates of several GPUs, no tokens of the model choose experts that expert_skew is for, or the job has
- * no slow_rank. */
+ * that failed; the logs of other ranks than the first are silent.  VFM_EUSAGE: the degrees do not fit the ranks; the
+ * machine has no rates of several GPUs; expert_skew for a model whose tokens choose no experts; or the job has no
+ * slow_rank. */
 int vfm_simulate(
 	const struct vfm_simulation *s, vfm_rank_fn work, void *ctx, struct vfm_simulated *out, struct vfm_err *err);
 

@@ -17,9 +17,8 @@ struct vfm_step_memory {
 	const struct vfm_dev *dev;          /* one of the devices that it would run on */
 };
 
-/* peak [parallel.pp]: what mem_peak (dev.h) of the fullest rank of each pp stage would be, also where it is more than
- * the capacity; INT64_MAX: more than eight times the capacity.  Returns VFM_EUSAGE if the degrees do not fit the
- * ranks. */
+/* peak [parallel.pp]: mem_peak (dev.h) of the fullest rank of each pp stage, also if it exceeds the capacity;
+ * INT64_MAX: more than eight times the capacity.  Returns VFM_EUSAGE if the degrees do not fit the ranks. */
 int vfm_step_memory(const struct vfm_step_memory *m, int64_t *peak, struct vfm_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* origin.h - what a run begins from: a checkpoint, initial weights, or the seed.  Adapters (spec/model/tuning.h) begin
- * on a base model, which their checkpoints name by path and sha256.
+/* origin.h - the start of a run: a checkpoint, initial weights, or the seed.  Adapters (spec/model/tuning.h) begin on a
+ * base model, which their checkpoints name by path and sha256.
  */
 #ifndef VFM_TRAIN_RUN_ORIGIN_H
 #define VFM_TRAIN_RUN_ORIGIN_H

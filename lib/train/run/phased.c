@@ -39,7 +39,7 @@ char *vfm_phased_begun(const char *run, const struct vfm_phases *l, int k)
 
 /* ---- plans ---- */
 
-/* The weights of a phase go on in the next, so their encoders must be the same. */
+/* The weights of a phase continue in the next, so their encoders must be the same. */
 static int check_encoders(const struct vfm_phase *s, struct vfm_encoder_ids own, const struct vfm_phase *first,
 	struct vfm_encoder_ids *all, unsigned allowed, struct vfm_err *err)
 {
@@ -93,7 +93,7 @@ static int check_done(const struct vfm_phased *s, int k, int64_t last, const str
 	return rc;
 }
 
-/* Looks at phase k, as find_next goes on.  *why: the reasons of the damaged checkpoints of phase *next, or NULL. */
+/* Looks at phase k, as find_next continues.  *why: the reasons of the damaged checkpoints of phase *next, or NULL. */
 static int check_phase(
 	const struct vfm_phased *s, int k, const int64_t *last, int *next, char **why, struct vfm_err *err)
 {

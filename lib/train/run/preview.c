@@ -1,4 +1,4 @@
-/* preview.c - samples the prompts of a file every N steps, and writes videos or latents. */
+/* preview.c - samples texts of the held-out plan every few steps, and writes latents and videos. */
 #include "train/run/preview.h"
 
 #include <stdlib.h>

@@ -42,9 +42,9 @@ int vfm_saver_wait(struct vfm_saver *s, struct vfm_err *err);
 void vfm_saver_release(struct vfm_saver *s); /* also waits; call before freeing trainer and device */
 
 /* Loads the trainer from a checkpoint.  Every tensor must be present with the expected shape, except the fp8 amax
- * histories: missing histories start empty, longer ones are cut to their newest steps, and unused ones are ignored. The
- * log reports missing and unused histories.  VFM_EUSAGE with c->damaged set on some rank: the data are damaged or not
- * finite; the trainer may load another checkpoint. */
+ * histories.  Missing histories start empty, longer ones are cut to their newest steps, and unused ones are ignored.
+ * The log reports missing and unused histories.  VFM_EUSAGE with c->damaged set on some rank: the data are damaged or
+ * not finite; the trainer may load another checkpoint. */
 int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *err);
 /* Collective.  Loads only the weights, without adapters, from part "model" or "ema"; a plain .safetensors file has no
  * parts.  On VFM_EUSAGE the message names a tensor that is missing, has another shape, is not the model's, or has
