@@ -21,6 +21,7 @@ struct limit {
 struct filter {
 	struct limit *limits;
 	int n;
+	const char *kind;    /* NULL, or of the records that are checked */
 	double held_out;     /* fraction; 0: the sides are not told apart */
 	bool keeps_held_out; /* else the training data */
 };
@@ -69,6 +70,8 @@ static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	double x;
 
 	(void)out, (void)worker;
+	if (f->kind && strcmp(vfm_rec_str(rec, "kind", ""), f->kind) != 0)
+		return 0;
 	for (int i = 0; i < f->n; i++) {
 		const struct limit *m = &f->limits[i];
 
@@ -91,6 +94,8 @@ static char *filter_options(const struct filter *f)
 	struct vfm_buf b = {0};
 	char value[VFM_REAL_TEXT];
 
+	if (f->kind)
+		vfm_buf_addf(&b, "kind %s ", f->kind);
 	for (int i = 0; i < f->n; i++)
 		vfm_buf_addf(&b, "%s%s %s %s", i ? " " : "", f->limits[i].is_max ? "max" : "min", f->limits[i].path,
 			vfm_real_text(value, f->limits[i].value));
@@ -105,13 +110,15 @@ int curate_filter(int argc, char **argv, struct vfm_err *err)
 	struct filter f = {0};
 	struct vfm_stage stage = {.name = "filter", .fn = filter_record, .ctx = &f};
 	struct vfm_strlist min = {0}, max = {0};
-	int side = -1; /* not given */
+	static const char *const kinds[] = {"video", "image"};
+	int side = -1, kind = -1; /* not given */
 	char *options = NULL;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_LIST, 0, "min", "KEY=X", "drop records whose KEY is below X or missing; may be repeated",
 			&min},
 		{VFM_OPT_LIST, 0, "max", "KEY=X", "drop records whose KEY is above X or missing; may be repeated",
 			&max},
+		{VFM_OPT_NAME, 0, "kind", "video|image", "check only these records, and keep the others", &kind},
 		{VFM_OPT_NUM, 0, "held-out", "F", "drop records that vfm-pack --held-out F leaves out", &f.held_out,
 			VFM_ABOVE_0, VFM_BELOW_1},
 		{VFM_OPT_NAME, 0, "side", "train|held-out", "the side of --held-out to keep (default train)", &side},
@@ -132,6 +139,7 @@ int curate_filter(int argc, char **argv, struct vfm_err *err)
 	TRY_OUT(add_limits(&f, &max, true, err));
 	if (side >= 0 && f.held_out == 0)
 		TRY_OUT(vfm_fail(err, VFM_EUSAGE, "--side: it needs --held-out"));
+	f.kind = kind < 0 ? NULL : kinds[kind];
 	f.keeps_held_out = side == 1;
 	stage.options = options = filter_options(&f);
 	rc = vfm_stage_run(&stage, NULL, err);

@@ -37,4 +37,11 @@ for bad in "--held-out 0" "--held-out 1" "--held-out -0.1" "--held-out x" "--sid
 	run vfm-curate filter -q $bad shots.jsonl
 	rc_is 2 "filter $bad"
 done
+# ---- --kind
+printf '{"id":"v","kind":"video","x":1}\n{"id":"w","kind":"video","x":3}\n{"id":"i","kind":"image","x":1}\n{"id":"n","x":1}\n' >kinds.jsonl
+for kind in video image; do
+	run vfm-curate filter -q --kind $kind --min x=2 kinds.jsonl
+	is "$(jq -rs 'map(select(.drop).id) | join(" ")' <<<"$out")" "$([ $kind = video ] && echo v || echo i)" "--kind $kind: only these are checked"
+	is "$(jq -r '.provenance[0].options // empty' <<<"$out")" "kind $kind min x 2" "... which the header says"
+done
 done_testing

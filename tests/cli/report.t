@@ -47,6 +47,34 @@ run vfm-curate report -q -o again.html --by score.motion --captions 1000 r.jsonl
 ok "the same records give the same page" cmp page.html again.html
 like "$(grep -o '[0-9]* % score.motion [^<]*' page.html | tail -1)" '100 %.* 1e\+06' "pictures up to the largest value"
 
+# ---- distributions
+like "$page" '<p class=legend>.*<span>kept</span>.*<span>dropped, on top of what was kept</span>' "a legend of kept and dropped"
+records scored.jsonl | sed -n 1p | jq -c '., (.id = "other" | .score |= map_values(numbers += 1))' >spread.jsonl
+run vfm-curate report -q --pictures 0 -o spread.html spread.jsonl
+is "$(sed '/The same in all/q' spread.html | grep -oE 'class=group>[^<]*|^<tr><td>[a-z_]*<td class=num>2' | sed 's/.*group>\(.*\)/\1:/; s/<td class.*//; s/.*>//' | paste -sd' ')" \
+	"Motion: motion camera_motion object_motion shake Light and colour: luma contrast overexposed underexposed colorfulness oversaturated \
+Faults of the picture: sharpness blur blockiness interlace Change in time: static_ratio duplicate_ratio black_ratio flicker \
+Overlays: bar_ratio text_ratio" "all scores are in the groups of vfm-scores(7)"
+row() { grep "^<tr><td>$1<td" "$2" | head -1; }
+like "$(row motion page.html)" "<path class=a0 .*<path class=a1 .*<div class=ends>" "the values of dropped records are drawn over those of kept ones"
+for i in 1 2 2 9; do echo "{\"id\":\"k$i\",\"src\":\"a/b\",\"kind\":\"video\",\"width\":64,\"frames\":$i,\"score\":{\"luma\":0.5,\"mine\":$i}}"; done >known.jsonl
+echo '{"id":"d","src":"a/b","kind":"image","width":64,"frames":17,"rate":5,"score":{"luma":0.25,"mine":2},"drop":"filter: frames 17 > 9"}' >>known.jsonl
+run vfm-curate report -q --pictures 0 -o known.html known.jsonl
+is "$(row frames known.html | grep -o '<path[^>]*>' | sed 's/<path class=//; s/ d=/ /; s/[/>]//g')" "a0 'M0 40.0v-20.0h5v20.0z'
+a0 'M18 40.0v-40.0h5v40.0z'
+a0 'M144 40.0v-20.0h5v20.0z'
+a1 'M282 40.0v-20.0h5v20.0z'" "frames: bars of 1, 2 and 9, and of 17, which was dropped, on one axis"
+like "$(row frames known.html)" "<td class=num>4<td class=num>1<td .*<span>1</span><span>17</span>" "... whose ends are shown, with the facts of what was kept"
+like "$(row mine known.html)" "class=a0 d='M0 .*d='M36 40.0v-26.7h5v26.7z'/><path class=a1 d='M36 13.3v-13.3h5v13.3z'" "mine: one dropped value on top of two"
+like "$(row luma known.html)" "<td class=num>0.5<.*<path class=a1 d='M0 .*<path class=a0 d='M282 " "luma: constant, but not that of the dropped record"
+is "$(grep -o 'class=group>[^<]*' known.html | sed 's/.*>//' | paste -sd,)" "Light and colour,Other scores" "a group without numbers is left out"
+is "$(sed -n '/The same in all records/,/^<.table/p' known.html | grep -o '^<tr><td>.*' | sed 's/<[^>]*>/ /g' | tr -s ' ')" " kind 4 video
+ width 4 64
+ rate 0 5 in 1 dropped records" "constant keys, and a key of dropped records alone"
+not_ok "they have no histogram" grep -q '^<tr><td>width<.*<svg' known.html
+run vfm-curate report -q --pictures 0 -o kept.html <(grep -v drop known.jsonl)
+not_ok "nothing was dropped: no legend, and one colour" grep -qE 'class=legend>|<path class=a1' kept.html
+
 # ---- stdin, none, errors
 run vfm-curate report -o none.html </dev/null
 rc_is 0 "no record"

@@ -43,9 +43,13 @@ cd .. || exit 1
 rc_is 1 "a run with a record that failed"
 is "$out" "" "nothing on stdout"
 same one "run"
-like "$err" "filter: [0-9]+ in = [0-9]+ out \+ $n_dropped dropped \+ 1 failed" "the counts of each stage"
-like "$err" "[0-9]+ x score.motion # < #" "the reasons of drops, with numbers masked"
-like "$err" "1 x failed: .*not a video" "and of failures"
+n=$(records one/run/04-filter.jsonl | grep -vc '"error"')
+like "$err" "filter .* $n +$n_dropped +0 +- +done" "the records of each stage, and what it dropped"
+like "$err" "probe .* 25 +0 +1 +- +done" "or what failed"
+like "$err" "[0-9]+  filter: score.motion # < #" "the reasons of drops, with numbers masked"
+like "$err" "1  probe: failed: .*not a video" "and of failures"
+unlike "$err" $'\033|\r' "no control characters without a terminal"
+is "$(grep -c "records kept" <<<"$err") $(wc -l <<<"$err")" "1 12" "and no other lines"
 like "$(tail -n1 <<<"$err")" "run/06-shard.jsonl$" "where the records are, last"
 page=$(cat one/page.html)
 like "$page" '<meta http-equiv=Content-Security-Policy content="default-src .none.' "the page forbids requests"
@@ -240,6 +244,10 @@ rc_is 2 "no file of stages"
 like "$err" "none.json" "named"
 run vfm-curate run -c list.json
 rc_is 2 "no folder"
+like "$err" "-d/--dir DIR is missing" "named"
+run vfm-curate run -d empty
+is "$rc $err" "2 vfm-curate run: no inputs: name files or folders of videos and images, or give a pipeline (-c FILE)" "no inputs and no pipeline"
+not_ok "... and no folder is made" test -e empty
 echo '{"inputs": ["raw"], "stages": [{"stage": "probe"}, {"stage": "caption", "exec": "/bin/false", "jobs": 1}]}' >false.json
 run vfm-curate run -c false.json -d false
 ok "a stage whose model does not start ends the run" test "$rc" -ge 2
@@ -278,6 +286,83 @@ ok "dedup as the first stage" cmp -s first/00-dedup.jsonl first.jsonl
 jq -c '.inputs = ["dup/01-hash.jsonl"]' first.json >file.json
 run vfm-curate run -q -c file.json -d file
 ok "and of a file, which is counted" cmp -s file/00-dedup.jsonl first.jsonl
+
+# ---- the default pipeline
+cp -r films own
+ok "a still video, an image, and a blank one" bash -c '
+	ffmpeg -v error -f lavfi -i smptebars=s=96x64:r=8 -t 3 -c:v libx264 -pix_fmt yuv420p own/still.mp4 </dev/null &&
+	ffmpeg -v error -f lavfi -i mandelbrot=s=96x64 -frames:v 1 own/image.png </dev/null &&
+	ffmpeg -v error -f lavfi -i color=c=gray:s=96x64:r=8 -t 3 -c:v libx264 own/blank.mp4 </dev/null'
+cp films/a.mp4 own/same.mp4
+run vfm-curate run own -d default -j 2
+rc_is 0 "a run without a pipeline"
+like "$err" "the default pipeline, saved as default/pipeline.json:" "it says so"
+like "$err" "  filter --min=contrast=0.02 --max=black_ratio=0.5 --max=text_ratio=0.1" "and what it does"
+is "$(records default/07-clip.jsonl | jq -r '"\(.id) \(.kind) \(.drop // "kept")"' | cut -d' ' -f2- | sed 's/[0-9.]\+ </# </; s/of [0-9a-f]*/of #/' | LC_ALL=C sort)" \
+	"image kept
+video dedup: duplicate of #-0
+video dedup: the same as input record 1
+video dedup: the same as input record 1
+video filter: contrast # < 0.02
+video filter: static_ratio 1 > 0.9
+video kept" "blank and still videos and copies are dropped, and no image" || jq -c . default/07-clip.jsonl
+is "$(records default/07-clip.jsonl | jq -r 'select(.drop | not).src' | sort)" "$(find default/clip -type f | sort)" "what is kept was cut out, and nothing else"
+cp default/07-clip.jsonl default.jsonl
+for again in own ""; do
+	run vfm-curate run $again -d default
+	rc_is 0 "the same ${again:+command }again${again:+, }"
+	like "$err" "this run was done before; --update reads the inputs again" "... says that it is done"
+	ok "... and changes nothing" cmp default.jsonl default/07-clip.jsonl
+done
+run vfm-curate run films -d default
+rc_is 2 "other inputs"
+like "$err" "default/pipeline.json: the inputs differ from those of the run in 'default', which has read all of them" "are refused"
+like "$(<default/pipeline.json)" '"inputs": \["own"\],' "and change nothing"
+run vfm-curate run own films -d default --update
+rc_is 0 "--update takes them"
+is "$(jq -c .inputs default/pipeline.json) $(records default/00-probe.jsonl | wc -l)" '["own","films"] 10' "and the file names them"
+sed -i 's/0.9/0.95/' default/pipeline.json
+run vfm-curate run -d default
+is "$rc" 2 "an edited pipeline.json"
+like "$err" "default/pipeline.json: stages\[4\] \(filter\) differs from the stage that began the run in 'default'" "is noticed"
+run vfm-curate run --print-pipeline own
+cp "$SCRATCH/io/out" printed.json
+is "$rc $(jq -c '[.stages[].stage]' printed.json)" '0 ["probe","split","score","filter","filter","hash","dedup","clip"]' "--print-pipeline"
+run vfm-curate run -q -c printed.json -d printed
+is "$rc $err" "0 " "... makes a file for -c; -q prints nothing"
+ok "... with the same records" cmp <(sed 's|"printed/|"default/|' printed/07-clip.jsonl) default.jsonl
+ok "... and the same pipeline.json" cmp printed.json printed/pipeline.json
+run vfm-curate run --print-pipeline -c printed.json films raw
+is "$(jq -c .inputs <<<"$out")" '["films","raw"]' "operands replace the inputs of -c"
+run vfm-curate run -q -c dup.json -d operands own
+is "$rc $(records operands/01-hash.jsonl | wc -l) $(jq -c .inputs operands/pipeline.json)" '0 7 ["own"]' "also in a run"
+run vfm-curate run own -d halves --part 0/2
+like "$rc $err" '^2 .*the default pipeline: stages\[6\] \(dedup\) compares all records' "a share of the default pipeline"
+run vfm-curate run $'\xff' -d bytes
+like "$rc $err" '^2 .*the name of input 1 is not UTF-8' "a name that is not UTF-8"
+
+# ---- on a terminal
+widest() { # LOG: its longest line, in characters
+	python3 -c 'import re, sys; print(max(len(s) for s in re.split(r"[\r\n]", re.sub(r"\033\[[0-9?]*[A-Za-z]", "", open(sys.argv[1], errors="replace").read()))))' "$1"
+}
+if command -v script >/dev/null && command -v python3 >/dev/null; then
+	echo '{"inputs": ["raw"], "stages": [{"stage": "probe"}, {"stage": "split"}, {"stage": "score"}, {"stage": "hash"}]}' >long.json
+	for columns in 100 80 48; do
+		script -qec "stty cols $columns rows 24; vfm-curate run -c long.json -d terminal$columns -j 1" terminal.log </dev/null >/dev/null
+		is "$?" 1 "a run on a terminal of $columns columns"
+		ok "... draws the table in place" grep -q $'\033\[6A' terminal.log
+		ok "... with a bar" grep -q "probe .*█" terminal.log
+		sed -i '/^Script/d; /records kept/d' terminal.log
+		less "$(widest terminal.log)" "$((columns + 1))" "... within its width"
+	done
+	script -qec "stty cols 80 rows 5; vfm-curate run -c long.json -d low -j 1" terminal.log </dev/null >/dev/null
+	ok "a terminal of 5 rows: a table of 4" grep -q $'\033\[4A' terminal.log
+	not_ok "... and no more" grep -qE $'\033\[([5-9]|[1-9][0-9])A' terminal.log
+	script -qec "stty cols 80 rows 24; vfm-curate run -q -c set.json -d quiet" terminal.log </dev/null >/dev/null
+	is "$(grep -v ^Script terminal.log | tr -d '\r\n')" "" "-q: nothing"
+else
+	skip 15 "no script or no python3"
+fi
 
 # ---- a full disk
 mkdir small

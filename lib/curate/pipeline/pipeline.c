@@ -152,6 +152,8 @@ static void read_stage_options(const struct vfm_cmd *cmd, void *ctx)
 	r->s->has_resume = traits->has_resume;
 	r->s->reads_all = traits->reads_all;
 	r->has_done = find_stage_option(cmd, "done");
+	o = find_stage_option(cmd, "dir");
+	r->s->needs_dir = o && o->required && !json_object_get(r->obj, "dir");
 	json_object_foreach((json_t *)(uintptr_t)r->obj, key, v)
 	{
 		if (!strcmp(key, "stage") || r->rc < 0)
@@ -284,8 +286,8 @@ static int take_document(
 	memset(p, 0, sizeof(*p));
 	if (!doc)
 		return err->code;
+	p->doc = doc;
 	rc = read_pipeline(p, doc, verbs, err);
-	json_decref(doc);
 	return rc < 0 ? vfm_err_context(err, "%s", what) : 0;
 }
 
@@ -300,12 +302,69 @@ int vfm_curation_read(struct vfm_curation *p, const char *path, const struct vfm
 	return take_document(p, vfm_yaml_or_json_load(path, MAX_BYTES, err), path, verbs, err);
 }
 
+/* Clips that are black, blank or full of text are of no use to any model, and neither are videos that stand still.
+ * Clips are cut last: their scores are those of the source (`interlace` is 0 after deinterlacing), and what is dropped
+ * needs no file. */
+int vfm_curation_default(struct vfm_curation *p, const struct vfm_verb *verbs, struct vfm_err *err)
+{
+	json_t *doc = json_pack("{s:[{s:s},{s:s},{s:s},{s:s,s:[s],s:[s,s]},{s:s,s:s,s:[s]},{s:s},{s:s},{s:s}]}",
+		"stages", "stage", "probe", "stage", "split", "stage", "score", "stage", "filter", "min",
+		"contrast=0.02", "max", "black_ratio=0.5", "text_ratio=0.1", "stage", "filter", "kind", "video", "max",
+		"static_ratio=0.9", "stage", "hash", "stage", "dedup", "stage", "clip");
+
+	return take_document(p, doc, "the default pipeline", verbs, err);
+}
+
+static void free_inputs(struct vfm_curation *p)
+{
+	for (int i = 0; i < p->n_inputs; i++)
+		free(p->inputs[i]);
+	free(p->inputs);
+	p->inputs = NULL;
+	p->n_inputs = 0;
+}
+
+int vfm_curation_set_inputs(struct vfm_curation *p, int n, char *const *inputs, struct vfm_err *err)
+{
+	json_t *list = json_array();
+	int rc = 0;
+
+	for (int i = 0; i < n && rc == 0; i++)
+		if (json_array_append_new(list, json_string(inputs[i])) != 0)
+			rc = vfm_fail(err, VFM_EUSAGE, "the name of input %d is not UTF-8", i + 1);
+	if (rc == 0) {
+		json_object_set(p->doc, "inputs", list);
+		free_inputs(p);
+		rc = read_inputs(p, list, err);
+	}
+	json_decref(list);
+	return rc;
+}
+
+void vfm_curation_text(struct vfm_buf *b, const struct vfm_curation *p)
+{
+	const json_t *inputs = json_object_get(p->doc, "inputs"), *stages = json_object_get(p->doc, "stages");
+
+	vfm_buf_adds(b, "{\n");
+	if (inputs) {
+		vfm_buf_adds(b, "  \"inputs\": ");
+		vfm_json_text(b, inputs, 0);
+		vfm_buf_adds(b, ",\n");
+	}
+	vfm_buf_adds(b, "  \"stages\": [\n");
+	for (size_t i = 0; i < json_array_size(stages); i++) {
+		vfm_buf_adds(b, "    ");
+		vfm_json_text(b, json_array_get(stages, i), 0);
+		vfm_buf_adds(b, i + 1 < json_array_size(stages) ? ",\n" : "\n");
+	}
+	vfm_buf_adds(b, "  ]\n}\n");
+}
+
 void vfm_curation_release(struct vfm_curation *p)
 {
 	for (int i = 0; i < p->n; i++)
 		for (int k = 0; k < p->stage[i].argc; k++)
 			free(p->stage[i].argv[k]);
-	for (int i = 0; i < p->n_inputs; i++)
-		free(p->inputs[i]);
-	free(p->inputs);
+	free_inputs(p);
+	json_decref(p->doc);
 }

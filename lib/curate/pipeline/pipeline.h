@@ -5,10 +5,12 @@
 #ifndef VFM_CURATE_PIPELINE_PIPELINE_H
 #define VFM_CURATE_PIPELINE_PIPELINE_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "data/record/stage_link.h"
 #include "io/hash.h"
 #include "io/opt.h"
@@ -19,6 +21,7 @@ struct vfm_curation_stage {
 	int argc;
 	char identity[VFM_SHA256_HEX]; /* of verb and options, without "jobs" */
 	bool has_jobs;                 /* "jobs" is given: threads of its own */
+	bool needs_dir;                /* it must have "dir", which is not given: the run gives it DIR/STAGE */
 	bool has_model;                /* it computes with a model of this process: it chooses its threads itself */
 	bool has_resume, reads_all;    /* of its traits (data/record/stage.h) */
 };
@@ -28,6 +31,7 @@ struct vfm_curation {
 	struct vfm_curation_stage stage[VFM_PROGRESS_STAGES];
 	char **inputs; /* [n_inputs] operands of the first stage; owned */
 	int n_inputs;
+	json_t *doc; /* the object of the file, with these inputs */
 };
 
 /* Reads a file.  `verbs` ends in a NULL name.  VFM_EUSAGE names the file and the key: bad JSON, an unknown stage or
@@ -36,6 +40,12 @@ int vfm_curation_read(struct vfm_curation *p, const char *path, const struct vfm
 /* The same from a text; `what` is its name for messages. */
 int vfm_curation_parse(struct vfm_curation *p, const char *text, size_t len, const char *what,
 	const struct vfm_verb *verbs, struct vfm_err *err);
+/* The default pipeline for raw videos and images (vfm-curate-run(1)), without inputs. */
+int vfm_curation_default(struct vfm_curation *p, const struct vfm_verb *verbs, struct vfm_err *err);
+/* Replaces the inputs.  VFM_EUSAGE: a name is not UTF-8. */
+int vfm_curation_set_inputs(struct vfm_curation *p, int n, char *const *inputs, struct vfm_err *err);
+/* Appends the pipeline as the text of a file, a line a stage. */
+void vfm_curation_text(struct vfm_buf *b, const struct vfm_curation *p);
 void vfm_curation_release(struct vfm_curation *p);
 
 #endif

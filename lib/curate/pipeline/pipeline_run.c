@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@
 #include "io/file.h"
 #include "io/process.h"
 
+#define COLUMNS    100 /* without a terminal */
 #define PAGE_S     2.0
 #define TERMINAL_S 0.5
 #define SAMPLE_S   1.0
@@ -35,6 +37,7 @@ struct child {
 	bool failed;
 	char *why; /* owned */
 	int64_t at_start, last_in;
+	double t_idle; /* until when it had no record */
 	double rate;
 };
 
@@ -49,7 +52,8 @@ struct pipeline_run {
 	int first_failed; /* stage; -1: none */
 	int code;         /* of it */
 	double t_start, t_sampled, t_shown, t_page, t_stop;
-	int table_lines; /* on the terminal */
+	int table_lines;                          /* on the terminal */
+	int table_width[VFM_PROGRESS_STAGES + 2]; /* [table_lines] characters */
 	bool on_terminal, page_warned;
 };
 
@@ -62,6 +66,54 @@ static void note_signal(int number)
 }
 
 /* ---- the folder ---- */
+
+/* Refuses a finished first stage other inputs, which it would not read. */
+static int check_inputs_of_run(struct pipeline_run *r, struct vfm_err *err)
+{
+	struct vfm_progress_file *f = r->progress;
+	struct vfm_sha256 *h = vfm_sha256_new();
+	char hex[VFM_SHA256_HEX];
+
+	for (int i = 0; i < r->p->n_inputs; i++)
+		vfm_sha256_add(h, r->p->inputs[i], strlen(r->p->inputs[i]) + 1);
+	vfm_sha256_end(h, hex);
+	if (atomic_load(&f->stage[0].finished) && strcmp(f->inputs, hex) != 0)
+		return vfm_fail(err, VFM_EUSAGE,
+			"%s: the inputs differ from those of the run in '%s', which has read all of them: use another "
+			"folder, or --update, which works on what is new",
+			r->o.config, r->dir);
+	memcpy(f->inputs, hex, sizeof(hex));
+	return 0;
+}
+
+/* Writes the pipeline to the folder, from which the run can be continued. */
+static int save_pipeline(const struct pipeline_run *r, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/pipeline.json", r->dir);
+	struct vfm_buf b = {0};
+	int rc;
+
+	vfm_curation_text(&b, r->p);
+	rc = vfm_write_file(path, b.data, b.len, err);
+	vfm_buf_release(&b);
+	free(path);
+	return rc;
+}
+
+/* Shows a pipeline that nobody wrote. */
+static void show_pipeline(const struct pipeline_run *r)
+{
+	vfm_info("the default pipeline, saved as %s/pipeline.json:", r->dir);
+	for (int i = 0; i < r->p->n; i++) {
+		const struct vfm_curation_stage *s = &r->p->stage[i];
+		struct vfm_buf b = {0};
+
+		for (int k = 1; k < s->argc; k++)
+			vfm_buf_addf(&b, " %s", s->argv[k]);
+		vfm_info("  %-6s %s", s->verb->name, b.len ? b.data + 1 : s->verb->summary);
+		vfm_buf_release(&b);
+	}
+}
 
 static int lock_run(struct pipeline_run *r, struct vfm_err *err)
 {
@@ -175,6 +227,7 @@ static int prepare_stages(struct pipeline_run *r, struct vfm_err *err)
 			r->o.config, changed, r->child[changed].name, r->dir);
 	if (first >= 0)
 		TRY(set_aside_from(r, first, err));
+	TRY(check_inputs_of_run(r, err));
 	for (int i = 0; i < r->p->n; i++) {
 		struct vfm_progress_stage *s = &r->progress->stage[i];
 
@@ -218,6 +271,8 @@ static char **stage_words(const struct pipeline_run *r, int i, int *argc)
 	memcpy(w, s->argv, (size_t)n * sizeof(*w));
 	if (!s->has_jobs && !s->has_model)
 		w[n++] = vfm_strfmt("--jobs=%lld", (long long)r->o.jobs);
+	if (s->needs_dir)
+		w[n++] = vfm_strfmt("--dir=%s/%s", r->dir, s->verb->name);
 	if (!s->reads_all) /* else there is one share: check_whole_set */
 		w[n++] = vfm_strfmt("--part=%s", r->share ? r->share : "0/1");
 	if (s->has_resume && atomic_load(&r->progress->stage[i].started))
@@ -410,6 +465,8 @@ static void sample_rates(struct pipeline_run *r, double now)
 		vfm_progress_stage_read(&r->progress->stage[i], &c);
 		r->child[i].rate += weight * ((double)(c.counts.in - r->child[i].last_in) / dt - r->child[i].rate);
 		r->child[i].last_in = c.counts.in;
+		if (c.counts.in <= r->child[i].at_start)
+			r->child[i].t_idle = now;
 	}
 	r->t_sampled = now;
 }
@@ -433,6 +490,7 @@ static void look_at_run(struct pipeline_run *r, struct vfm_view *v, double now)
 			: r->child[i].pid && !r->t_stop ? VFM_VIEW_RUNS
 							: VFM_VIEW_STOPPED;
 		s->at_start = r->child[i].at_start;
+		s->work_s = now - fmax(r->child[i].t_idle, r->t_start);
 		s->rate = r->child[i].rate;
 		s->busy = r->child[i].pid ? atomic_load(&b->busy) : 0;
 	}
@@ -454,23 +512,60 @@ static void write_page(struct pipeline_run *r, const struct vfm_view *v)
 	vfm_buf_release(&b);
 }
 
-static void draw_table(struct pipeline_run *r, const struct vfm_view *v)
+/* Writes the lines of a text to stderr. */
+static void write_lines(const struct vfm_buf *b)
 {
-	struct winsize w = {0};
-	struct vfm_buf b = {0};
-
-	if (r->table_lines)
-		vfm_buf_addf(&b, "\033[%dA\r", r->table_lines);
-	vfm_buf_adds(&b, "\033[J");
-	r->table_lines =
-		vfm_view_table(&b, v, ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col - 1 : 79);
-	for (size_t at = 0; at < b.len;) {
-		ssize_t n = write(STDERR_FILENO, b.data + at, b.len - at);
+	for (size_t at = 0; at < b->len;) {
+		ssize_t n = write(STDERR_FILENO, b->data + at, b->len - at);
 
 		if (n <= 0)
 			break;
 		at += (size_t)n;
 	}
+}
+
+/* The rows that the table takes on a terminal that was resized: it breaks lines that are wider. */
+static int count_rows(const struct pipeline_run *r, int columns)
+{
+	int rows = 0;
+
+	for (int i = 0; i < r->table_lines; i++)
+		rows += r->table_width[i] > columns ? (r->table_width[i] + columns - 1) / columns : 1;
+	return rows;
+}
+
+static void get_terminal_size(int *columns, int *rows)
+{
+	struct winsize w = {0};
+	bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col && w.ws_row;
+
+	*columns = known ? w.ws_col : 80;
+	*rows = known ? w.ws_row : 24;
+}
+
+/* Draws the table over the last one. */
+static void draw_table(struct pipeline_run *r, const struct vfm_view *v)
+{
+	struct vfm_buf text = {0}, b = {0};
+	int columns, rows, n = 0, width = 0;
+
+	get_terminal_size(&columns, &rows);
+	vfm_view_table(&text, v, columns - 1, rows - 1);
+	if (r->table_lines)
+		vfm_buf_addf(&b, "\033[%dA", count_rows(r, columns));
+	vfm_buf_adds(&b, "\r\033[J\033[?7l"); /* no line breaks, if the terminal is narrower by now */
+	vfm_buf_add(&b, text.data, text.len);
+	vfm_buf_adds(&b, "\033[?7h");
+	for (const char *s = text.data; *s; s++) {
+		width += ((unsigned char)*s & 0xc0) != 0x80;
+		if (*s == '\n') {
+			r->table_width[n++] = width - 1;
+			width = 0;
+		}
+	}
+	r->table_lines = n;
+	write_lines(&b);
+	vfm_buf_release(&text);
 	vfm_buf_release(&b);
 }
 
@@ -552,21 +647,27 @@ static void watch_children(struct pipeline_run *r)
 	end_counter(r);
 }
 
+/* Reports a run that is done: its table, if it is not on the terminal already, the reasons of drops, and the result. */
 static void report_stages(const struct pipeline_run *r)
 {
 	struct vfm_view v;
+	struct vfm_buf b = {0};
+	const struct vfm_stage_counts *last;
+	int columns = COLUMNS, rows;
 
+	if (vfm_log_quiet())
+		return;
+	if (r->on_terminal)
+		get_terminal_size(&columns, &rows);
 	look_at_run((struct pipeline_run *)(uintptr_t)r, &v, vfm_now());
-	for (int i = 0; i < v.n; i++) {
-		const struct vfm_stage_counts *c = &v.stage[i].c.counts;
-
-		vfm_info("%s: %lld in = %lld out + %lld dropped + %lld failed; %lld records written", v.stage[i].name,
-			(long long)c->in, (long long)c->out, (long long)c->dropped, (long long)c->failed,
-			(long long)c->written);
-		for (int k = 0; k < VFM_PROGRESS_REASONS && v.stage[i].c.reasons[k].n; k++)
-			vfm_info("  %lld x %s", (long long)v.stage[i].c.reasons[k].n, v.stage[i].c.reasons[k].text);
-	}
-	vfm_info("the records: %s", r->child[r->p->n - 1].out);
+	v.state = VFM_VIEW_DONE;
+	if (!r->on_terminal)
+		vfm_view_table(&b, &v, COLUMNS, INT_MAX);
+	vfm_view_reasons(&b, &v, columns);
+	write_lines(&b);
+	vfm_buf_release(&b);
+	last = &v.stage[v.n - 1].c.counts;
+	vfm_info("%lld of %lld records kept: %s", (long long)last->out, (long long)last->in, r->child[r->p->n - 1].out);
 }
 
 /* How the run ended, as a code and a message. */
@@ -634,6 +735,11 @@ int vfm_curation_run(const struct vfm_curation *p, const struct vfm_curation_run
 	TRY_OUT(open_folder(&r, err));
 	TRY_OUT(check_whole_set(&r, err));
 	TRY_OUT(prepare_stages(&r, err));
+	TRY_OUT(save_pipeline(&r, err));
+	if (atomic_load(&r.progress->stage[p->n - 1].finished))
+		vfm_info("this run was done before; --update reads the inputs again");
+	if (o->is_default)
+		show_pipeline(&r);
 	r.t_start = r.t_sampled = r.t_shown = vfm_now();
 	r.on_terminal = isatty(STDERR_FILENO);
 	rc = fork_stages(&r, err);

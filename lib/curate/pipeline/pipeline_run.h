@@ -25,6 +25,7 @@ struct vfm_curation_run_opts {
 	int64_t jobs;       /* records in work at once, in all stages without threads of their own */
 	int64_t queue;      /* records that wait before a stage, about */
 	double every_s;     /* seconds between lines of progress, if stderr is no terminal */
+	bool is_default;    /* the pipeline is the default one: shows it */
 	bool update;        /* inputs or options may differ: the stages copy the records that are done (--done) */
 };
 

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "media/draw/html.h"
@@ -40,29 +41,37 @@ static int64_t records_in(const struct vfm_view_stage *s)
 	return s->c.counts.in;
 }
 
-double vfm_view_left_s(const struct vfm_view *v)
+/* Estimates for each stage the records in at the end and the seconds until then; < 0: unknown. */
+static void estimate_end(const struct vfm_view *v, double *totals, double *left)
 {
-	double total = (double)v->total, left = 0;
+	double total = (double)v->total, before = 0;
 
 	if (v->stage[0].state == VFM_VIEW_DONE)
 		total = (double)records_in(&v->stage[0]);
-	if (total < 0)
-		return -1;
 	for (int k = 0; k < v->n; k++) {
 		const struct vfm_view_stage *s = &v->stage[k];
 		double in = (double)records_in(s), rate;
 
-		if (s->state != VFM_VIEW_DONE) {
-			rate = v->elapsed_s > 0 ? (in - (double)s->at_start) / v->elapsed_s : 0;
-			if (total > in && rate <= 0)
-				return -1;
-			if (total > in)
-				left = fmax(left, (total - in) / rate);
-		}
-		if (in > 0)
+		rate = s->work_s > 0 ? (in - (double)s->at_start) / s->work_s : 0;
+		totals[k] = total;
+		if (s->state == VFM_VIEW_DONE)
+			left[k] = 0;
+		else if (before < 0 || total < 0 || (total > in && rate <= 0))
+			left[k] = -1;
+		else
+			left[k] = fmax(before, total > in ? (total - in) / rate : 0);
+		before = left[k];
+		if (in > 0 && total > 0)
 			total *= (double)s->c.counts.written / in;
 	}
-	return left;
+}
+
+double vfm_view_left_s(const struct vfm_view *v)
+{
+	double totals[VFM_PROGRESS_STAGES], left[VFM_PROGRESS_STAGES];
+
+	estimate_end(v, totals, left);
+	return left[v->n - 1];
 }
 
 /* Records that are dropped or failed pass on to the last stage. */
@@ -98,50 +107,137 @@ void vfm_view_line(struct vfm_buf *b, const struct vfm_view *v)
 	vfm_buf_addf(b, "; %lld dropped, %lld failed; %s left", (long long)dropped, (long long)failed, left);
 }
 
-/* Appends a line, cut to the columns of the terminal. */
-static void add_table_line(struct vfm_buf *b, const char *line, int columns)
+/* ---- the table ---- */
+
+enum { NAME_WIDTH = 12, RECORDS_WIDTH = 11, LEFT_WIDTH = 9, DROPPED_WIDTH = 9, RATE_WIDTH = 10, FAILED_WIDTH = 8 };
+enum { BAR_LEAST = 8, BAR_MOST = 30 };
+
+/* The columns of a table; 0: left out, because the terminal is too narrow. */
+struct view_columns {
+	int bar, dropped, failed, rate, left;
+};
+
+static void add_view_column(int *column, int width, int *room)
 {
-	vfm_buf_addf(b, "%.*s\033[K\n", columns, line);
+	*column = width <= *room ? width : 0;
+	*room -= *column;
 }
 
-int vfm_view_table(struct vfm_buf *b, const struct vfm_view *v, int columns)
+static struct view_columns choose_view_columns(int columns)
 {
-	char line[512], rate[32], spent[32], left[32];
-	int lines = 2;
+	struct view_columns w = {0};
+	int room = columns - NAME_WIDTH - RECORDS_WIDTH;
 
-	add_table_line(b, "  stage               in       out   dropped    failed   waiting  work       rate", columns);
-	for (int k = 0; k < v->n; k++, lines++) {
-		const struct vfm_view_stage *s = &v->stage[k];
-		const struct vfm_stage_counts *c = &s->c.counts;
-		char waiting[24];
+	add_view_column(&w.left, LEFT_WIDTH, &room);
+	add_view_column(&w.bar, BAR_LEAST + 1, &room);
+	add_view_column(&w.dropped, DROPPED_WIDTH, &room);
+	add_view_column(&w.rate, RATE_WIDTH, &room);
+	add_view_column(&w.failed, FAILED_WIDTH, &room);
+	if (w.bar)
+		w.bar = w.bar + room < BAR_MOST + 1 ? w.bar + room : BAR_MOST + 1;
+	return w;
+}
 
-		waiting_text(waiting, sizeof(waiting), s);
-		rate_text(rate, sizeof(rate), s->rate);
-		snprintf(line, sizeof(line), "  %-10s %11lld %9lld %9lld %9lld %9s %5d %10s", s->name, (long long)c->in,
-			(long long)c->out, (long long)c->dropped, (long long)c->failed, waiting, s->busy,
-			s->state == VFM_VIEW_RUNS ? rate : state_names[s->state]);
-		add_table_line(b, line, columns);
-	}
+static int64_t count_reasons_of(const struct vfm_view_stage *s)
+{
+	int64_t n = 0;
+
+	for (int i = 0; i < VFM_PROGRESS_REASONS; i++)
+		n += s->c.reasons[i].n;
+	return n;
+}
+
+static void add_bar_text(struct vfm_buf *b, int width, double share)
+{
+	int full = (int)(fmin(1, fmax(0, share)) * width);
+
+	vfm_buf_adds(b, " ");
+	for (int i = 0; i < width; i++)
+		vfm_buf_adds(b, i < full ? "\u2588" : "\u2591");
+}
+
+/* A row of a stage.  Records are those that were neither dropped nor failed before it; dropped and failed are its own. */
+static void add_stage_row(
+	struct vfm_buf *b, const struct vfm_view_stage *s, const struct view_columns *w, double total, double left)
+{
+	const struct vfm_stage_counts *c = &s->c.counts;
+	int64_t own = count_reasons_of(s), failed = c->failed_here < own ? c->failed_here : own;
+	bool runs = s->state == VFM_VIEW_RUNS && records_in(s) > s->at_start;
+	char text[32];
+
+	vfm_buf_addf(b, "  %-*s", NAME_WIDTH - 2, s->name);
+	if (w->bar)
+		add_bar_text(b, w->bar - 1, s->state == VFM_VIEW_DONE ? 1 : total > 0 ? (double)c->in / total : 0);
+	vfm_buf_addf(b, "%*lld", RECORDS_WIDTH, (long long)(c->in - (c->dropped + c->failed - own)));
+	if (w->dropped)
+		vfm_buf_addf(b, "%*lld", w->dropped, (long long)(own - failed));
+	if (w->failed)
+		vfm_buf_addf(b, "%*lld", w->failed, (long long)failed);
+	rate_text(text, sizeof(text), s->rate);
+	if (w->rate)
+		vfm_buf_addf(b, "%*s", w->rate, runs ? text : "-");
+	time_text(text, sizeof(text), left);
+	if (w->left)
+		vfm_buf_addf(b, "%*s", w->left, s->state == VFM_VIEW_RUNS ? text : state_names[s->state]);
+	vfm_buf_adds(b, "\n");
+}
+
+void vfm_view_table(struct vfm_buf *b, const struct vfm_view *v, int columns, int rows)
+{
+	struct view_columns w = choose_view_columns(columns);
+	double totals[VFM_PROGRESS_STAGES], left[VFM_PROGRESS_STAGES];
+	char spent[32], until[32];
+	int n = v->n + 2 > rows ? (rows > 3 ? rows - 2 : 1) : v->n, first = 0;
+
+	estimate_end(v, totals, left);
+	while (first + n < v->n && v->stage[first].state == VFM_VIEW_DONE) /* too many: those that run */
+		first++;
+	vfm_buf_addf(b, "  %-*s", NAME_WIDTH - 2, "stage");
+	if (w.bar)
+		vfm_buf_addf(b, " %-*s", w.bar - 1, "progress");
+	vfm_buf_addf(b, "%*s%*.*s%*.*s%*.*s%*.*s\n", RECORDS_WIDTH, "records", w.dropped, w.dropped, "dropped",
+		w.failed, w.failed, "failed", w.rate, w.rate, "rate", w.left, w.left, "left");
+	for (int k = first; k < first + n; k++)
+		add_stage_row(b, &v->stage[k], &w, totals[k], left[k]);
+	time_text(spent, sizeof(spent), v->elapsed_s);
+	time_text(until, sizeof(until), left[v->n - 1]);
+	if (v->state != VFM_VIEW_RUNS || left[v->n - 1] < 0)
+		vfm_buf_addf(b, "  %s elapsed\n", spent);
+	else
+		vfm_buf_addf(b, "  %s elapsed, %s left\n", spent, until);
+}
+
+/* The bytes of a text of at most `columns` characters. */
+static int cut_bytes(const char *text, int columns)
+{
+	int n = 0;
+
+	for (; text[n]; n++)
+		if (((unsigned char)text[n] & 0xc0) != 0x80 && columns-- == 0)
+			break;
+	return n;
+}
+
+void vfm_view_reasons(struct vfm_buf *b, const struct vfm_view *v, int columns)
+{
 	for (int k = 0; k < v->n; k++)
-		for (int i = 0; i < VFM_PROGRESS_REASONS && i < 3 && v->stage[k].c.reasons[i].n; i++, lines++) {
+		for (int i = 0; i < VFM_PROGRESS_REASONS && v->stage[k].c.reasons[i].n; i++) {
 			const struct vfm_progress_reason *r = &v->stage[k].c.reasons[i];
 
-			snprintf(line, sizeof(line), "    %9lld  %s: %s", (long long)r->n, v->stage[k].name, r->text);
-			add_table_line(b, line, columns);
+			char *line = vfm_strfmt("  %9lld  %s: %s", (long long)r->n, v->stage[k].name, r->text);
+
+			vfm_buf_addf(b, "%.*s\n", cut_bytes(line, columns), line);
+			free(line);
 		}
-	time_text(spent, sizeof(spent), v->elapsed_s);
-	time_text(left, sizeof(left), vfm_view_left_s(v));
-	snprintf(line, sizeof(line), "  %s, %s left", spent, left);
-	add_table_line(b, line, columns);
-	return lines;
 }
 
 /* ---- the page ---- */
 
 static void add_stage_table(struct vfm_buf *b, const struct vfm_view *v)
 {
-	double total = v->stage[0].state == VFM_VIEW_DONE ? (double)records_in(&v->stage[0]) : (double)v->total;
+	double totals[VFM_PROGRESS_STAGES], left[VFM_PROGRESS_STAGES];
 
+	estimate_end(v, totals, left);
 	vfm_buf_adds(b, "<h2>Stages</h2>\n");
 	vfm_html_table(b, "stage|state|progress|#in|#out|#dropped|#failed|#waiting|#in work|#rate");
 	for (int k = 0; k < v->n; k++) {
@@ -156,12 +252,10 @@ static void add_stage_table(struct vfm_buf *b, const struct vfm_view *v)
 			"<b>%s</b>|<span class='state %s'>%s</span>|=%f|#%'lld|#%'lld|#%'lld|#%'lld|#%s|#%d|#%s",
 			s->name, state, state,
 			s->state == VFM_VIEW_DONE ? 1
-				: total > 0       ? (double)c->in / total
+				: totals[k] > 0   ? (double)c->in / totals[k]
 						  : 0,
 			(long long)c->in, (long long)c->out, (long long)c->dropped, (long long)c->failed, waiting,
 			s->busy, s->state == VFM_VIEW_RUNS ? rate : "-");
-		if (c->in > 0)
-			total *= (double)c->written / (double)c->in;
 	}
 	vfm_html_table_end(b);
 }

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/philox.h"
+#include "curate/report/distributions.h"
 #include "data/record/caption.h"
 #include "data/record/histogram.h"
 #include "data/record/record.h"
@@ -440,42 +441,19 @@ static void add_count_table(struct vfm_buf *b, const char *title, const json_t *
 	free(list);
 }
 
-/* A row for each of the numbers of vfm_histogram_object; of: the heading of their counts. */
-static void add_number_table(struct vfm_buf *b, const char *of, const json_t *numbers)
-{
-	static const char *const facts[] = {"min", "p5", "p50", "mean", "p95", "max"};
-	const char *key;
-	json_t *o;
-
-	vfm_html_table(b, "number|#%s|#min|#5 %%|#median|#mean|#95 %%|#max|from min to max", of);
-	json_object_foreach((json_t *)(uintptr_t)numbers, key, o)
-	{
-		const json_t *bins = json_object_get(o, "bins");
-		int64_t counts[BINS] = {0};
-
-		for (size_t i = 0; i < BINS && i < json_array_size(bins); i++)
-			counts[i] = json_integer_value(json_array_get(bins, i));
-		vfm_html_row(b, "%s|#%'lld", key, (long long)json_integer_value(json_object_get(o, "count")));
-		for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
-			vfm_html_cells(b, "#%.4g", json_number_value(json_object_get(o, facts[i])));
-		vfm_html_histogram(b, counts, BINS);
-	}
-	vfm_html_table_end(b);
-}
-
-static void add_distributions(struct vfm_buf *b, const json_t *o)
+static void add_distributions(const struct vfm_report *r, struct vfm_buf *b, const json_t *o)
 {
 	const char *key;
 	json_t *v;
 
 	vfm_buf_adds(b, "<h2>Dropped and failed</h2>\n");
 	add_count_table(b, "reasons", json_object_get(o, "reasons"), 0, SIZE_MAX);
-	vfm_buf_adds(b, "<h2>Distributions of the records that were kept</h2>\n");
-	add_number_table(b, "records", json_object_get(o, "numbers"));
+	vfm_buf_adds(b, "<h2>Distributions</h2>\n");
+	vfm_report_distributions(b, r->numbers, "records");
 	vfm_buf_adds(b, "<div class=grid>\n");
 	json_object_foreach(json_object_get(o, "words"), key, v)
 	{
-		if (json_object_size(v))
+		if (json_object_size(v) > 1)
 			add_count_table(b, key, v, 0, SIZE_MAX);
 	}
 	vfm_buf_adds(b, "</div>\n");
@@ -512,14 +490,10 @@ static void add_caption_samples(const struct vfm_report *r, struct vfm_buf *b)
 
 static void add_caption_section(const struct vfm_report *r, struct vfm_buf *b)
 {
-	json_t *lengths;
-
 	if (!r->captioned)
 		return;
-	lengths = vfm_histogram_object(r->lengths, BINS);
 	vfm_html_addf(b, "<h2>Captions of %'lld records</h2>\n", (long long)r->captioned);
-	add_number_table(b, "captions", json_object_get(lengths, "numbers"));
-	json_decref(lengths);
+	vfm_report_distributions(b, r->lengths, "captions");
 	add_count_table(b, "most frequent words of 4 letters and more", r->words.left, r->words.pruned, SHOWN_WORDS);
 	vfm_html_table(b, "record|captions");
 	add_caption_samples(r, b);
@@ -542,7 +516,7 @@ static int build_page(struct vfm_report *r, struct vfm_buf *b, const json_t *o, 
 	vfm_html_card(b, "failed", "%'lld", failed);
 	vfm_buf_adds(b, "</div>\n");
 	TRY(add_pictures(r, b, json_object_get(o, "numbers"), err));
-	add_distributions(b, o);
+	add_distributions(r, b, o);
 	TRY(add_pairs(r, b, err));
 	add_caption_section(r, b);
 	vfm_buf_adds(b, "<h2>Sources</h2>\n");

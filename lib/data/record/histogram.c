@@ -239,6 +239,11 @@ json_t *vfm_histogram_object(struct vfm_histogram *t, int bins)
 	return o;
 }
 
+const char *vfm_histogram_key(const struct vfm_histogram *t, int i)
+{
+	return i < t->n_numbers ? t->numbers[i].key : NULL;
+}
+
 bool vfm_histogram_compare(const struct vfm_histogram *t, const char *key, int bins, struct vfm_histogram_pair *p)
 {
 	const struct number *x = find_histogram_number(t, key);

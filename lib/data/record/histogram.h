@@ -26,6 +26,9 @@ void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec);
  */
 json_t *vfm_histogram_object(struct vfm_histogram *t, int bins);
 
+/* Returns the name of number i, in the order of the records, or NULL behind the last one. */
+const char *vfm_histogram_key(const struct vfm_histogram *t, int i);
+
 /* The values of one number, those of dropped records apart.  Counts are of the uniform sample. */
 struct vfm_histogram_pair {
 	int64_t n_good, n_dropped;                                     /* values */

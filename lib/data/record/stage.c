@@ -458,7 +458,6 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	}
 
 	vfm_progress_end(&l.progress);
-	l.counts.failed_here += l.in.n_refused;
 	l.counts.other_shares = l.in.other_shares;
 	vfm_stage_input_close(&l.in);
 	free(l.work.settings);

@@ -30,6 +30,7 @@ struct vfm_stage_record {
 	char fingerprint[VFM_FINGERPRINT_TEXT];
 	int64_t place;       /* among the inputs, from 1, with headers */
 	uint64_t hash;       /* of the inputs up to it (stage_link.h) */
+	bool is_refused;     /* it got "error" or "drop" when it was read */
 	bool is_passed;      /* it had "error" or "drop" before this stage */
 	struct vfm_buf text; /* its output lines */
 	struct vfm_stage_counts counts;
@@ -55,7 +56,8 @@ struct vfm_stage_input {
 	json_t *own; /* the entry of this stage; before it those of --done that differ in nothing but the version */
 
 	/* results */
-	int64_t n_refused, other_shares; /* records that got an error here; records of other shares */
+	int64_t other_shares; /* records of other shares */
+	bool refused;         /* the record that was read last got its "error" or "drop" here */
 
 	/* private */
 	struct vfm_jsonl lines; /* unless s->next; given: name and place of the line at hand */

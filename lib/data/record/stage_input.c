@@ -130,6 +130,7 @@ static int check_duplicate(struct vfm_stage_input *in, json_t *rec, struct vfm_e
 		return rc;
 	if (first.content == s.content) {
 		vfm_stage_drop(rec, in->s->name, "the same as input record %lld", (long long)first.place);
+		in->refused = true;
 		return 0;
 	}
 	vfm_fail(&why, VFM_EINPUT,
@@ -137,7 +138,7 @@ static int check_duplicate(struct vfm_stage_input *in, json_t *rec, struct vfm_e
 		"may hold several captions of a clip, by name",
 		(long long)first.place, id);
 	vfm_stage_set_error(rec, why.msg);
-	in->n_refused++;
+	in->refused = true;
 	return 0;
 }
 
@@ -148,7 +149,7 @@ static json_t *refuse_line(struct vfm_stage_input *in, struct vfm_err *err)
 
 	vfm_stage_set_error(rec, err->msg);
 	*err = (struct vfm_err){0};
-	in->n_refused++;
+	in->refused = true;
 	return rec;
 }
 
@@ -242,6 +243,7 @@ static int read_share(struct vfm_stage_input *in, json_t **rec, struct vfm_err *
 	int rc;
 
 	for (;;) {
+		in->refused = false;
 		rc = read_line(in, rec, err);
 		if (rc <= 0)
 			return rc;
@@ -270,10 +272,12 @@ static int fill_line(struct vfm_stage_input *in, struct vfm_stage_record *r, str
 	in->held = NULL;
 	if (!r->rec)
 		rc = read_share(in, &r->rec, err);
+	r->is_refused = in->refused;
 	if (rc < 0 || !in->header_due || (rc == 0 && !in->at_last_end)) /* another header may follow */
 		return rc;
 	in->held = r->rec;
 	r->rec = NULL;
+	r->is_refused = false;
 	TRY(make_header(in, r, err));
 	return r->is_header ? 1 : fill_line(in, r, err); /* silent: the record that is held */
 }

@@ -60,7 +60,8 @@ struct vfm_progress_file {
 	_Atomic bool stop; /* the stages finish the records in work, and end with VFM_ESIGNAL */
 	_Atomic int8_t
 		update; /* 1 + the first stage whose records an update replaces, until all are set aside; 0: none */
-	_Atomic int64_t total; /* inputs of the first stage; -1: unknown */
+	_Atomic int64_t total;       /* inputs of the first stage; -1: unknown */
+	char inputs[VFM_SHA256_HEX]; /* of the names of the inputs */
 	struct vfm_progress_stage stage[VFM_PROGRESS_STAGES];
 };
 

@@ -188,6 +188,7 @@ static void pass_on(const struct vfm_stage_work *w, struct vfm_stage_record *r, 
 	struct vfm_stage_out out = {0};
 
 	count_record(&r->counts, r->rec);
+	r->counts.failed_here += r->is_refused && json_object_get(r->rec, "error");
 	if (s->sees_all)
 		r->rc = s->fn(r->rec, &out, s->ctx, worker, &r->err);
 	if (r->rc == VFM_EINPUT)
@@ -245,8 +246,8 @@ static void begin_work(const struct vfm_stage_work *w, struct vfm_stage_record *
 	int rc;
 
 	r->counts.in++;
-	r->is_passed = vfm_rec_is_out(r->rec);
-	if (r->is_passed) {
+	r->is_passed = vfm_rec_is_out(r->rec) && !r->is_refused;
+	if (vfm_rec_is_out(r->rec)) {
 		pass_on(w, r, worker);
 		return;
 	}

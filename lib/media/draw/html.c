@@ -22,7 +22,8 @@ static const char style[] =
 	"overflow-wrap:break-word;font:15px/1.45 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\n"
 	"h1{font-size:24px;margin:0 0 4px;overflow-wrap:anywhere}\n"
 	"h2{font-size:18px;margin:38px 0 12px;padding-bottom:6px;border-bottom:1px solid var(--line)}\n"
-	"h3{font-size:15px;margin:0 0 4px}h3 span{font-size:12px;font-weight:400}section>h3{margin:30px 0 "
+	"h3{font-size:15px;margin:0 0 4px}h3 span{font-size:12px;font-weight:400}section>h3,section>div>h3{margin:30px "
+	"0 "
 	"8px;font-size:16px}\n"
 	"a{color:var(--blue)}summary{cursor:pointer;margin:12px 0}\n"
 	".dim{color:var(--dim)}.small{font-size:12px;margin:4px 0}.state{font-weight:600}.runs{color:var(--blue)}"
@@ -33,6 +34,8 @@ static const char style[] =
 	"td p{margin:0 0 4px}td,th{padding:6px 10px;border-bottom:1px solid "
 	"var(--line);vertical-align:top;overflow-wrap:anywhere}"
 	"th{overflow-wrap:normal}.num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
+	"th.group{color:var(--ink);padding-top:16px}.ends{display:flex;justify-content:space-between;font-size:11px;"
+	"color:var(--dim)}"
 	".rows td,.rows th{padding:3px;font-size:11px;max-width:180px;overflow-wrap:break-word}"
 	".rows th{white-space:normal;font-size:10px;vertical-align:bottom}\n"
 	/* as wide as the window, beyond the margins of the page */
@@ -284,18 +287,29 @@ void vfm_html_table_end(struct vfm_buf *b)
 	vfm_buf_adds(b, "\n</table></div>\n");
 }
 
-void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, int n)
+/* Draws one bar of a histogram from y, in the colour.  Returns the y of its top. */
+static double add_histogram_bar(struct vfm_buf *b, int colour, int i, double y, int64_t count, int64_t most)
+{
+	double height = count ? fmax(1, 40.0 * (double)count / (double)most) : 0;
+
+	if (count)
+		vfm_html_addf(b, "<path class=a%d d='M%d %.1fv-%.1fh5v%.1fz'/>", colour, 6 * i, y, height, height);
+	return y - height;
+}
+
+void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, const int64_t *more, int n)
 {
 	int64_t most = 1;
 
 	for (int i = 0; i < n; i++)
-		most = counts[i] > most ? counts[i] : most;
+		most = counts[i] + (more ? more[i] : 0) > most ? counts[i] + (more ? more[i] : 0) : most;
 	vfm_html_addf(
 		b, "<td><svg viewBox='0 0 %d 41' role=img><line x1='0' y1='40.5' x2='%d' y2='40.5'/>", 6 * n, 6 * n);
-	for (int i = 0; i < n; i++)
-		if (counts[i])
-			vfm_html_addf(b, "<path class=a0 d='M%d 40v-%.1fh5V40z'/>", 6 * i,
-				fmax(1, 40.0 * (double)counts[i] / (double)most));
+	for (int i = 0; i < n; i++) {
+		double y = add_histogram_bar(b, 0, i, 40, counts[i], most);
+
+		add_histogram_bar(b, 1, i, y, more ? more[i] : 0, most);
+	}
 	vfm_buf_adds(b, "</svg>");
 }
 

@@ -41,8 +41,9 @@ void vfm_html_table(struct vfm_buf *b, const char *headings, ...) __attribute__(
 void vfm_html_row(struct vfm_buf *b, const char *cells, ...) __attribute__((format(printf, 2, 3)));
 void vfm_html_cells(struct vfm_buf *b, const char *cells, ...) __attribute__((format(printf, 2, 3)));
 void vfm_html_table_end(struct vfm_buf *b);
-/* Continues a row with a histogram of counts [n], without labels. */
-void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, int n);
+/* Continues a row with a histogram of counts [n], without labels.  more: NULL, or counts [n] that are drawn on top of
+ * these, in the second colour. */
+void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, const int64_t *more, int n);
 
 /* Writes a number in four digits, "0.01234", "12.34k".  Returns text, or NULL for a number that is not finite. */
 enum { VFM_NUMBER_TEXT = 16 };

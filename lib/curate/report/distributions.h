@@ -1,0 +1,13 @@
+/* distributions.h - the numbers of a dataset as a table of histograms, those of dropped records over those of kept ones.
+ */
+#ifndef VFM_CURATE_REPORT_DISTRIBUTIONS_H
+#define VFM_CURATE_REPORT_DISTRIBUTIONS_H
+
+#include "base/mem.h"
+#include "data/record/histogram.h"
+
+/* Appends a row for each number, with the scores in the groups of vfm-scores(7), and a table of the keys that have one
+ * value.  of: the heading of the counts. */
+void vfm_report_distributions(struct vfm_buf *b, struct vfm_histogram *t, const char *of);
+
+#endif
