@@ -218,11 +218,11 @@ static void add_layout_fact(const struct dry_report *r)
 static struct vfm_table *new_summary(const struct dry_report *r)
 {
 	struct vfm_table *t = vfm_table_new(NULL);
-	char *head = vfm_strfmt("for %d %s of the machine %s, not measured; vfm %s", r->opts->ranks,
+	char *head = vfm_strfmt("for %d %s of the machine %s, in %s, not measured; vfm %s", r->opts->ranks,
 		r->opts->machine->kind == VFM_MACHINE_CPU ? "ranks"
 			: r->opts->ranks == 1             ? "GPU"
 							  : "GPUs",
-		r->o->machine, vfm_version());
+		r->o->machine, r->opts->config->train.dtype == VFM_F32 ? "fp32" : "bf16", vfm_version());
 
 	vfm_table_col(t, "fact", "predicted", 0);
 	vfm_table_col(t, "value", head, 0);

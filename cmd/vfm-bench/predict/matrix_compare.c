@@ -370,8 +370,7 @@ void matrix_old_notes(const struct matrix_old *o, struct vfm_table *t)
 	size_t n;
 
 	vfm_table_notes(t, &n);
-	vfm_table_note(t, "old: TFLOP/s/GPU of %s; change: how much larger those of this table are; %zu rows compared",
-		o->path, o->compared);
+	vfm_table_note(t, "old: TFLOP/s/GPU of %s; change: relative to old; %zu rows compared", o->path, o->compared);
 	if (o->spreads_known)
 		vfm_table_note(t,
 			"beyond spread: the medians of the steps differ by more than both ranges (max - min) together");

@@ -266,7 +266,8 @@ static void note_prediction(struct vfm_table *t, const struct matrix_report *p)
 		vfm_table_note(t, "%.*s", (int)(end - line), line);
 	}
 	if (p->found)
-		vfm_table_note(t, "loses by: parts of the step that are longer than in the first layout, of its step");
+		vfm_table_note(
+			t, "loses by: what takes longer than in the first layout, in %% of the step of that layout");
 	note_uneven(t, p);
 	if (!p->source)
 		return;
