@@ -20,6 +20,8 @@ vfm-train -q --set model.arch=wan --set model.layers=1 --set model.hidden=32 --s
 	--set model.cond_channels=20 --set model.image_dim=6 --set model.image_len=5 --set diffusion.kind=flow --data start.jsonl -o start >/dev/null
 cp -r start $i2v/transformer
 ffmpeg -v error -i raw/000000.mp4 -frames:v 1 fox.png
+echo "a shape moves" >raw/000000.txt
+printf 'clip,text\nnone,a shape\n' >captions.csv
 
 small=(
 	-e 's/--device cuda//; s/--gpus-per-[a-z]*=[0-9]*//'
@@ -43,6 +45,7 @@ done
 guide README.md "${small[@]}" -e 's/vfm-sample/& --steps 2/'
 guide docs/first-model.md "${small[@]}"
 guide docs/finetune-wan.md "${small[@]}"
+guide docs/coming-from.md
 guide docs/extend.md "${small[@]}"
 guide docs/plan-cluster.md -e 's/--packs 64 --gpus 64 --search/--packs 8 --gpus 8 --search/'
 guide docs/curate.md "${small[@]}"

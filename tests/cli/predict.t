@@ -56,7 +56,7 @@ done
 jq 'del(.gemm_fp8_tflops)' "$TOP/share/machines/h200.json" >m.json
 run vfm-bench launches -q "${tiny[@]}" --machine ./m.json --set train.fp8=current
 like "$rc $err" "^2 .*the machine 'NVIDIA H200' has no rate of matrix products in " "a rate that is not known"
-for cmd in "vfm-bench matrix -q --model dit-s" "vfm-bench ops -q norm/layer" "vfm-train -q --model dit-s --data none -o x"; do
+for cmd in "vfm-bench matrix -q --model dit-s" "vfm-bench ops -q norm/layer" "vfm-train -q --model dit-s --dump-parity x"; do
 	# shellcheck disable=SC2086 # words
 	run $cmd --device sim
 	like "$rc $err" "^2 .*only vfm-bench step and launches predict with it" "refused: $cmd"

@@ -42,7 +42,7 @@ struct vfm_stage_progress {
 
 struct vfm_progress_stage {
 	char identity[VFM_SHA256_HEX]; /* of its options; "": not begun */
-	_Atomic uint32_t version;         /* progress[version % 2] is valid */
+	_Atomic uint32_t version;      /* progress[version % 2] is valid */
 	struct vfm_stage_progress progress[2];
 	_Atomic bool started, finished; /* the stage has opened its outputs once; all inputs are done */
 	_Atomic int failed_records;     /* some records failed: the status is 1 */

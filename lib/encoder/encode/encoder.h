@@ -136,10 +136,9 @@ struct vfm_encoder_opts {
 		VFM_OPT_STR, 0, "vae-tile", "WxH", "Wan: work in tiles of W x H pixels, blended: less memory",         \
 			&(o)->tile                                                                                     \
 	}
-#define VFM_ENCODER_OPTS(o)                                                                                            \
-	VFM_ENCODER_VAE_OPTS(o),                                                                                       \
-		{VFM_OPT_STR, 0, "text-encoder", "PATH", "T5 or UMT5: a folder of transformers or Wan's release",      \
-			&(o)->text_encoder},                                                                           \
+#define VFM_ENCODER_TEXT_OPTS(o)                                                                                       \
+	{VFM_OPT_STR, 0, "text-encoder", "PATH", "T5 or UMT5: a folder of transformers or Wan's release",              \
+		&(o)->text_encoder},                                                                                   \
 		{VFM_OPT_STR, 0, "text-dtype", "fp32|bf16", "of the text encoder (bf16)", &(o)->text_dtype},           \
 		{VFM_OPT_INT, 0, "text-rows", "N", "cut texts after N tokens (512)", &(o)->text_rows},                 \
 	{                                                                                                              \

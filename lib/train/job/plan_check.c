@@ -64,8 +64,10 @@ int vfm_plan_check(const struct vfm_plan_header *h, const char *path, const stru
 	TRY(vfm_plan_check_model(h, path, &c->model, err));
 	*last = c->train.steps ? c->train.steps : h->steps;
 	if (*last > h->steps)
-		return vfm_fail(err, VFM_EUSAGE, "train.steps is %lld, but %s has %lld steps", (long long)*last, path,
-			(long long)h->steps);
+		return vfm_fail(err, VFM_EUSAGE,
+			"train.steps is %lld, but %s has %lld steps: leave out --steps, or pack more (vfm-pack "
+			"--steps)",
+			(long long)*last, path, (long long)h->steps);
 	return check_division(h, path, p, err);
 }
 

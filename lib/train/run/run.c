@@ -92,15 +92,15 @@ static int make_dir(struct train_run *r, struct vfm_err *err)
 	return rc;
 }
 
-/* Warns if the moving average of adapters after `steps` steps is mostly their initial value, the base model. */
-static void check_average(const struct vfm_config *c, int64_t steps)
+/* Warns if the moving average after `steps` steps is mostly the weights that the run began with. */
+static void check_average(const struct vfm_config *c, bool initialized, int64_t steps)
 {
 	double initial = pow(c->train.ema_decay, (double)steps);
 
-	if (c->tuning.rank > 0 && c->train.ema_decay > 0 && initial > 0.5)
-		vfm_warn("train.ema_decay: after %lld steps the moving average of the adapters is %.0f %% their "
+	if ((c->tuning.rank > 0 || initialized) && c->train.ema_decay > 0 && initial > 0.5)
+		vfm_warn("train.ema_decay: after %lld steps the moving average of the %s is %.0f %% their "
 			 "initial value, the base model; vfm-sample takes it unless train.ema_decay is 0",
-			(long long)steps, 100 * initial);
+			(long long)steps, c->tuning.rank > 0 ? "adapters" : "weights", 100 * initial);
 }
 
 static int open_run_plan(struct train_run *r, struct vfm_err *err)
@@ -110,7 +110,7 @@ static int open_run_plan(struct train_run *r, struct vfm_err *err)
 		return err->code;
 	r->skipped.plan = r->plan;
 	if (is_root(r))
-		check_average(r->c, r->last);
+		check_average(r->c, r->o->init != NULL, r->last);
 	return 0;
 }
 
