@@ -1,5 +1,4 @@
-/* distributions.h - the numbers of a dataset as a table of histograms, those of dropped records over those of kept ones.
- */
+/* distributions.h - the numbers of a dataset as a table of histograms, kept and dropped records in two colours. */
 #ifndef VFM_CURATE_REPORT_DISTRIBUTIONS_H
 #define VFM_CURATE_REPORT_DISTRIBUTIONS_H
 
