@@ -23,6 +23,13 @@ ffmpeg -v error -i raw/000000.mp4 -frames:v 1 fox.png
 echo "a shape moves" >raw/000000.txt
 printf 'clip,text\nnone,a shape\n' >captions.csv
 
+# Two tasks of a job array, in turn.
+sbatch() {
+	local i
+	for i in 0 1; do SLURM_ARRAY_TASK_ID=$i SLURM_ARRAY_TASK_COUNT=2 bash "${@:2}" || return 1; done
+}
+export -f sbatch
+
 small=(
 	-e 's/--device cuda//; s/--gpus-per-[a-z]*=[0-9]*//'
 	-e 's/synth --count 1000/synth --count 40/; s/--steps 4000/--steps 30/; s/--steps 1000/--steps 2/; s/--steps 50 /--steps 2 /'

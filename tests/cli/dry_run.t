@@ -15,7 +15,7 @@ first=$out
 run vfm-train "${small[@]}" --dry-run -n 8 --set parallel.pp=2 --set parallel.tp=2 --context 1K --format json
 is "$out" "$first" "the same each time"
 run vfm-train "${small[@]}" --dry-run --set parallel.tp=2
-like "$rc $out" "^0 predicted +for 2 GPUs of the machine h100-dgx, in fp32, not measured" "as many ranks as the degrees need"
+like "$rc $out" "^0 predicted +for 2 GPUs of the machine h100-dgx, in bf16, not measured" "as many ranks as the degrees need"
 run vfm-train -q --model dit-7b --set train.dtype=bf16 --set train.recompute=none --dry-run
 rc_is 0 "a run that does not fit"
 like "$out" "does not fit +[0-9.]+ of [0-9.]+ GiB of each NVIDIA H100 80GB HBM3; times are those of a GPU with enough" "says so, and what it needs"
