@@ -363,7 +363,7 @@ int curate_stats(int argc, char **argv, struct vfm_err *err)
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate stats",
 		.synopsis = "[OPTION ...] [FILE ...]",
-		.summary = "count what records hold: a line a key, histograms, reasons of drops",
+		.summary = "summarize the keys of records and the reasons of drops",
 		.opts = opts,
 	};
 	int rc = curate_parse(&cmd, &stage, argc, argv, err);
