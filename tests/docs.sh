@@ -11,7 +11,7 @@ make() {
 	local target
 	for target; do
 		case $target in *=*) continue ;; esac
-		grep -q "^$target[ :]" "$TOP/Makefile" || { echo "no target $target" >&2 && return 1; }
+		grep -q "^${target}[ :]" "$TOP/Makefile" || { echo "no target $target" >&2 && return 1; }
 	done
 }
 export -f make
