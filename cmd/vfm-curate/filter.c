@@ -1,8 +1,10 @@
 /* filter - drops records whose numbers exceed limits, and those of training or held-out data. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "io/json.h"
@@ -16,6 +18,7 @@ struct limit {
 	char *path;
 	double value;
 	bool is_max;
+	_Atomic int64_t checked, missing; /* records, of all workers */
 };
 
 struct filter {
@@ -41,6 +44,7 @@ static int add_limits(struct filter *f, const struct vfm_strlist *list, bool is_
 				err, "--%s %.*s", is_max ? "max" : "min", (int)(eq - list->v[i]), list->v[i]);
 		m->path = vfm_strfmt("%.*s", (int)(eq - list->v[i]), list->v[i]);
 		m->is_max = is_max;
+		m->checked = m->missing = 0;
 		f->n++;
 	}
 	return 0;
@@ -73,9 +77,11 @@ static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	if (f->kind && strcmp(vfm_rec_str(rec, "kind", ""), f->kind) != 0)
 		return 0;
 	for (int i = 0; i < f->n; i++) {
-		const struct limit *m = &f->limits[i];
+		struct limit *m = &f->limits[i];
 
+		m->checked++;
 		if (!vfm_rec_num(rec, m->path, &x)) {
+			m->missing++;
 			vfm_stage_drop(rec, "filter", "%s is missing", m->path);
 			return 0;
 		}
@@ -86,6 +92,17 @@ static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 		}
 	}
 	return f->held_out > 0 ? filter_side(rec, f, err) : 0;
+}
+
+/* A key that no record has is probably misspelt. */
+static void warn_missing(const struct filter *f)
+{
+	for (int i = 0; i < f->n; i++) {
+		const struct limit *m = &f->limits[i];
+
+		if (m->checked > 0 && m->missing == m->checked)
+			vfm_warn("no record has the key '%s' of --%s", m->path, m->is_max ? "max" : "min");
+	}
 }
 
 /* The limits and the side as text: what changes the records (data/record/stage.h). */
@@ -143,6 +160,7 @@ int curate_filter(int argc, char **argv, struct vfm_err *err)
 	f.keeps_held_out = side == 1;
 	stage.options = options = filter_options(&f);
 	rc = vfm_stage_run(&stage, NULL, err);
+	warn_missing(&f);
 out:
 	free(options);
 	for (int i = 0; i < f.n; i++)

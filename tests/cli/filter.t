@@ -37,6 +37,12 @@ for bad in "--held-out 0" "--held-out 1" "--held-out -0.1" "--held-out x" "--sid
 	run vfm-curate filter -q $bad shots.jsonl
 	rc_is 2 "filter $bad"
 done
+# ---- a misspelt key
+run vfm-curate filter -q --min framez=1 --max frames=1 shots.jsonl
+like "$rc $err" "^0 vfm-curate filter: warning: no record has the key 'framez' of --min$" "a key that no record has is named"
+run vfm-curate filter -q --min frames=1 shots.jsonl
+is "$rc $err" "0 " "one that records have is not"
+
 # ---- --kind
 printf '{"id":"v","kind":"video","x":1}\n{"id":"w","kind":"video","x":3}\n{"id":"i","kind":"image","x":1}\n{"id":"n","x":1}\n' >kinds.jsonl
 for kind in video image; do
