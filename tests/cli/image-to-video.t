@@ -51,6 +51,7 @@ run vfm-train -q "${small[@]}" "${i2v[@]}" --set diffusion.image_cond=0.6 --data
 like "$rc $err" "^2 .*diffusion.image_cond: 0.5 -> 0.6" "a resumed run keeps its share of given frames"
 run vfm-train -q "${small[@]}" --data plan.jsonl -o without --steps 1
 rc_is 0 "a model without them reads the same plan"
+like "$err" "warning: the model does not read the conditions of plan.jsonl.*not read the image rows of plan.jsonl" "and says what it does not read"
 
 # bad DESC REGEX CMD ARG ...: fails with status 2 and a message
 bad() {

@@ -103,14 +103,25 @@ static void check_average(const struct vfm_config *c, bool initialized, int64_t 
 			(long long)steps, c->tuning.rank > 0 ? "adapters" : "weights", 100 * initial);
 }
 
+/* Warns of arrays in the data that the model does not read. */
+static void check_conditions(const struct vfm_plan_header *h, const char *path, const struct vfm_model_spec *m)
+{
+	if (h->cond_channels && !m->cond_channels)
+		vfm_warn("the model does not read the conditions of %s: model.cond_channels is 0", path);
+	if (h->image_dim && !m->image_dim)
+		vfm_warn("the model does not read the image rows of %s: model.image_dim is 0", path);
+}
+
 static int open_run_plan(struct train_run *r, struct vfm_err *err)
 {
 	r->plan = vfm_plan_open_checked(r->o->plan, r->c, r->job->world->size, &r->last, err);
 	if (!r->plan)
 		return err->code;
 	r->skipped.plan = r->plan;
-	if (is_root(r))
+	if (is_root(r)) {
 		check_average(r->c, r->o->init != NULL, r->last);
+		check_conditions(vfm_plan_header(r->plan), r->o->plan, &r->c->model);
+	}
 	return 0;
 }
 
