@@ -215,14 +215,24 @@ static void add_layout_fact(const struct dry_report *r)
 	vfm_buf_release(&b);
 }
 
+static void add_data_fact(const struct dry_report *r)
+{
+	if (r->opts->plan)
+		add_fact(r, "data", "step %lld of %s, %.0f tokens", (long long)r->d->step, r->opts->plan,
+			(double)r->d->tokens);
+	else
+		add_fact(r, "data", "%lld packs of %lld tokens a step", (long long)r->opts->packs,
+			(long long)r->opts->context);
+}
+
 static struct vfm_table *new_summary(const struct dry_report *r)
 {
 	struct vfm_table *t = vfm_table_new(NULL);
-	char *head = vfm_strfmt("for %d %s of the machine %s, in %s, not measured; vfm %s", r->opts->ranks,
+	char *head = vfm_strfmt("for %d %s of the machine %s, in %s, not measured", r->opts->ranks,
 		r->opts->machine->kind == VFM_MACHINE_CPU ? "ranks"
 			: r->opts->ranks == 1             ? "GPU"
 							  : "GPUs",
-		r->o->machine, r->opts->config->train.dtype == VFM_F32 ? "fp32" : "bf16", vfm_version());
+		r->o->machine, r->opts->config->train.dtype == VFM_F32 ? "fp32" : "bf16");
 
 	vfm_table_col(t, "fact", "predicted", 0);
 	vfm_table_col(t, "value", head, 0);
@@ -305,6 +315,7 @@ static int print_prediction(struct dry_report *r, const struct vfm_table_opts *t
 	add_recompute(r);
 	if (r->summary) {
 		add_speed(r);
+		add_data_fact(r);
 		add_layout_fact(r);
 	}
 	add_allocation(r);

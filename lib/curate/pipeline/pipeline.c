@@ -302,15 +302,15 @@ int vfm_curation_read(struct vfm_curation *p, const char *path, const struct vfm
 	return take_document(p, vfm_yaml_or_json_load(path, MAX_BYTES, err), path, verbs, err);
 }
 
-/* Clips that are black, blank or full of text are of no use to any model, and neither are videos that stand still.
+/* Clips that are black, blank or full of text are of no use to any model, and neither are videos without any motion.
  * Clips are cut last: their scores are those of the source (`interlace` is 0 after deinterlacing), and what is dropped
  * needs no file. */
 int vfm_curation_default(struct vfm_curation *p, const struct vfm_verb *verbs, struct vfm_err *err)
 {
 	json_t *doc = json_pack("{s:[{s:s},{s:s},{s:s},{s:s,s:[s],s:[s,s]},{s:s,s:s,s:[s]},{s:s},{s:s},{s:s}]}",
 		"stages", "stage", "probe", "stage", "split", "stage", "score", "stage", "filter", "min",
-		"contrast=0.02", "max", "black_ratio=0.5", "text_ratio=0.1", "stage", "filter", "kind", "video", "max",
-		"static_ratio=0.9", "stage", "hash", "stage", "dedup", "stage", "clip");
+		"contrast=0.02", "max", "black_ratio=0.5", "text_ratio=0.1", "stage", "filter", "kind", "video", "min",
+		"motion=0.01", "stage", "hash", "stage", "dedup", "stage", "clip");
 
 	return take_document(p, doc, "the default pipeline", verbs, err);
 }

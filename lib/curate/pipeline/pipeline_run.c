@@ -667,6 +667,8 @@ static void report_stages(const struct pipeline_run *r)
 	write_lines(&b);
 	vfm_buf_release(&b);
 	last = &v.stage[v.n - 1].c.counts;
+	if (last->failed)
+		vfm_info("%lld failed, so the status is 1", (long long)last->failed);
 	vfm_info("%lld of %lld records kept: %s", (long long)last->out, (long long)last->in, r->child[r->p->n - 1].out);
 }
 

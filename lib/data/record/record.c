@@ -163,6 +163,9 @@ void vfm_reason_mask(char *text, size_t size, const char *why, size_t len)
 			s = quote;
 		} else if (isdigit((unsigned char)*s)) {
 			text[n++] = '#';
+			if (s[0] == '0' && s + 1 < end && s[1] == 'x')
+				for (s++; s + 1 < end && isxdigit((unsigned char)s[1]);)
+					s++;
 			while (s + 1 < end &&
 				(isdigit((unsigned char)s[1]) ||
 					(s[1] == '.' && s + 2 < end && isdigit((unsigned char)s[2]))))

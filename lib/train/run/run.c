@@ -258,8 +258,11 @@ static int open_loader(struct train_run *r, struct vfm_err *err)
 		.n_parts = (int32_t)r->mesh->p.cp,
 		.part = (int32_t)r->mesh->coord[VFM_AX_CP]};
 
-	if (r->first >= r->last)
+	if (r->first >= r->last) {
+		if (is_root(r))
+			vfm_info("%s: all %lld steps are done", r->o->dir, (long long)r->last);
 		return 0;
+	}
 	r->loader = vfm_readers_open(r->plan, r->c, r->mesh, &lo, err);
 	return r->loader ? 0 : err->code;
 }
