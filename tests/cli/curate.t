@@ -302,4 +302,7 @@ for i in $(seq 1 20000); do echo "{\"v\":1,\"id\":\"x$i\",\"n\":$i}"; done >many
 run_stage vfm-curate filter --max n=10000 -j 4 many.jsonl
 like "$(last "$err")" '20000 in = 10000 out \+ 10000 dropped \+ 0 failed' "many records, many threads"
 empty "in their order" sort -nc < <(jq -r '.n // empty' "$SCRATCH/io/out")
+# ---- reasons of errors, with their numbers masked
+run vfm-curate stats <<<'{"v":1,"id":"a","src":"x.mp4","error":"probe: offset 0x1be2: 7 bytes"}'
+like "$out" " 1  probe: offset #: # bytes" "numbers in reasons are masked, also hexadecimal ones"
 done_testing
