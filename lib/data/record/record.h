@@ -34,8 +34,8 @@ struct vfm_rec_media {
 int vfm_rec_media(const json_t *rec, struct vfm_rec_media *m, struct vfm_err *err);
 /* Whether the record has "error" or "drop". */
 bool vfm_rec_is_out(const json_t *rec);
-/* Writes `why` [len] with numbers (12.5, 0x1be2) as "#", and quoted names and ids (words of 8 letters and digits or more) as "'...'",
- * so that similar reasons are equal.  A text that is too long is cut between characters. */
+/* Writes `why` [len] with numbers (12.5, 0x1be2) as "#", and quoted names and ids (words of 8 letters and digits or
+ * more) as "'...'", so that similar reasons are equal.  A text that is too long is cut between characters. */
 void vfm_reason_mask(char *text, size_t size, const char *why, size_t len);
 
 /* The sha256 of `head` and of the record without the keys of the NULL-terminated list `without`.  Neither the order of
