@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/near.h"
+#include "base/utf8.h"
 #include "curate.h"
 #include "data/record/histogram.h"
 #include "io/json.h"
@@ -16,7 +17,8 @@ enum {
 	COLUMNS = 100,
 	KEY_COLUMNS = 24, /* of a table */
 	VALUE_COLUMNS = 52,
-	BAR = 60, /* of --histogram */
+	WORD_COLUMNS = 22, /* of --histogram */
+	BAR = 60,
 };
 
 static int stats_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
@@ -36,13 +38,9 @@ static int64_t read_count(const json_t *o, const char *key)
 /* Cuts a text to so many characters, the last one an ellipsis.  The caller frees the result. */
 static char *cut_text(const char *text, int columns)
 {
-	const char *end = text, *cut = text;
-	int n = 0;
-
-	for (; *end; end++)
-		if (((unsigned char)*end & 0xc0) != 0x80 && ++n == columns)
-			cut = end;
-	return n <= columns ? vfm_strdup(text) : vfm_strfmt("%.*s\u2026", (int)(cut - text), text);
+	return vfm_utf8_width(text, strlen(text)) <= columns
+		? vfm_strdup(text)
+		: vfm_strfmt("%.*s\u2026", (int)vfm_utf8_cut(text, columns - 1), text);
 }
 
 static void set_text_cell(struct vfm_table *t, const char *column, const char *text, int columns)
@@ -97,42 +95,21 @@ static void begin_key_row(struct vfm_table *t, const char *key, int64_t n, int64
 
 /* ---- tables ---- */
 
-struct word_count {
-	const char *word;
-	int64_t n;
-};
-
-static int compare_word_counts(const void *a, const void *b)
+static int64_t sum_word_counts(const struct vfm_word_count *list, size_t n)
 {
-	const struct word_count *x = a, *y = b;
+	int64_t sum = 0;
 
-	return x->n != y->n ? (x->n < y->n ? 1 : -1) : strcmp(x->word, y->word);
-}
-
-/* Returns the words of {word: count}, most frequent first, and the sum of their counts.  The caller frees the list. */
-static struct word_count *sort_words(const json_t *counts, int64_t *sum)
-{
-	struct word_count *list = vfm_calloc(json_object_size(counts) + 1, sizeof(*list));
-	const char *word;
-	size_t n = 0;
-	json_t *v;
-
-	*sum = 0;
-	json_object_foreach((json_t *)(uintptr_t)counts, word, v)
-	{
-		list[n++] = (struct word_count){word, json_integer_value(v)};
-		*sum += json_integer_value(v);
-	}
-	qsort(list, n, sizeof(*list), compare_word_counts);
-	return list;
+	for (size_t i = 0; i < n; i++)
+		sum += list[i].n;
+	return sum;
 }
 
 static void print_reasons(const json_t *counts)
 {
-	int64_t sum;
-	struct word_count *list = sort_words(counts, &sum);
+	size_t n;
+	struct vfm_word_count *list = vfm_word_counts_sort(counts, &n);
 
-	for (size_t i = 0; i < json_object_size(counts); i++) {
+	for (size_t i = 0; i < n; i++) {
 		char *text = cut_text(list[i].word, COLUMNS - 12);
 
 		printf("%10lld  %s\n", (long long)list[i].n, text);
@@ -174,10 +151,11 @@ static int print_numbers(const json_t *numbers, struct vfm_err *err)
 /* A row of a key with words; o: the whole object. */
 static void add_words(struct vfm_table *t, const json_t *o, const char *key, const json_t *counts)
 {
-	int64_t good = read_count(o, "records") - read_count(o, "dropped") - read_count(o, "failed"), sum;
-	struct word_count *list = sort_words(counts, &sum);
+	size_t n;
+	struct vfm_word_count *list = vfm_word_counts_sort(counts, &n);
+	int64_t good = read_count(o, "records") - read_count(o, "dropped") - read_count(o, "failed");
+	int64_t sum = sum_word_counts(list, n);
 	struct vfm_buf b = {0};
-	size_t n = json_object_size(counts);
 
 	for (size_t i = 0; i < n; i++)
 		vfm_buf_addf(&b, n == 1 ? "%s" : i ? ", %s %lld" : "%s %lld", list[i].word, (long long)list[i].n);
@@ -269,17 +247,14 @@ static void print_number_bars(const char *key, const json_t *x)
 
 static void print_word_bars(const char *key, const json_t *counts)
 {
-	int64_t sum;
-	struct word_count *list = sort_words(counts, &sum);
+	size_t n;
+	struct vfm_word_count *list = vfm_word_counts_sort(counts, &n);
 
-	printf("%s: n %lld, distinct %zu\n", key, (long long)sum, json_object_size(counts));
-	for (size_t i = 0; i < json_object_size(counts); i++) {
-		char *text = cut_text(list[i].word, 22);
-		int width = 22;
+	printf("%s: n %lld, distinct %zu\n", key, (long long)sum_word_counts(list, n), n);
+	for (size_t i = 0; i < n; i++) {
+		char *text = cut_text(list[i].word, WORD_COLUMNS);
 
-		for (const char *s = text; *s; s++)
-			width += ((unsigned char)*s & 0xc0) == 0x80;
-		printf("  %-*s", width, text);
+		printf("  %s%*s", text, WORD_COLUMNS - vfm_utf8_width(text, strlen(text)), "");
 		print_bar(list[i].n, list[0].n);
 		free(text);
 	}

@@ -51,12 +51,11 @@ static bool is_summary(const struct vfm_table_opts *o)
 __attribute__((format(printf, 3, 4))) static void add_fact(
 	const struct dry_report *r, const char *fact, const char *fmt, ...)
 {
-	char *s = NULL;
+	char *s;
 	va_list ap;
 
 	va_start(ap, fmt);
-	if (vasprintf(&s, fmt, ap) < 0)
-		vfm_out_of_memory();
+	s = vfm_vstrfmt(fmt, ap);
 	va_end(ap);
 	if (r->summary) {
 		vfm_table_row(r->t);

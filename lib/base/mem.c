@@ -64,14 +64,22 @@ char *vfm_strdup(const char *s)
 	return memcpy(vfm_malloc(n), s, n);
 }
 
-char *vfm_strfmt(const char *fmt, ...)
+char *vfm_vstrfmt(const char *fmt, va_list ap)
 {
 	char *s = NULL;
+
+	if (vasprintf(&s, fmt, ap) < 0)
+		vfm_out_of_memory();
+	return s;
+}
+
+char *vfm_strfmt(const char *fmt, ...)
+{
+	char *s;
 	va_list ap;
 
 	va_start(ap, fmt);
-	if (vasprintf(&s, fmt, ap) < 0)
-		vfm_out_of_memory();
+	s = vfm_vstrfmt(fmt, ap);
 	va_end(ap);
 	return s;
 }

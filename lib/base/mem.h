@@ -4,6 +4,7 @@
 #ifndef VFM_BASE_MEM_H
 #define VFM_BASE_MEM_H
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,7 @@ void *vfm_calloc(size_t n, size_t size);           /* never NULL, overflow check
 void *vfm_realloc(void *p, size_t n, size_t size); /* never NULL, overflow checked */
 char *vfm_strdup(const char *s);
 char *vfm_strfmt(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+char *vfm_vstrfmt(const char *fmt, va_list ap);
 
 /* Returns 64-byte aligned memory, not cleared, or NULL with an error that names it: `what` is "tensor blocks.3.fc1".
  * Free it with vfm_big_free(p, size). */

@@ -12,6 +12,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "io/json.h"
 
 enum cell_kind { EMPTY, STR, I64, F64, JSON };
@@ -122,12 +123,11 @@ void vfm_table_json(struct vfm_table *t, const char *key, const char *text)
 
 void vfm_table_note(struct vfm_table *t, const char *fmt, ...)
 {
-	char *s = NULL;
+	char *s;
 	va_list ap;
 
 	va_start(ap, fmt);
-	if (vasprintf(&s, fmt, ap) < 0)
-		vfm_out_of_memory();
+	s = vfm_vstrfmt(fmt, ap);
 	va_end(ap);
 	vfm_grow(&t->notes, &t->cap_notes, t->n_notes + 1, sizeof(*t->notes));
 	t->notes[t->n_notes++] = vfm_arena_strdup(&t->arena, s);
@@ -297,19 +297,9 @@ static void mask_cell(char *s, bool md)
 	*to = 0;
 }
 
-/* Returns the number of code points of the first n bytes: of bytes that do not continue one. */
-static int width_up_to(const char *s, size_t n)
-{
-	int width = 0;
-
-	for (size_t i = 0; i < n; i++)
-		width += (s[i] & 0xc0) != 0x80;
-	return width;
-}
-
 static int width_of(const char *s)
 {
-	return width_up_to(s, strlen(s));
+	return vfm_utf8_width(s, strlen(s));
 }
 
 static void pad_text(struct vfm_buf *b, int n)
@@ -328,7 +318,7 @@ static size_t fit_line(const char *s, int width)
 	for (size_t at = 0; s[at];) {
 		at += strspn(s + at, " ");
 		at += strcspn(s + at, " ");
-		if (fits && width_up_to(s, at) > width)
+		if (fits && vfm_utf8_width(s, at) > width)
 			return fits;
 		fits = at;
 	}
@@ -342,7 +332,7 @@ static int longest_word(const char *s)
 	while (*s) {
 		size_t n = strcspn(s, " ");
 
-		most = width_up_to(s, n) > most ? width_up_to(s, n) : most;
+		most = vfm_utf8_width(s, n) > most ? vfm_utf8_width(s, n) : most;
 		s += n + strspn(s + n, " ");
 	}
 	return most;

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "device/sim/sim.h"
 #include "io/file.h"
 #include "io/json.h"
 
@@ -299,19 +298,10 @@ static size_t machine_length(const char *note)
 	static const char *const kinds[] = {"device ", "measured on ", "predicted for the machine "};
 	const char *end = strstr(note, "; vfm ");
 
-	if (strstr(note, vfm_sim_descr)) /* of an earlier version: the machine of a prediction has its own note */
-		return 0;
-
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		if (!strncmp(note, kinds[i], strlen(kinds[i])))
 			return end ? (size_t)(end - note) : strlen(note);
 	return 0;
-}
-
-/* Returns whether a note names the machine or device of old [len], which earlier versions named one by one. */
-static bool names_machine(const char *note, const char *old, size_t len)
-{
-	return memmem(note, machine_length(note), old, len) != NULL;
 }
 
 /* Adds a note for each machine or device of the old table that the new one, of n notes, does not name. */
@@ -329,7 +319,7 @@ static void note_machines(const struct matrix_old *o, struct vfm_table *t, size_
 		size_t len = machine_length(old), k = 0, count;
 		const char *const *new = vfm_table_notes(t, &count);
 
-		while (k < n && !names_machine(new[k], old, len))
+		while (k < n && !(machine_length(new[k]) == len && !strncmp(new[k], old, len)))
 			k++;
 		if (len && k == n)
 			vfm_table_note(t, "warning: another machine or device in %s: %.*s", o->path, (int)len, old);

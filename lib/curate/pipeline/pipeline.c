@@ -307,12 +307,14 @@ int vfm_curation_read(struct vfm_curation *p, const char *path, const struct vfm
  * needs no file. */
 int vfm_curation_default(struct vfm_curation *p, const struct vfm_verb *verbs, struct vfm_err *err)
 {
-	json_t *doc = json_pack("{s:[{s:s},{s:s},{s:s},{s:s,s:[s],s:[s,s]},{s:s,s:s,s:[s]},{s:s},{s:s},{s:s}]}",
-		"stages", "stage", "probe", "stage", "split", "stage", "score", "stage", "filter", "min",
-		"contrast=0.02", "max", "black_ratio=0.5", "text_ratio=0.1", "stage", "filter", "kind", "video", "min",
-		"motion=0.01", "stage", "hash", "stage", "dedup", "stage", "clip");
+	static const char text[] = "{\"stages\": ["
+				   "{\"stage\": \"probe\"}, {\"stage\": \"split\"}, {\"stage\": \"score\"},"
+				   "{\"stage\": \"filter\", \"min\": [\"contrast=0.02\"],"
+				   " \"max\": [\"black_ratio=0.5\", \"text_ratio=0.1\"]},"
+				   "{\"stage\": \"filter\", \"kind\": \"video\", \"min\": [\"motion=0.01\"]},"
+				   "{\"stage\": \"hash\"}, {\"stage\": \"dedup\"}, {\"stage\": \"clip\"}]}";
 
-	return take_document(p, doc, "the default pipeline", verbs, err);
+	return vfm_curation_parse(p, text, sizeof(text) - 1, "the default pipeline", verbs, err);
 }
 
 static void free_inputs(struct vfm_curation *p)

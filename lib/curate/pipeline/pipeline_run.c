@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "curate/pipeline/pipeline_view.h"
 #include "data/record/share.h"
 #include "data/record/stage_link.h"
@@ -100,7 +101,7 @@ static int save_pipeline(const struct pipeline_run *r, struct vfm_err *err)
 	return rc;
 }
 
-/* Shows a pipeline that nobody wrote. */
+/* Shows the stages of the default pipeline. */
 static void show_pipeline(const struct pipeline_run *r)
 {
 	vfm_info("the default pipeline, saved as %s/pipeline.json:", r->dir);
@@ -547,7 +548,7 @@ static void get_terminal_size(int *columns, int *rows)
 static void draw_table(struct pipeline_run *r, const struct vfm_view *v)
 {
 	struct vfm_buf text = {0}, b = {0};
-	int columns, rows, n = 0, width = 0;
+	int columns, rows, n = 0;
 
 	get_terminal_size(&columns, &rows);
 	vfm_view_table(&text, v, columns - 1, rows - 1);
@@ -556,13 +557,8 @@ static void draw_table(struct pipeline_run *r, const struct vfm_view *v)
 	vfm_buf_adds(&b, "\r\033[J\033[?7l"); /* no line breaks, if the terminal is narrower by now */
 	vfm_buf_add(&b, text.data, text.len);
 	vfm_buf_adds(&b, "\033[?7h");
-	for (const char *s = text.data; *s; s++) {
-		width += ((unsigned char)*s & 0xc0) != 0x80;
-		if (*s == '\n') {
-			r->table_width[n++] = width - 1;
-			width = 0;
-		}
-	}
+	for (const char *s = text.data, *end; (end = strchr(s, '\n')); s = end + 1)
+		r->table_width[n++] = vfm_utf8_width(s, (size_t)(end - s));
 	r->table_lines = n;
 	write_lines(&b);
 	vfm_buf_release(&text);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "media/draw/html.h"
 
 static const char *const state_names[] = {"runs", "done", "stopped", "failed"};
@@ -208,17 +209,6 @@ void vfm_view_table(struct vfm_buf *b, const struct vfm_view *v, int columns, in
 		vfm_buf_addf(b, "  %s elapsed, %s left\n", spent, until);
 }
 
-/* The bytes of a text of at most `columns` characters. */
-static int cut_bytes(const char *text, int columns)
-{
-	int n = 0;
-
-	for (; text[n]; n++)
-		if (((unsigned char)text[n] & 0xc0) != 0x80 && columns-- == 0)
-			break;
-	return n;
-}
-
 void vfm_view_reasons(struct vfm_buf *b, const struct vfm_view *v, int columns)
 {
 	for (int k = 0; k < v->n; k++)
@@ -227,7 +217,7 @@ void vfm_view_reasons(struct vfm_buf *b, const struct vfm_view *v, int columns)
 
 			char *line = vfm_strfmt("  %9lld  %s: %s", (long long)r->n, v->stage[k].name, r->text);
 
-			vfm_buf_addf(b, "%.*s\n", cut_bytes(line, columns), line);
+			vfm_buf_addf(b, "%.*s\n", (int)vfm_utf8_cut(line, columns), line);
 			free(line);
 		}
 }

@@ -116,38 +116,10 @@ void vfm_report_free(struct vfm_report *r)
 	free(r);
 }
 
-struct counted {
-	const char *name;
-	int64_t n;
-};
-
-static int compare_counted(const void *a, const void *b)
-{
-	const struct counted *x = a, *y = b;
-
-	return x->n != y->n ? (x->n < y->n ? 1 : -1) : strcmp(x->name, y->name);
-}
-
-/* Returns the n counts of an object, the largest first, each raised by `more`; the caller frees the list. */
-static struct counted *sort_by_count(const json_t *counts, int64_t more, size_t *n)
-{
-	struct counted *list = vfm_calloc(json_object_size(counts) + 1, sizeof(*list));
-	const char *name;
-	json_t *v;
-
-	*n = 0;
-	json_object_foreach((json_t *)(uintptr_t)counts, name, v)
-	{
-		list[(*n)++] = (struct counted){name, json_integer_value(v) + more};
-	}
-	qsort(list, *n, sizeof(*list), compare_counted);
-	return list;
-}
-
 static void count_frequent(struct word_counts *w, const char *word, size_t len)
 {
 	char text[WORD_BYTES];
-	struct counted *list;
+	struct vfm_word_count *list;
 	size_t n;
 
 	snprintf(text, sizeof(text), "%.*s", (int)(len < WORD_BYTES ? len : WORD_BYTES - 1), word);
@@ -155,13 +127,13 @@ static void count_frequent(struct word_counts *w, const char *word, size_t len)
 		w->left, text, json_integer(json_integer_value(json_object_get(w->left, text)) + 1));
 	if (json_object_size(w->left) < 2 * WORDS)
 		return;
-	list = sort_by_count(w->left, 0, &n); /* the names are those of the object */
+	list = vfm_word_counts_sort(w->left, &n);
 	w->pruned += list[WORDS].n;
 	for (size_t i = n; i-- > 0;)
 		if (list[i].n > list[WORDS].n)
-			json_object_set_new_nocheck(w->left, list[i].name, json_integer(list[i].n - list[WORDS].n));
+			json_object_set_new_nocheck(w->left, list[i].word, json_integer(list[i].n - list[WORDS].n));
 		else
-			json_object_del(w->left, list[i].name);
+			json_object_del(w->left, list[i].word);
 	free(list);
 }
 
@@ -429,13 +401,13 @@ static int add_pairs(const struct vfm_report *r, struct vfm_buf *b, struct vfm_e
 static void add_count_table(struct vfm_buf *b, const char *title, const json_t *counts, int64_t more, size_t most)
 {
 	size_t n;
-	struct counted *list = sort_by_count(counts, more, &n);
+	struct vfm_word_count *list = vfm_word_counts_sort(counts, &n);
 
 	vfm_buf_adds(b, "<div>");
 	vfm_html_table(b, "%s|#records|", title);
 	for (size_t i = 0; i < n && i < most; i++)
-		vfm_html_row(
-			b, "%s|#%'lld|=%f", list[i].name, (long long)list[i].n, (double)list[i].n / (double)list[0].n);
+		vfm_html_row(b, "%s|#%'lld|=%f", list[i].word, (long long)(list[i].n + more),
+			(double)(list[i].n + more) / (double)(list[0].n + more));
 	vfm_html_table_end(b);
 	vfm_buf_adds(b, "</div>\n");
 	free(list);

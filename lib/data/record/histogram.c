@@ -258,3 +258,25 @@ bool vfm_histogram_compare(const struct vfm_histogram *t, const char *key, int b
 	fill_bins(&x->dropped, p->min, p->max, bins, p->dropped);
 	return true;
 }
+
+static int compare_word_counts(const void *a, const void *b)
+{
+	const struct vfm_word_count *x = a, *y = b;
+
+	return x->n != y->n ? (x->n < y->n ? 1 : -1) : strcmp(x->word, y->word);
+}
+
+struct vfm_word_count *vfm_word_counts_sort(const json_t *counts, size_t *n)
+{
+	struct vfm_word_count *list = vfm_calloc(json_object_size(counts) + 1, sizeof(*list));
+	const char *word;
+	json_t *v;
+
+	*n = 0;
+	json_object_foreach((json_t *)(uintptr_t)counts, word, v)
+	{
+		list[(*n)++] = (struct vfm_word_count){word, json_integer_value(v)};
+	}
+	qsort(list, *n, sizeof(*list), compare_word_counts);
+	return list;
+}

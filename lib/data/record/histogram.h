@@ -26,6 +26,14 @@ void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec);
  */
 json_t *vfm_histogram_object(struct vfm_histogram *t, int bins);
 
+struct vfm_word_count {
+	const char *word;
+	int64_t n;
+};
+/* Returns the words of {WORD:N}, the largest number first; *n: how many.  The caller frees the list, whose words are
+ * those of the object. */
+struct vfm_word_count *vfm_word_counts_sort(const json_t *counts, size_t *n);
+
 /* Returns the name of number i, in the order of the records, or NULL behind the last one. */
 const char *vfm_histogram_key(const struct vfm_histogram *t, int i);
 
