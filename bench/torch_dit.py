@@ -422,7 +422,7 @@ def main():
         "torch": torch.__version__, "model": a.model, "hidden": a.hidden, "layers": a.layers, "params": params, "dtype": a.dtype,
         "weights": a.weights, "residual": a.residual, "attention": attention, "attention_ms": {k: round(1e3 * v, 3) for k, v in times.items()}, "compile": compiled,
         "recompute": a.recompute, "tokens": tokens * a.samples * a.packs, "samples": a.samples * a.packs, "packs": a.packs,
-        "step_ms": 1e3 * s, "min_ms": 1e3 * min(times_s), "max_ms": 1e3 * max(times_s), "n": len(times_s), "gflops": flops / s / 1e9,
+        "step_ms": 1e3 * s, "min_ms": 1e3 * min(times_s), "max_ms": 1e3 * max(times_s), "n": len(times_s), "tflops": flops / s / 1e12,
         "tok_s": tokens * a.samples * a.packs / s, "mem_gib": torch.cuda.max_memory_allocated() / 2**30 if gpu else None, "loss": loss.item()}))
     return 0
 

@@ -20,7 +20,7 @@ rc_is 0 "all parts on the CPU" || sed 's/^/# /' "$VFM_GPU_WORK"/*.log
 is "$(json '[.parts[][] | .rc] | unique')" "[0]" "no piece failed"
 is "$(json '[.parts[][].records[] | select(has("ok")) | .ok] | unique')" "[true]" "no check failed"
 is "$(json '[.parts | to_entries[] | select(.value[0].records | length == 0) | .key]')" "[]" "each part has records"
-is "$(json '[.parts.step, .parts.rows | .[].records[] | .row + (.gflops > 0 | tostring)]')" \
+is "$(json '[.parts.step, .parts.rows | .[].records[] | .row + (.tflops > 0 | tostring)]')" \
 	'["tinytrue","tiny-loratrue","tiny-fp8true","tiny-graphstrue","tiny-halftrue"]' "steps are measured"
 unlike "$err" "== (start|device|attention|ceilings):" "a second call does not repeat the first"
 like "$out" "device +ok" "a table for people"
@@ -46,7 +46,7 @@ case $name in
 ceilings) echo '{"copy_gb_s":3000,"gemm_tflops":800,"sustained_tflops":700}' ;;
 test_ops) printf '4 runs of 4 cases\n[       OK ] test_parity\n' ;;
 meshes) echo '{"mesh":"x","ok":"ok"}' ;;
-vfm-bench) echo '{"step_ms":1000,"gflops":600000,"n":20,"compactions":3,"case":"gemm/x","ms":1,"gb_s":2500,"layers":14}' ;;
+vfm-bench) echo '{"step_ms":1000,"tflops":600,"n":20,"compactions":3,"case":"gemm/x","ms":1,"gb_s":2500,"layers":14}' ;;
 *) echo '{"check":"x","ok":true}' ;;
 esac
 END

@@ -4,7 +4,7 @@
 . "${0%/*}/lib.sh"
 
 small=(--set train.master=split --set train.moments=bf16)
-step() { vfm-bench step -q --device sim --dtype bf16 "$@" --format jsonl | jq '.gflops / 1000'; }
+step() { vfm-bench step -q --device sim --dtype bf16 "$@" --format jsonl | jq .tflops; }
 block() { vfm-bench launches -q --block --dtype bf16 "$@" --format json; }
 at_least() { ok "predicted: $1: $2, at least $3" jq -en "$2 >= $3"; }
 at_most() { ok "predicted: $1: $2, at most $3" jq -en "$2 <= $3"; }

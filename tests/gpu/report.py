@@ -178,7 +178,7 @@ def doubts(r):
 def goals_of(name, side, top):
     """Rate and ratio of a row with their goals; None: not known."""
     v, t = side.get("vfm", {}), side.get("torch", {})
-    rate = v["gflops"] / 1e3 if v.get("gflops") else None
+    rate = v.get("tflops") or None
     goal = GOALS[name] * top["gemm_tflops"] if name in GOALS and top else None
     ratio = t["step_ms"] / v["step_ms"] if v.get("step_ms") and t.get("step_ms") else None
     same = t.get("residual") == v.get("residual") if v.get("residual") and t.get("residual") else None

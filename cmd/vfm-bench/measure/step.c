@@ -45,7 +45,7 @@ static const struct vfm_table_column columns[] = {{"model", "model", 0}, {"hidde
 	{"layers", "layers", 0, VFM_COLUMN_DETAIL}, {"dtype", "dtype", 0, VFM_COLUMN_DETAIL},
 	{"residual", "residual", 0, VFM_COLUMN_DETAIL}, {"tokens", "tokens", 0},
 	{"samples", "samples", 0, VFM_COLUMN_DETAIL}, {"step_ms", "step ms", 1}, {"min_ms", "min", 1},
-	{"max_ms", "max", 1}, {"n", "n", 0, VFM_COLUMN_DETAIL}, {"gflops", "GFLOP/s", 0}, {"mfu", "MFU", 3},
+	{"max_ms", "max", 1}, {"n", "n", 0, VFM_COLUMN_DETAIL}, {"tflops", "TFLOP/s", 3}, {"mfu", "MFU", 3},
 	{"tok_s", "token/s", 0}, {"mem_gib", "GiB", 2}, {"ranks", "ranks", 0, VFM_COLUMN_DETAIL},
 	{"threads", "threads", 0, VFM_COLUMN_DETAIL}, {"layout", "layout", VFM_TABLE_STRINGS, VFM_COLUMN_DETAIL},
 	{"comm", "comm", 3, VFM_COLUMN_DETAIL}, {"bubble", "bubble", 3, VFM_COLUMN_DETAIL},
@@ -91,7 +91,7 @@ static void add_step_row(
 	vfm_table_i64(t, "samples", b->samples * b->packs);
 	vfm_table_f64(t, "step_ms", r->step_s.median * 1e3);
 	vfm_table_i64(t, "n", r->n);
-	vfm_table_f64(t, "gflops", r->flops / r->step_s.median / 1e9);
+	vfm_table_f64(t, "tflops", r->flops / r->step_s.median / 1e12);
 	if (peak > 0)
 		vfm_table_f64(t, "mfu", r->flops / r->step_s.median / 1e12 / peak / world);
 	vfm_table_f64(t, "tok_s", (double)r->tokens / r->step_s.median);

@@ -68,7 +68,9 @@ static const struct vfm_opt opts[] = {
 
 static const struct vfm_cmd cmd = {
 	.name = "vfm-bench matrix",
-	.synopsis = "[OPTION ...] [FILE]",
+	.synopsis = "[OPTION ...] [FILE]\n"
+		    "--predict MACHINE [--search | --data PLAN] [OPTION ...] [FILE]\n"
+		    "--against FILE [OPTION ...]",
 	.summary = "the performance table: models, contexts, configurations",
 	.opts = opts,
 };
