@@ -65,7 +65,7 @@ cat >"$OUT/config.json" <<END
   "model": {"layers": 4, "hidden": 128, "heads": 2, "pos": "both", "patch": [${patch//x/, }],
             "text_dim": 256, "cross_attention": false, "pooled_text": true},
   "diffusion": {"kind": "flow"},
-  "train": {"lr": 3e-3, "schedule": "cosine", "warmup_steps": 50, "ema_decay": 0.995, "dtype": "$DTYPE"},
+  "train": {"lr": 3e-3, "schedule": "cosine", "warmup_steps": 50, "dtype": "$DTYPE"},
   "ckpt": {"every": 1000, "keep": 2}
 }
 END

@@ -39,11 +39,11 @@ vfm-pack --context 576 --patch 4x1x1 --steps "$STEPS" --format bin \
 	--blend "new=1:$dir/data" --blend "old=1:$OUT/data" >"$dir/plan.bin"
 
 # The base model is the moving average that vfm-sample takes of the demo's run.  ctx_proj embeds the text; the other
-# patterns are the default.  A moving average of the adapters needs more steps than this.
+# patterns are the default. 
 say "3. train adapters for $STEPS steps"
 vfm-train --init "$OUT/run" --init-part ema --data "$dir/plan.bin" -o "$dir/run" \
 	--set lora.rank=8 --set 'lora.targets=blocks.*,!*.ada*,!*.router,ctx_proj' \
-	--set train.lr=1e-3 --set train.warmup_steps=10 --set train.ema_decay=0 --set "train.dtype=$DTYPE" >/dev/null
+	--set train.lr=1e-3 --set train.warmup_steps=10 --set "train.dtype=$DTYPE" >/dev/null
 
 say "4. sample, without and with the adapters"
 prompts=()

@@ -108,7 +108,7 @@ vfm-pack --context "${CONTEXT:-32760}" -b "$RANKS" --epochs 1000 --format bin "$
 
 say "4. LoRA, $STEPS steps"
 vfm-train -n "$RANKS" --device "$DEVICE" --init "$network" --data "$out/plan.bin" -o "$out/run" --steps "$STEPS" \
-	--set "lora.rank=${RANK:-32}" --set "train.lr=${LR:-1e-4}" --set train.ema_decay=0 --set "train.dtype=$DTYPE" \
+	--set "lora.rank=${RANK:-32}" --set "train.lr=${LR:-1e-4}" --set "train.dtype=$DTYPE" \
 	--set diffusion.shift=5 --set diffusion.text_drop=0.1 --set "parallel.fsdp=$([ "$RANKS" = 1 ] && echo false || echo true)" \
 	>"$out/steps.jsonl"
 

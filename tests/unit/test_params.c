@@ -28,7 +28,7 @@ static struct vfm_train_config adam = {/* moments and offload are set by tests *
 	.eps = 1e-8,
 	.weight_decay = 0.1,
 	.clip_norm = 30,
-	.ema_decay = 0.8};
+	.ema_decay = 0.2};
 
 /* ---- the descriptions ---- */
 
@@ -224,7 +224,8 @@ static void ref_gradients(const struct vfm_parallel *p)
 static void ref_steps(void)
 {
 	for (int s = 0; s < STEPS; s++) {
-		double sum = 0, scale, c1 = 1 - pow(adam.beta1, s + 1), c2 = 1 - pow(adam.beta2, s + 1);
+		double sum = 0, scale, decay = s ? fmin(adam.ema_decay, (s + 1) / (s + 10.)) : 0;
+		double c1 = 1 - pow(adam.beta1, s + 1), c2 = 1 - pow(adam.beta2, s + 1);
 
 		for (int i = 0; i < n_ref; i++)
 			for (int64_t k = 0; k < ref[i].n; k++)
@@ -242,7 +243,7 @@ static void ref_steps(void)
 				r->v[k] = adam.beta2 * r->v[k] + (1 - adam.beta2) * g * g;
 				w -= r->matrix ? LR * adam.weight_decay * w : 0;
 				w -= LR * (r->m[k] / c1) / (sqrt(r->v[k] / c2) + adam.eps);
-				r->ema[k] = adam.ema_decay * r->ema[k] + (1 - adam.ema_decay) * w;
+				r->ema[k] = decay * r->ema[k] + (1 - decay) * w;
 				r->w[s + 1][k] = w;
 			}
 		}

@@ -92,17 +92,6 @@ static int make_dir(struct train_run *r, struct vfm_err *err)
 	return rc;
 }
 
-/* Warns if the moving average after `steps` steps is mostly the weights that the run began with. */
-static void check_average(const struct vfm_config *c, bool initialized, int64_t steps)
-{
-	double initial = pow(c->train.ema_decay, (double)steps);
-
-	if ((c->tuning.rank > 0 || initialized) && c->train.ema_decay > 0 && initial > 0.5)
-		vfm_warn("train.ema_decay: after %lld steps the moving average of the %s is %.0f %% their "
-			 "initial value, the base model; vfm-sample takes it unless train.ema_decay is 0",
-			(long long)steps, c->tuning.rank > 0 ? "adapters" : "weights", 100 * initial);
-}
-
 /* Warns of arrays in the data that the model does not read. */
 static void check_conditions(const struct vfm_plan_header *h, const char *path, const struct vfm_model_spec *m)
 {
@@ -118,10 +107,8 @@ static int open_run_plan(struct train_run *r, struct vfm_err *err)
 	if (!r->plan)
 		return err->code;
 	r->skipped.plan = r->plan;
-	if (is_root(r)) {
-		check_average(r->c, r->o->init != NULL, r->last);
+	if (is_root(r))
 		check_conditions(vfm_plan_header(r->plan), r->o->plan, &r->c->model);
-	}
 	return 0;
 }
 

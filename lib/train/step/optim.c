@@ -264,6 +264,13 @@ static int update_chunks(
 	return 0;
 }
 
+/* Returns the decay of the moving average in update t, from 1.  It warms up as in EMAModel of diffusers, so that the
+ * average of a short run does not consist of its initial weights. */
+static double ema_decay_at(double decay, int64_t t)
+{
+	return t > 1 ? fmin(decay, (double)t / (double)(t + 9)) : 0;
+}
+
 /* Updates the owned elements of a bucket on s. */
 static int update_bucket(struct vfm_optim *o, const struct vfm_param_bucket *b, double lr, int64_t t,
 	struct vfm_stream *s, struct vfm_err *err)
@@ -278,7 +285,7 @@ static int update_bucket(struct vfm_optim *o, const struct vfm_param_bucket *b, 
 		.wd = b->matrix ? (float)a->weight_decay : 0,
 		.c1 = (float)(1 - pow(a->beta1, (double)t)),
 		.c2 = (float)(1 - pow(a->beta2, (double)t)),
-		.ema_decay = (float)a->ema_decay,
+		.ema_decay = (float)ema_decay_at(a->ema_decay, t),
 		.m = array_at(&o->m, at, n), /* not read if it has 8 bits */
 		.v = array_at(&o->v, at, n),
 		.g = vfm_t1(b->g, VFM_F32, n),
