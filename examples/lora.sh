@@ -39,7 +39,7 @@ vfm-pack --context 576 --patch 4x1x1 --steps "$STEPS" --format bin \
 	--blend "new=1:$dir/data" --blend "old=1:$OUT/data" >"$dir/plan.bin"
 
 # The base model is the moving average that vfm-sample takes of the demo's run.  ctx_proj embeds the text; the other
-# patterns are the default. 
+# patterns are the default.
 say "3. train adapters for $STEPS steps"
 vfm-train --init "$OUT/run" --init-part ema --data "$dir/plan.bin" -o "$dir/run" \
 	--set lora.rank=8 --set 'lora.targets=blocks.*,!*.ada*,!*.router,ctx_proj' \

@@ -98,7 +98,7 @@ int verb_info(int argc, char **argv, struct vfm_err *err)
 {
 	static const struct vfm_table_column columns[] = {{"path", "checkpoint", 0}, {"step", "step", 0},
 		{"model", "model", 0}, {"params", "parameters", 0}, {"tensors", "tensors", 0, VFM_COLUMN_DETAIL},
-		{"parts", "parts", 0}, {"files", "files", 0, VFM_COLUMN_DETAIL},
+		{"parts", "parts", 0, VFM_COLUMN_DETAIL}, {"files", "files", 0, VFM_COLUMN_DETAIL},
 		{"world", "ranks", 0, VFM_COLUMN_DETAIL}, {"bytes", "bytes", 0, VFM_COLUMN_DETAIL}, {"size", "size", 0},
 		{"nonfinite", "not finite", 0}, {"tokenizer", "tokenizer", 0}, {"text", "text encoder", 0},
 		{"image", "image encoder", 0}, {"forced", "forced", 0}, {0}};

@@ -15,6 +15,9 @@ static int check_encoder(struct sample_job *j, const struct vfm_ckpt *c, enum vf
 {
 	const struct vfm_encoder_id *expected = &trained->of[e];
 	enum vfm_encoder_id_relation rel = vfm_encoder_id_compare(expected, used);
+	static const char *const options[VFM_ENCODER_KINDS] = {[VFM_ENCODER_TOKENIZER] = "--vae",
+		[VFM_ENCODER_TEXT] = "--text-encoder",
+		[VFM_ENCODER_IMAGE] = "--image-exec"};
 	char was[VFM_ENCODER_ID_LABEL], is[VFM_ENCODER_ID_LABEL];
 	json_t *entries;
 
@@ -25,8 +28,9 @@ static int check_encoder(struct sample_job *j, const struct vfm_ckpt *c, enum vf
 		return 0;
 	if (!j->o->net.force)
 		return vfm_fail(err, VFM_EUSAGE,
-			"%s was trained on data of the %s '%s', but '%s' would be used (--force does so)", c->path,
-			vfm_encoder_kinds[e].name, was, is);
+			"%s was trained on data of the %s '%s', but '%s' would be used: name the former with %s, or give "
+			"--force",
+			c->path, vfm_encoder_kinds[e].name, was, is, options[e]);
 	if (j->x->job.world->rank == 0)
 		vfm_warn("%s was trained on data of the %s '%s'; '%s' is used", c->path, vfm_encoder_kinds[e].name, was,
 			is);

@@ -366,10 +366,10 @@ static int check_actions(struct vfm_err *err)
 	return 0;
 }
 
-/* Refuses options of a run, which a dry run would not use. */
+/* Refuses options of a run, which a dry run would not use.  -o is taken, so that a run is predicted by its own command. */
 static int check_unused_options(struct vfm_err *err)
 {
-	const struct given_option run[] = {{"--held-out", held_out}, {"-o", out_dir},
+	const struct given_option run[] = {{"--held-out", held_out},
 		{"--resume", resume != resume_default}, {"--init-part", init_part != part_default},
 		{"--allow-change", *allow_change}, {"--remote", cache.url}, {"--cache", cache.dir},
 		{"--cache-gib", cache.gib != 0}, {"--fetch", cache.command},

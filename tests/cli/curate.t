@@ -136,7 +136,7 @@ rc_is 1 "split: clips cannot be split again"
 run_stage vfm-curate clip -d clips --codec ffv1 -j 2 split.jsonl
 rc_is 0 "clip"
 cp "$SCRATCH/io/out" clip.jsonl
-like "$(jq -r 'select((.src // "") | test("quoted")) | .drop' clip.jsonl)" '^clip: the same as input record [0-9]+$' "clip: of two equal files, one"
+like "$(jq -r 'select((.src // "") | test("quoted")) | .drop' clip.jsonl)" '^clip: equal to input record [0-9]+, but for its path$' "clip: of two equal files, one"
 middle=$(field clip.jsonl clips/ 'select(.origin.start_frame == 50) | .src' | tr -d '"')
 hashes() { # FILE FILTER
 	ffmpeg -nostdin -v error -i "$1" -vf "$2,scale=32:24:flags=area,format=gray" -f framemd5 - | grep -v '^#' | awk '{ print $NF }'

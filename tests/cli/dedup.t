@@ -51,6 +51,8 @@ run vfm-curate dedup -q <hashed.jsonl
 is "$(records "$SCRATCH/io/out")" "$(records out.jsonl)" "from a pipe, the same"
 run vfm-curate dedup -q -j 3 --keep-best frames hashed.jsonl
 is "$(records "$SCRATCH/io/out" | jq -s 'map(select(.drop)) | length')" 2 "--keep-best frames"
+run vfm-curate dedup --keep-best score.sharpnes hashed.jsonl
+like "$rc $err" "^0 .*warning: --keep-best: no record has 'score.sharpnes'" "a key that no record has is told"
 
 # The result does not depend on the number of threads.
 OMP_NUM_THREADS=1 vfm-curate dedup -q -j 1 hashed.jsonl >j1.jsonl
@@ -93,7 +95,7 @@ vfm-curate dedup -q many1.jsonl many2.jsonl >of_many
 vfm-curate dedup -q parsed1.jsonl many2.jsonl >of_many_parsed
 ok "blocks of records as text and parsed give the same" cmp of_many of_many_parsed
 is "$(grep -c '"provenance"' of_many)" 2 "a header in the middle makes another"
-is "$(grep -c 'dedup: the same as input record' of_many)" 3 "records that come again are dropped"
+is "$(grep -c 'dedup: equal to input record' of_many)" 3 "records that come again are dropped"
 is "$(grep -c 'has the id .* too, but differs' of_many)" 3 "others of their ids fail"
 is "$(grep -c . of_many)" $((6 * 402 + 9)) "nothing is lost"
 

@@ -23,12 +23,12 @@ for cmd in "$train" "$step"; do
 	{
 		complains 2 "^$c( step)?: .*unknown device 'tpu' \(expected cpu, cuda or sim\)$" "$c: an unknown device" $cmd --device tpu
 		complains 2 "unknown device ''" "$c: no name" $cmd --device ""
-		VFM_PLUGIN_DIR=$PWD/none complains 3 "^$c( step)?: .*no plugin libvfm_cuda\.so in $PWD/none$" "$c: no plugin" $cmd --device cuda
+		VFM_PLUGIN_DIR=$PWD/none complains 3 "^$c( step)?: .*no plugin libvfm_cuda\.so in $PWD/none: .make. builds it where nvcc is installed$" "$c: no plugin" $cmd --device cuda
 	}
 done
 mkdir bin other
 cp "$B/bin/vfm-train" bin/
-complains 3 "no plugin libvfm_cuda\.so in $PWD/bin/\.\./lib or $PWD/bin/\.\./lib/vfm$" "beside the command" \
+complains 3 "no plugin libvfm_cuda\.so in $PWD/bin/\.\./lib or $PWD/bin/\.\./lib/vfm: .make. builds it" "beside the command" \
 	env -u VFM_PLUGIN_DIR bin/vfm-train --model dit-s --dump-parity parity --device cuda
 echo "not a library" >other/libvfm_cuda.so
 # shellcheck disable=SC2086

@@ -220,7 +220,6 @@ refused "--mtbf-hours': expected more than 0, at most 1000000000, got '2e9'" --m
 refused "--save-s': expected 0 to 1000000, got '1e30'" --mtbf-hours 1 --save-s 1e30
 refused "--restart-s': expected 0 to 1000000, got '1e9'" --mtbf-hours 1 --restart-s 1e9
 refused "--held-out: not with --dry-run" --held-out nope
-refused "-o: not with --dry-run" -o run
 refused "--resume: not with --dry-run" --resume no
 refused "--init-part: not with --dry-run" --init-part ema
 refused "--allow-change: not with --dry-run" --allow-change model
@@ -233,6 +232,8 @@ refused "--device cpu: the machine 'NVIDIA H100 80GB HBM3' has GPUs" --device cp
 refused "give either --dry-run or --print-mesh, not both" --print-mesh
 refused "give either --dry-run or --dump-parity, not both" --dump-parity dump
 refused "give either --print-config or --dry-run, not both" --print-config
+run vfm-train "${small[@]}" --dry-run -o run
+is "$rc $(ls -d run 2>&1)" "0 ls: cannot access 'run': No such file or directory" "-o of the run's own command is taken, and not written"
 run vfm-train "${small[@]}" --dry-run -n 2 --device cuda
 rc_is 0 "for the device of the run"
 for option in "--machine h200" "--context 1K" "--packs 1" "--mtbf-hours 1" "--save-s 1" "--restart-s 1" "--html x" "--trace x" "--format json" "--columns all" "--straggler-cv 0.1"; do

@@ -224,7 +224,7 @@ run "${train[@]}" --data foreign.jsonl -o foreign-run --steps 2
 rc_is 0 "a run on foreign texts"
 small=(--size 32x32 --frames 4 --steps 2)
 run vfm-sample -q --ckpt foreign-run "${small[@]}" -p "a red square" -o x.gif
-is "$rc ${#out} $err" "2 0 vfm-sample: foreign-run/ckpt/step-00000002 was trained on data of the text encoder 't5:32 3', but 'bytes:32 1' would be used (--force does so)" \
+is "$rc ${#out} $err" "2 0 vfm-sample: foreign-run/ckpt/step-00000002 was trained on data of the text encoder 't5:32 3', but 'bytes:32 1' would be used: name the former with --text-encoder, or give --force" \
 	"is not sampled with the built-in text encoder"
 run vfm-sample -q --ckpt foreign-run "${small[@]}" -p "" -o x.gif
 is "$rc $err" "0 " "the null text needs none"

@@ -46,8 +46,8 @@ same one "run"
 n=$(records one/run/04-filter.jsonl | grep -vc '"error"')
 like "$err" "filter .* $n +$n_dropped +0 +- +done" "the records of each stage, and what it dropped"
 like "$err" "probe .* 25 +0 +1 +- +done" "or what failed"
-like "$err" "[0-9]+  filter: score.motion # < #" "the reasons of drops, with numbers masked"
-like "$err" "1  probe: failed: .*not a video" "and of failures"
+like "$err" "[0-9]+  04-filter: score.motion # < #" "the reasons of drops, with numbers masked"
+like "$err" "1  00-probe: failed: .*not a video" "and of failures"
 unlike "$err" $'\033|\r' "no control characters without a terminal"
 is "$(grep -c "records kept\|1 failed, so the status is 1" <<<"$err") $(wc -l <<<"$err")" "2 13" "and no other lines"
 like "$(tail -n1 <<<"$err")" "run/06-shard.jsonl$" "where the records are, last"
@@ -301,8 +301,8 @@ like "$err" "  filter --min=contrast=0.02 --max=black_ratio=0.5 --max=text_ratio
 is "$(records default/07-clip.jsonl | jq -r '"\(.id) \(.kind) \(.drop // "kept")"' | cut -d' ' -f2- | sed 's/ [0-9.]\+ </ # </; s/of [0-9a-f]*/of #/' | LC_ALL=C sort)" \
 	"image kept
 video dedup: duplicate of #-0
-video dedup: the same as input record 1
-video dedup: the same as input record 1
+video dedup: equal to input record 1, but for its path
+video dedup: equal to input record 1, but for its path
 video filter: contrast # < 0.02
 video filter: motion # < 0.01
 video kept" "blank and still videos and copies are dropped, and no image" || jq -c . default/07-clip.jsonl

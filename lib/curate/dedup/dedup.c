@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/par.h"
 #include "curate/dedup/dedup_text.h"
@@ -126,7 +127,9 @@ const char *vfm_dedup_settings(const struct vfm_dedup *d)
 
 /* ---- reading ---- */
 
-/* For a record or, if rec is NULL, its text.  A record without the keys comes last. */
+#define NO_QUALITY -1e300 /* of a record without the keys: it comes last */
+
+/* For a record or, if rec is NULL, its text. */
 static double quality_of(const struct vfm_dedup *d, const json_t *rec, const struct vfm_record_text *text)
 {
 	double q = 1, x;
@@ -135,10 +138,10 @@ static double quality_of(const struct vfm_dedup *d, const json_t *rec, const str
 		bool known = rec ? vfm_rec_num(rec, d->key[i], &x) : vfm_record_text_num(text, d->key[i], &x);
 
 		if (!known || !isfinite(x))
-			return -1e300;
+			return NO_QUALITY;
 		q *= x;
 	}
-	return isfinite(q) ? q : -1e300;
+	return isfinite(q) ? q : NO_QUALITY;
 }
 
 static int parse_hash(const json_t *rec, struct vfm_clip_hash *h, struct vfm_err *err)
@@ -395,12 +398,25 @@ static const char *name_of_rank(const struct vfm_dedup *d, uint32_t rank)
 			    : vfm_names_at(&d->clips.names, d->found_clips.clip[rank]);
 }
 
+/* Warns if no record has the keys of --keep-best: they are probably misspelt. */
+static void check_quality_keys(const struct vfm_dedup *d)
+{
+	int64_t first = d->o.vectors ? 0 : d->fixed, n = d->o.vectors ? d->names.n : d->clips.n, i = first;
+
+	while (i < n && (d->o.vectors ? d->quality[i] : d->clips.entries[i].quality) <= NO_QUALITY)
+		i++;
+	if (d->key[0] && first < n && i == n)
+		vfm_warn("--keep-best: no record has '%s%s%s'", d->key[0], d->key[1] ? "' and '" : "",
+			d->key[1] ? d->key[1] : "");
+}
+
 int vfm_dedup_group(struct vfm_dedup *d, struct vfm_dedup_stats *stats, struct vfm_err *err)
 {
 	const struct vfm_clip_groups_opts o = {d->o.threshold, d->fixed};
 	const struct vfm_groups *g = dedup_groups(d);
 	int64_t members = 0;
 
+	check_quality_keys(d);
 	if (d->o.vectors)
 		TRY(vfm_semantic_find(&d->found_vectors, &d->vectors, d->quality, &d->o.semantic, err));
 	else

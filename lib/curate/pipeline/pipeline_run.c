@@ -33,7 +33,7 @@
 #define GRACE_S    10.0 /* from a stop to SIGKILL */
 
 struct child {
-	char *name, *out, *before, *log;
+	char *name, *label, *out, *before, *log; /* label: "05-filter", as its files */
 	pid_t pid; /* 0: none */
 	bool failed;
 	char *why; /* owned */
@@ -150,9 +150,10 @@ static int open_folder(struct pipeline_run *r, struct vfm_err *err)
 		struct child *c = &r->child[i];
 
 		c->name = vfm_strdup(r->p->stage[i].verb->name);
-		c->out = vfm_strfmt("%s/%02d-%s.jsonl", r->dir, i, c->name);
-		c->before = vfm_strfmt("%s/%02d-%s.before.jsonl", r->dir, i, c->name);
-		c->log = vfm_strfmt("%s/%02d-%s.log", r->dir, i, c->name);
+		c->label = vfm_strfmt("%02d-%s", i, c->name);
+		c->out = vfm_strfmt("%s/%s.jsonl", r->dir, c->label);
+		c->before = vfm_strfmt("%s/%s.before.jsonl", r->dir, c->label);
+		c->log = vfm_strfmt("%s/%s.log", r->dir, c->label);
 	}
 	return rc;
 }
@@ -485,7 +486,7 @@ static void look_at_run(struct pipeline_run *r, struct vfm_view *v, double now)
 		struct vfm_view_stage *s = &v->stage[i];
 
 		vfm_progress_stage_read(b, &s->c);
-		s->name = r->child[i].name;
+		s->name = r->child[i].label;
 		s->state = atomic_load(&b->finished)    ? VFM_VIEW_DONE
 			: r->child[i].failed            ? VFM_VIEW_FAILED
 			: r->child[i].pid && !r->t_stop ? VFM_VIEW_RUNS
@@ -696,6 +697,7 @@ static void release_run(struct pipeline_run *r)
 		struct child *c = &r->child[i];
 
 		free(c->name);
+		free(c->label);
 		free(c->out);
 		free(c->before);
 		free(c->log);

@@ -28,6 +28,7 @@ struct vfm_stage_loop {
 	struct vfm_stage_input in;
 	struct vfm_stage_work work;
 	struct vfm_stage_counts counts; /* of the writing thread */
+	char *first_error, *first_drop; /* of this stage */
 	struct vfm_progress progress;
 
 	pthread_mutex_t lock;
@@ -52,6 +53,18 @@ static void counts_add(struct vfm_stage_counts *a, const struct vfm_stage_counts
 	a->copied += b->copied;
 	a->stale += b->stale;
 	a->written += b->written;
+}
+
+/* Keeps the first reason for an error, and for a drop, in the records of this stage. */
+static void note_reasons(struct vfm_stage_loop *l, const struct vfm_stage_record *r)
+{
+	const char *error = r->rec && !r->is_passed ? vfm_rec_str(r->rec, "error", NULL) : NULL;
+	const char *drop = r->rec && !r->is_passed ? vfm_rec_str(r->rec, "drop", NULL) : NULL;
+
+	if (error && !l->first_error)
+		l->first_error = vfm_strdup(error);
+	if (drop && !l->first_drop)
+		l->first_drop = vfm_strdup(drop);
 }
 
 static int write_failed(struct vfm_stage_loop *l)
@@ -82,6 +95,7 @@ static int write_slot(struct vfm_stage_loop *l, struct stage_slot *slot, bool fl
 		rc = write_failed(l);
 	if (rc >= 0) {
 		counts_add(&l->counts, &slot->r.counts);
+		note_reasons(l, &slot->r);
 		vfm_progress_step(&l->progress, slot->r.is_header ? 0 : 1);
 		flush |= l->work.link && note_written(l, slot);
 	}
@@ -383,6 +397,10 @@ static void report_counts(const struct vfm_stage_loop *l)
 		vfm_buf_addf(&b, "; %lld were done otherwise and are done again", (long long)c->stale);
 	if (l->in.n_shares > 1)
 		vfm_buf_addf(&b, "; share %s, %lld left to other shares", l->in.share_text, (long long)c->other_shares);
+	if (l->first_error)
+		vfm_buf_addf(&b, "; first error: %s", l->first_error);
+	if (l->first_drop && c->out == 0)
+		vfm_buf_addf(&b, "; first drop: %s", l->first_drop);
 	vfm_info("%s", b.data);
 	vfm_buf_release(&b);
 }
@@ -468,11 +486,11 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	pthread_cond_destroy(&l.room);
 	if (counts)
 		*counts = l.counts;
-	if (rc < 0) {
-		if (err)
-			*err = l.err;
-		return rc;
-	}
-	report_counts(&l);
-	return l.counts.failed_here ? VFM_EINPUT : 0;
+	if (rc >= 0)
+		report_counts(&l);
+	else if (err)
+		*err = l.err;
+	free(l.first_error);
+	free(l.first_drop);
+	return rc < 0 ? rc : l.counts.failed_here ? VFM_EINPUT : 0;
 }
