@@ -369,10 +369,9 @@ static int check_actions(struct vfm_err *err)
 /* Refuses options of a run, which a dry run would not use.  -o is taken, so that a run is predicted by its own command. */
 static int check_unused_options(struct vfm_err *err)
 {
-	const struct given_option run[] = {{"--held-out", held_out},
-		{"--resume", resume != resume_default}, {"--init-part", init_part != part_default},
-		{"--allow-change", *allow_change}, {"--remote", cache.url}, {"--cache", cache.dir},
-		{"--cache-gib", cache.gib != 0}, {"--fetch", cache.command},
+	const struct given_option run[] = {{"--held-out", held_out}, {"--resume", resume != resume_default},
+		{"--init-part", init_part != part_default}, {"--allow-change", *allow_change}, {"--remote", cache.url},
+		{"--cache", cache.dir}, {"--cache-gib", cache.gib != 0}, {"--fetch", cache.command},
 		{"--threads", rank_opts.threads != VFM_UNSET}};
 
 	return refuse_given(run, sizeof(run) / sizeof(run[0]), "not with --dry-run", err);

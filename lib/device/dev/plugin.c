@@ -60,8 +60,8 @@ static char *find_plugin(const char *name, struct vfm_err *err)
 			"VFM_PLUGIN_DIR)",
 			name);
 	else if (!path)
-		vfm_fail(err, VFM_EENV, "no plugin libvfm_%s.so in %s%s%s: `make` builds it where nvcc is installed", name, dir[0],
-			dir[1] ? " or " : "", dir[1] ? dir[1] : "");
+		vfm_fail(err, VFM_EENV, "no plugin libvfm_%s.so in %s%s%s: `make` builds it where nvcc is installed",
+			name, dir[0], dir[1] ? " or " : "", dir[1] ? dir[1] : "");
 	free(dir[0]);
 	free(dir[1]);
 	return path;
