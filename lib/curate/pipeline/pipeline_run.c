@@ -34,7 +34,7 @@
 
 struct child {
 	char *name, *label, *out, *before, *log; /* label: "05-filter", as its files */
-	pid_t pid; /* 0: none */
+	pid_t pid;                               /* 0: none */
 	bool failed;
 	char *why; /* owned */
 	int64_t at_start, last_in;
