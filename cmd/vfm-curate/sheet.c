@@ -85,7 +85,7 @@ static int draw_sheet(struct sheet *s, struct vfm_stage *stage, const char *path
 		(int)s->columns, (int)(s->frames * (s->width + 2) + 28));
 	rc = vfm_stage_run(stage, NULL, err);
 	if (s->left_out)
-		vfm_info("%lld more clips did not go onto the sheet (-n)", (long long)s->left_out);
+		vfm_info("%lld more clips did not go onto the sheet (--max)", (long long)s->left_out);
 	if (rc == 0 && !s->shown)
 		return vfm_fail(err, VFM_EINPUT, "no clips for the sheet '%s'", path);
 	if (rc != 0 && (rc != VFM_EINPUT || !s->shown))
