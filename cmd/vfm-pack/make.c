@@ -284,19 +284,22 @@ static int check_mix(const struct packing *p, struct vfm_err *err)
 
 /* Fails if samples were left out without --long drop or --ragged drop. */
 static int check_left_out(
-	const struct pack_opts *o, const struct vfm_blend_set *sets, int n, int32_t longest, struct vfm_err *err)
+	const struct pack_opts *o, const struct vfm_blend_set *sets, int n, int32_t most, struct vfm_err *err)
 {
-	int64_t n_long = 0, n_ragged = 0, records = 0;
+	int64_t n_long = 0, n_ragged = 0, records = 0, longest = 0;
 
 	for (int i = 0; i < n; i++) {
 		n_long += sets[i].n_long;
+		longest = sets[i].longest > longest ? sets[i].longest : longest;
 		n_ragged += sets[i].n_ragged;
 		records += vfm_blend_selected(&sets[i]);
 	}
 	if (n_long && !o->drop_long)
 		return vfm_fail(err, VFM_EUSAGE,
-			"%lld of %lld samples are longer than the context of %d tokens (--long drop leaves them out)",
-			(long long)n_long, (long long)records, longest);
+			"%lld of %lld samples are longer than the context of %d tokens; the longest has %lld (a larger "
+			"--context takes them%s)",
+			(long long)n_long, (long long)records, most, (long long)longest,
+			n_long < records ? ", --long drop leaves them out" : "");
 	if (n_ragged && !o->drop_ragged)
 		return vfm_fail(err, VFM_EUSAGE,
 			"%lld of %lld samples are not divisible by the patch %s (--ragged drop leaves them out)",

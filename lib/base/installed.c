@@ -1,8 +1,9 @@
-/* installed.c - finds share/vfm/FOLDER/NAME.json relative to /proc/self/exe. */
+/* installed.c - finds files in share/vfm/FOLDER relative to /proc/self/exe. */
 #include "base/installed.h"
 
 #include <glob.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,27 +37,53 @@ static char *list_installed(const char *exe, const char *folder)
 	return list;
 }
 
+/* Sets exe to the folder of the command.  Returns whether it is known. */
+static bool find_command_folder(char exe[PATH_MAX])
+{
+	ssize_t n = readlink("/proc/self/exe", exe, PATH_MAX - 1);
+	char *slash;
+
+	exe[n > 0 ? n : 0] = '\0';
+	slash = strrchr(exe, '/');
+	if (slash)
+		*slash = '\0';
+	return slash != NULL;
+}
+
+/* Returns FOLDER/name of the installation if access() allows `mode`, else NULL. */
+static char *find_in_installation(const char *exe, const char *folder, const char *name, int mode)
+{
+	for (size_t i = 0; i < PLACES; i++) {
+		char *path = vfm_strfmt("%s/%s/%s/%s", exe, below[i], folder, name);
+
+		if (access(path, mode) == 0)
+			return path;
+		free(path);
+	}
+	return NULL;
+}
+
+char *vfm_installed_program(const char *folder, const char *name)
+{
+	char exe[PATH_MAX];
+
+	return !strchr(name, '/') && find_command_folder(exe) ? find_in_installation(exe, folder, name, X_OK) : NULL;
+}
+
 char *vfm_installed_find(const char *folder, const char *name, const char *env, struct vfm_err *err)
 {
 	const char *given = getenv(env);
-	char exe[PATH_MAX], *slash, *path, *list;
-	ssize_t n;
+	char exe[PATH_MAX], *file, *path, *list;
 
 	if (strchr(name, '/') || strchr(name, '.'))
 		return vfm_strdup(name);
 	if (given && *given)
 		return vfm_strfmt("%s/%s.json", given, name);
-	n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-	exe[n > 0 ? n : 0] = '\0';
-	slash = strrchr(exe, '/');
-	if (slash)
-		*slash = '\0';
-	for (size_t i = 0; slash && i < PLACES; i++) {
-		path = vfm_strfmt("%s/%s/%s/%s.json", exe, below[i], folder, name);
-		if (access(path, F_OK) == 0)
-			return path;
-		free(path);
-	}
+	file = vfm_strfmt("%s.json", name);
+	path = find_command_folder(exe) ? find_in_installation(exe, folder, file, F_OK) : NULL;
+	free(file);
+	if (path)
+		return path;
 	list = list_installed(exe, folder);
 	vfm_fail(err, VFM_EUSAGE, "no '%s' among the %s: %s; also a path, or a folder in %s", name, folder,
 		*list ? list : "none are installed", env);

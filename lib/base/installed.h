@@ -1,4 +1,4 @@
-/* installed.h - finds the JSON files that the program is installed with. */
+/* installed.h - finds the files that the program is installed with. */
 #ifndef VFM_BASE_INSTALLED_H
 #define VFM_BASE_INSTALLED_H
 
@@ -9,5 +9,8 @@
  * installation: share/vfm/FOLDER or share/FOLDER next to the folder of the command.  NULL: there is none;
  * VFM_EUSAGE. */
 char *vfm_installed_find(const char *folder, const char *name, const char *env, struct vfm_err *err);
+/* Returns the path of the program `name` of such a folder, which the caller frees; NULL: there is none, or the name has
+ * a slash. */
+char *vfm_installed_program(const char *folder, const char *name);
 
 #endif

@@ -206,7 +206,7 @@ static void render_progress(const struct vfm_progress *p, double now, bool bar, 
 		return;
 	}
 	if (bar) {
-		int width = terminal_columns() - 66, fill;
+		int width = terminal_columns() - 66 - (int)strlen(p->note), fill;
 
 		width = width < 0 ? 0 : width > 40 ? 40 : width;
 		fill = (int)((double)width * (double)p->done / (double)p->total);
@@ -216,8 +216,8 @@ static void render_progress(const struct vfm_progress *p, double now, bool bar, 
 				"========================================", width - fill, "");
 	}
 	format_duration(left, sizeof(left), rate > 0 ? (double)(p->total - p->done) / rate : 0);
-	snprintf(s, size, "%s %lld/%lld %3.0f%%%s %s, %s left", p->what, (long long)p->done, (long long)p->total,
-		100.0 * (double)p->done / (double)p->total, gauge, speed, left);
+	snprintf(s, size, "%s %lld/%lld %3.0f%%%s %s, %s%s%s left", p->what, (long long)p->done, (long long)p->total,
+		100.0 * (double)p->done / (double)p->total, gauge, speed, p->note, *p->note ? ", " : "", left);
 }
 
 static void show_progress(struct vfm_progress *p, double now)

@@ -34,6 +34,7 @@ void vfm_log_from_signal(const char *message);
 struct vfm_progress {
 	const char *what; /* "clips" */
 	int64_t total, done;
+	char note[32]; /* shown after them, as "loss 0.163"; set by the thread that calls step */
 	double t_start, t_shown;
 	bool tty, shown;
 };

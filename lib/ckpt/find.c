@@ -149,7 +149,8 @@ int vfm_ckpt_resolve(const char *operand, char **path, struct vfm_err *err)
 				operand, bare, ckpt_has_file(operand, CKPT_PEFT_CONFIG) ? "" : "/",
 				ckpt_has_file(operand, CKPT_PEFT_CONFIG) ? "" : DIFFUSERS_LORA);
 		else if (!rc && !*path)
-			rc = vfm_fail(err, VFM_EUSAGE, "no complete checkpoint in '%s'", operand);
+			rc = vfm_fail(err, VFM_EUSAGE,
+				"no complete checkpoint in '%s', and no .safetensors or .pth file", operand);
 	}
 	free(sub);
 	free(bare);

@@ -313,7 +313,8 @@ int ckpt_open_plain(
 	c->step = c->nonfinite = -1;
 	c->world = 1;
 	if (dir && !name)
-		rc = vfm_fail(err, VFM_EUSAGE, "no complete checkpoint in '%s'", path);
+		rc = vfm_fail(
+			err, VFM_EUSAGE, "no complete checkpoint in '%s', and no .safetensors or .pth file", path);
 	else
 		rc = name && strstr(name, ".index.json") ? open_index(c, name, err) : open_single(c, name, err);
 	if (!rc && !c->n)

@@ -42,8 +42,8 @@ static int open_files(struct vfm_weights *w, struct vfm_err *err)
 		rc = ckpt_open_plain(&w->c, single, false, &how, err);
 	else if (dir && !ckpt_plain_name(w->path))
 		rc = vfm_fail(err, VFM_EUSAGE,
-			"%s: no weights: expected model.safetensors, diffusion_pytorch_model.safetensors or the index "
-			"of several files",
+			"%s: no weights: expected a .safetensors or .pth file under the name that its program gives it "
+			"(vfm-encoders(7))",
 			w->path);
 	else
 		rc = ckpt_open_plain(&w->c, w->path, dir, &how, err);

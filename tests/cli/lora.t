@@ -17,7 +17,7 @@ sum=$(vfm-ckpt hash --format jsonl base | jq -r .hash)
 run vfm-train -c tiny.json --data plan.jsonl --set lora.rank=3 -o x
 like "$rc $err" '^2 .*lora.rank: adapters need a base model \(--init\)$' "adapters need a base model"
 run "${lora[@]}" --init base -o x --set lora.targets=blocks.*.nothing
-like "$rc $err" "^2 .*lora.targets: no linear layer of the model matches 'blocks.\*.nothing'$" "patterns that match nothing are refused"
+like "$rc $err" "^2 .*lora.targets: no linear layer of the model matches 'blocks.\*.nothing' \(such as \*\.attn\.qkv\)$" "patterns that match nothing are refused"
 run vfm-train -q -c tiny.json --data plan.jsonl -o x --set 'train.freeze=*'
 like "$rc $err" "^2 .*train.freeze: '\*' leaves no parameter to train$" "so is a model without trained parameters"
 run vfm-train -c tiny.json --data plan.jsonl --set lora.rank=3 --set lora.alpha=6 --init base -o whole --steps 12

@@ -135,7 +135,7 @@ ok "the parent killed: no process is left" all_gone "${ranks[@]}"
 
 # ---- faults, said once -----------------------------------------------------------
 run "${train[@]}" -n 4 -o nowhere
-complaint 2 "plan.jsonl has 6 packs a step, which parallel.dp = 4 does not divide; 1, 2, 3, 6 would fit$" "packs that dp does not divide"
+complaint 2 "plan.jsonl has 6 packs a step, which parallel.dp = 4 does not divide; 1, 2, 3, 6 would fit, or another vfm-pack --batch$" "packs that dp does not divide"
 run "${train[@]}" -n 4 --set parallel.tp=4 -o nowhere
 complaint 2 "parallel.tp: 4 .*1, 2 would fit" "tp that does not divide the heads"
 run "${train[@]}" -n 4 --set parallel.cp=3 -o nowhere

@@ -80,6 +80,7 @@ static int scan_record(struct vfm_blend_set *set, const struct vfm_index_record 
 	}
 	if (tokens > context) {
 		set->n_long++;
+		set->longest = tokens > set->longest ? tokens : set->longest;
 		return 0;
 	}
 	*(held ? &set->n_held : &set->n) += 1;

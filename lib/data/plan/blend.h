@@ -39,6 +39,7 @@ struct vfm_blend_set {
 	int64_t n;                  /* of the selected ones usable */
 	struct vfm_lengths lengths; /* [records] tokens; 0: left out; negative: of a sample that is held out */
 	int64_t total_tokens, n_long, n_ragged;
+	int64_t longest;             /* tokens of the longest sample that is too long; 0: none */
 	int64_t n_held, held_tokens; /* usable, but held out */
 	bool is_held_out;            /* the usable samples are those that are held out */
 	bool may_be_empty;           /* n may be 0, without weights */

@@ -165,9 +165,9 @@ static int parse_fields(struct vfm_plan *m, const json_t *root, struct vfm_err *
 	const char *type = "";
 	int64_t v = 0, seed = 0;
 
-	TRY(vfm_json_str(root, "", "type", true, &type, err));
+	TRY(vfm_json_str(root, "", "type", false, &type, err));
 	if (strcmp(type, PLAN_TYPE))
-		return vfm_fail(err, VFM_EUSAGE, "type: expected '%s', got '%.40s'", PLAN_TYPE, type);
+		return vfm_fail(err, VFM_EUSAGE, "no plan of vfm-pack: the type is '%.40s', not '%s'", type, PLAN_TYPE);
 	TRY(vfm_json_i64(root, "", "v", true, 1, INT_MAX, &v, err));
 	if (v != VFM_PLAN_VERSION)
 		return vfm_fail(err, VFM_EUSAGE,

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/installed.h"
 #include "base/log.h"
 #include "encoder/exec/exec_impl.h"
 #include "io/file.h"
@@ -165,6 +166,17 @@ static char *name_command(char *const *argv, bool shell, const char *command)
 	return vfm_strdup(last_component(*word ? *word : argv[0]));
 }
 
+/* Replaces the name of a program by its path if it belongs to this installation. */
+static void use_installed(char **argv)
+{
+	char *path = vfm_installed_program("exec", argv[0]);
+
+	if (path) {
+		free(argv[0]);
+		argv[0] = path;
+	}
+}
+
 static int make_argv(struct vfm_exec *x, struct vfm_err *err)
 {
 	if (x->o.shell) {
@@ -178,6 +190,7 @@ static int make_argv(struct vfm_exec *x, struct vfm_err *err)
 			return VFM_EUSAGE;
 	}
 	x->name = name_command(x->argv, x->o.shell, x->o.command);
+	use_installed(x->argv);
 	return 0;
 }
 

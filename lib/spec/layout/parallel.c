@@ -101,8 +101,8 @@ static int check_world(struct vfm_parallel *p, int world, struct vfm_err *err)
 		model *= p->pp;
 	if (model > world || world % model)
 		return vfm_fail(err, VFM_EUSAGE,
-			"parallel: tp %lld x cp %lld x pp %lld does not divide the number of ranks, %d", (ll)p->tp,
-			(ll)p->cp, (ll)p->pp, world);
+			"parallel: tp %lld x cp %lld x pp %lld does not divide the number of ranks, %d (-n or srun)",
+			(ll)p->tp, (ll)p->cp, (ll)p->pp, world);
 	rest = world / model;
 	if (p->dp && p->dp != rest)
 		return vfm_fail(err, VFM_EUSAGE,

@@ -36,8 +36,9 @@ static int refuse_division(
 	for (int64_t d = 1; d <= batch; d++)
 		if (batch % d == 0)
 			vfm_buf_addf(&fit, "%s%lld", d > 1 ? ", " : "", (long long)d);
-	vfm_fail(err, VFM_EUSAGE, "%s has %lld %s a step, which %s = %lld does not divide; %s would fit", path,
-		(long long)batch, what, key, (long long)ranks, fit.data);
+	vfm_fail(err, VFM_EUSAGE,
+		"%s has %lld %s a step, which %s = %lld does not divide; %s would fit, or another vfm-pack --batch",
+		path, (long long)batch, what, key, (long long)ranks, fit.data);
 	vfm_buf_release(&fit);
 	return VFM_EUSAGE;
 }

@@ -80,8 +80,9 @@ static int end_comparison(
 		if (k->refused & change_names[i].change)
 			vfm_buf_addf(&names, "%s%s", names.len ? "," : "", change_names[i].name);
 	if (k->refused)
-		rc = vfm_fail(err, VFM_EUSAGE, "cannot %s '%s': %s (--allow-change %s accepts this%s)", verb, c->path,
-			k->refusals.data, names.data, hint);
+		rc = vfm_fail(err, VFM_EUSAGE, "cannot %s '%s': %s (--allow-change %s accepts this%s%s)", verb, c->path,
+			k->refusals.data, names.data,
+			k->refused & VFM_CHANGE_MODEL ? " if the tensors keep their shapes" : "", hint);
 	vfm_buf_release(&names);
 	vfm_buf_release(&k->refusals);
 	return rc;
@@ -316,7 +317,7 @@ int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c,
 	return 0;
 }
 
-/* Weights that do not name their encoders match every plan. */
+/* Weights that do not name their encoders match every plan.  Files of other programs never name them. */
 static int log_unnamed_encoders(const struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	struct vfm_encoder_ids had, have = id->encoders;
@@ -326,7 +327,7 @@ static int log_unnamed_encoders(const struct vfm_identity *id, const struct vfm_
 	for (enum vfm_encoder_kind e = 0; e < VFM_ENCODER_KINDS; e++)
 		if (have.of[e].name[0] && !had.of[e].name[0])
 			vfm_buf_addf(&names, "%s%s", names.len ? ", " : "", vfm_encoder_kinds[e].name);
-	if (names.len)
+	if (names.len && !c->plain)
 		vfm_info("%s does not name the encoders of its data (%s): not compared with those of the plan", c->path,
 			names.data);
 	vfm_buf_release(&names);

@@ -81,8 +81,10 @@ out:
 /* Returns what a run records of the weights of c. */
 static json_t *describe(const struct vfm_ckpt *c, const char *part, const char *sha)
 {
-	json_t *o = json_pack("{s:s,s:s,s:s*}", "path", c->path, "sha256", sha, "layout", c->layout);
+	char *real = realpath(c->path, NULL); /* a later command may run in another folder */
+	json_t *o = json_pack("{s:s,s:s,s:s*}", "path", real ? real : c->path, "sha256", sha, "layout", c->layout);
 
+	free(real);
 	if (!c->plain) {
 		json_object_set_new(o, "part", json_string(part));
 		json_object_set_new(o, "step", json_integer(c->step));

@@ -505,6 +505,7 @@ static int report_all(struct train_run *r, int n, struct vfm_err *err)
 		struct vfm_step_record rec = record_of(r, done);
 
 		ends = count_skipped(r, &rec, &why);
+		snprintf(r->progress.note, sizeof(r->progress.note), "loss %.4g", rec.s.loss);
 		if (rc == 0 && is_root(r))
 			rc = report(r, &rec, err);
 	}

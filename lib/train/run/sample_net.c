@@ -62,7 +62,8 @@ static int open_base(struct vfm_ckpt **base, const struct vfm_ckpt *adapters, co
 	if (!path || !was)
 		return vfm_fail(err, VFM_EUSAGE, "%s does not name the base model of its adapters", adapters->path);
 	if (vfm_ckpt_open(base, path, err) < 0)
-		return vfm_err_context(err, "the base model of %s", adapters->path);
+		return vfm_err_context(err, "the base model of %s (if it is elsewhere: --ckpt BASE --lora %s)",
+			adapters->path, adapters->path);
 	*part = trained ? trained : "model";
 	if (world->rank > 0)
 		return 0;

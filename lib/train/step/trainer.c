@@ -115,8 +115,9 @@ static int check_tuning(const struct vfm_params *ps, enum vfm_dtype dtype, struc
 	}
 	TRY(vfm_all_reduce(ps->mesh->save, NULL, vfm_t1(n, VFM_I64, COUNTS), err));
 	if (t->rank > 0 && !n[ADAPTERS])
-		return vfm_fail(
-			err, VFM_EUSAGE, "lora.targets: no linear layer of the model matches '%s'", t->targets.text);
+		return vfm_fail(err, VFM_EUSAGE,
+			"lora.targets: no linear layer of the model matches '%s' (such as *.attn.qkv)",
+			t->targets.text);
 	if (!n[TRAINED])
 		return vfm_fail(err, VFM_EUSAGE, "train.freeze: '%s' leaves no parameter to train", t->freeze.text);
 	if (t->frozen_dtype == VFM_FROZEN_FP8 && !n[FROZEN_FP8])
