@@ -98,8 +98,8 @@ struct vfm_acceptor {
 
 /* Connections that only test whether a child that has not joined still listens. */
 struct join_watch {
-	double next; /* the next child to probe; tree.n: the round is complete */
-	int at;      /* the child that it comes to next; tree.n: the round is complete */
+	double next; /* the time of the next round */
+	int at;      /* the next child to probe; tree.n: the round is complete */
 	struct join_probe {
 		int rank, addr, fd; /* rank 0: free */
 		double until;

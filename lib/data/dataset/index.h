@@ -92,8 +92,8 @@ struct vfm_index_text {    /* 32 bytes, in the format of the file */
 };
 
 struct vfm_index_shard {   /* 64 bytes, in the format of the file */
-	char name[32];     /* relative to the index's folder, NUL-padded; vfm_shard_name_ok, in_folders of MDS alone */
-	uint64_t bytes;    /* relative to the index's folder, NUL-padded; vfm_shard_name_ok, in_folders only for MDS */
+	char name[32];     /* relative to the index's folder, NUL-padded; vfm_shard_name_ok, in_folders only for MDS */
+	uint64_t bytes;    /* of the tar */
 	uint64_t first;    /* record number of its first sample */
 	uint32_t count;    /* samples */
 	uint32_t folder;   /* 0: the folder of the index; else, in a join, the number of its dataset + 1 */

@@ -1,6 +1,6 @@
 /* extra.h - the arrays of a sample other than latents and texts, for image to video.
  *
- * cond   the condition [C, T, h, w] with the latents' T, h and w: for Wan the mask, then the latents of the given frames
+ * cond   the condition [C, T, h, w], T, h and w as in the latents: for Wan the mask, then the given frames' latents
  * image  rows of an image encoder [rows, features]
  *
  * A record has an object "cond" or "image" with path, sha256 and maker, like "latent".  A shard has the member
