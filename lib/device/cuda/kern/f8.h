@@ -1,4 +1,5 @@
-/* f8.h - conversions to 8-bit floats in kernels as dtype.h has them: finite values saturate, others become NaN. */
+/* f8.h - conversions to 8-bit floats in kernels, with the results of dtype.h: finite values saturate; infinities and
+ * NaN become NaN. */
 #ifndef VFM_DEVICE_CUDA_KERN_F8_H
 #define VFM_DEVICE_CUDA_KERN_F8_H
 

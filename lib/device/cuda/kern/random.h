@@ -1,4 +1,4 @@
-/* random.h - Philox4x32-10 and normals on the device: the integers of base/philox.h, and its normals within the bound
+/* random.h - Philox4x32-10 and normals on the device: the integers of base/philox.h, and normals within the error bound
  * stated there. */
 #ifndef VFM_DEVICE_CUDA_KERN_RANDOM_H
 #define VFM_DEVICE_CUDA_KERN_RANDOM_H
