@@ -1,10 +1,11 @@
 /* The transport of CUDA devices: NCCL.
  *
  * Communicators are blocking: a collective returns when it is enqueued.  (For a non-blocking communicator, NCCL 2.28
- * starts a thread for each collective and polls for it.)  Init, split and finish wait for the other ranks, and NCCL
- * cannot interrupt them.  Each runs in a thread of its own, and `state` returns BUSY meanwhile; if the caller's wait
- * ends first, the thread is left behind.  The first collective of a communicator connects, which blocks the host;
- * another thread can end it by `abort`.
+ * starts a thread for each collective and polls for it.)
+ *
+ * Init, split and finish wait for the other ranks, and NCCL cannot interrupt them.  Each runs in its own thread, and
+ * `state` returns BUSY meanwhile; if the caller's wait ends first, the thread is left behind.  The first collective of
+ * a communicator connects, which blocks the host; another thread can end it with `abort`.
  *
  * NCCL's own environment variables apply.  VFM_NCCL_CTAS=N limits each communicator to N thread blocks.  Communicators
  * do not share resources (splitShare): NCCL would serialize operations that run on different streams.  A deterministic

@@ -238,8 +238,8 @@ static void repeat_content(struct vfm_mbs *m, struct vfm_bins *b, int depth, int
 	}
 }
 
-/* Finds the contents for the items of this call or, if that takes long and `exact` does not ask for it, now and then
- * for those of all calls so far. */
+/* Finds the contents for the items of this call if that is fast or `exact` requires it.  Otherwise uses the items of
+ * all calls so far, in calls whose number is a power of RESOLVE. */
 static void learn_contents(struct vfm_mbs *m, int64_t n, int32_t gcd, bool exact)
 {
 	enum vfm_contents_time time;

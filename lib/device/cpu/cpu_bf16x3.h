@@ -234,7 +234,7 @@ TSTATIC void bf16x3_product(
 		TILE_STORE(3, c + 16 * ldc + 16, sc);
 }
 
-/* c = (add ?  c : 0) + a b for `units` units, in up to 2 x 2 tiles of 16 x 16; rows2, cols2: the second ones exist. */
+/* c = (add ? c : 0) + a b for `units` units, in up to 2 x 2 tiles of 16 x 16; rows2, cols2: the second ones exist. */
 TSTATIC void bf16x3_multiply(bool rows2, bool cols2, int64_t units, const struct bf16x3_rows *a, const float *b,
 	float *c, int64_t ldc, bool add)
 {

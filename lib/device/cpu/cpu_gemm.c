@@ -1,8 +1,8 @@
 /* cpu_gemm.c - GEMM: blocking and threads around the kernels of cpu_gemm.inc.h.
  *
- * K is divided into slices, and these into chunks whose panel of B fits the L1 cache.  The sums of a block of C over a
- * slice stay in the L2 cache, and the epilogue runs on each tile while it is there.  Slices are added to C if that is
- * plain f32, else to an array that is.
+ * K is divided into slices, and slices into chunks whose panel of B fits the L1 cache.  The sums of a block of C over a
+ * slice stay in the L2 cache; the epilogue runs on each tile while it is there.  Slices are added to C if C is plain
+ * f32, else to a plain f32 array.
  *
  * Sums have three levels, each from zero: a run of K in registers (vfm_gemm_kern.tile), the runs of a slice, the
  * slices.  In f32 the error of n elements is at most (128 + SLICE / 128 + n / SLICE) 2^-24 of the sum of |a b|.
@@ -12,7 +12,7 @@
  * B where it is (cpu_few.inc.h); those with AMX tiles pack B.  Held operands (device/ops/tensor.h) are packed once,
  * whole.
  *
- * The order of every sum depends on K alone (with AMX in f32 also on whether N is less than TILES_MIN), so results
+ * The order of every sum depends only on K; with AMX in f32 also on whether N is less than TILES_MIN.  So results
  * depend neither on the number of threads nor on the other rows.
  */
 #include "device/cpu/cpu.h"

@@ -57,13 +57,13 @@ struct vfm_gemm_kern {
 	 * the sums over k. */
 	void (*pack)(float *dst, bool of_a, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
 		int64_t k1, float *sum);
-	/* tile [mr][nr], rows ld floats apart, = (first ?  0 : tile) + A panel * B panel over `units` units.  Units are
+	/* tile [mr][nr], rows ld floats apart, = (first ? 0 : tile) + A panel * B panel over `units` units.  Units are
 	 * summed from zero in runs of at most VFM_GEMM_RUN; an AMX run is a unit or a chunk. */
 	void (*tile)(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first);
 	/* applies the epilogue to the valid mr x nr part of a tile and stores it at row m, column n of C */
 	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
 	void (*lines)(const struct vfm_patch_lines *x);
-	/* tile [mr][nr] = (first ?  0 : tile) + lines * B; only the first `cols` columns are used */
+	/* tile [mr][nr] = (first ? 0 : tile) + lines * B; only the first `cols` columns are used */
 	void (*conv)(
 		const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int64_t cols, bool first);
 	/* called on the thread before the first and after the last tile of a range of work; may be NULL */

@@ -1,15 +1,16 @@
 /* attn.c - attention by cuDNN if it supports the operands, else by our own kernels.
  *
- * The first run of a plan times cuDNN's engines if the op is large (cudnn_attn.h), and compares its result with our own
- * kernels (attn.h).  A plan that differs is refused, as one that cuDNN does not build.  Plans belong to the
- * process: a device that is opened again finds those of the last one.
+ * The first run of a plan times cuDNN's engines if the op is large (cudnn_attn.h), and compares its result with that of
+ * our own kernels (attn.h).  A plan with a different result is refused, like one that cuDNN does not build.  Plans
+ * belong to the process; a device that is opened again reuses them.
  *
  * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN with offsets and a mask even for samples of equal
  * length; cudnn-apart: cuDNN with lse in its own layout.
  *
- * A fallback for bf16, which cuDNN should support (it never supports f32), is counted in the device, and a warning
- * names each class of shapes once.  Samples that have queries without keys, or keys without queries, are excluded
- * (cuDNN is wrong there; NaN before 9.25), and their rows set afterwards.
+ * A bf16 op that falls back to our own kernels, although cuDNN should support it, is counted in the device; a warning
+ * names each class of shapes once.  cuDNN never supports f32.  Samples that have queries without keys, or keys without
+ * queries, are excluded, because cuDNN's results for them are wrong (NaN before 9.25); their rows are set
+ * afterwards.
  */
 #include "device/cuda/attn.h"
 

@@ -8,10 +8,9 @@
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
 
-/* The memory pool, in the order of the compute stream, mapped into a range of addresses that is twice as large as the
- * memory of the device (device/dev/mapped.h).  Small allocations have a zone of their own, so that they do not fragment
- * large free ranges.  Without support for mapping, the pool is a list of large pieces from cudaMalloc.
- */
+/* The memory pool, in the order of the compute stream.  It is mapped into a range of addresses twice as large as the
+ * memory of the device (device/dev/mapped.h).  Small allocations have their own zone, so that they do not fragment
+ * large free ranges.  Without support for mapping, the pool is a list of large pieces from cudaMalloc. */
 
 enum { SMALL, LARGE, ZONES, SMALL_BELOW = 1 << 20, SMALL_CHUNK = 2 << 20, MAX_PIECES = 512 };
 static const uint64_t LARGE_CHUNK = 32 << 20, PIECE = 1ull << 30;

@@ -25,8 +25,8 @@ static bool haar_sign(int64_t band, int64_t t, int64_t y, int64_t x)
 	return odd & 1;
 }
 
-/* Wavelet o of a patch is a mean of its pixels with signs (Haar, in three dimensions, all bands divided again), and
- * the inverse a sum; both are symmetric. */
+/* Wavelet o of a patch is a signed mean of its pixels (Haar, in three dimensions, all bands divided again).  The
+ * inverse is a signed sum.  Both matrices are symmetric. */
 static void haar_row(const struct vae_conv *v, int64_t o, float *row)
 {
 	const int64_t cells = v->in / 3; /* pixels of a patch, p^3 */

@@ -382,9 +382,11 @@ static bool jpeg_has_index(int fd, int64_t start, int64_t size)
 	return false;
 }
 
-/* Ends the reading of an image after its frame.  Frames of one shape in a row are a video instead, such as the JPEGs of
- * a network camera, unless the first picture has an index: then the others are parts of it.  A picture of another shape
- * after the first is a preview, and bytes that are no picture count as no error. */
+/* Ends the reading of an image after its first picture, unless more follow that make it a video:
+ *   - pictures of one shape in a row are a video, such as the JPEGs of a network camera
+ *   - if the first picture has an index, the others are parts of the image
+ *   - a second picture of another shape is a preview
+ * Bytes that are no picture do not count as errors. */
 static int end_image(struct vfm_video *v, const AVFrame *first, struct vfm_err *err)
 {
 	int64_t lines = atomic_load(&v->errors.lines), flagged = v->flagged;

@@ -286,8 +286,8 @@ int vfm_params_wait(struct vfm_params *ps, struct vfm_err *err)
 	return wait_unit_buckets(ps, -1, err);
 }
 
-/* Drops the gathered weights of units that neither run nor come next, waits for those of this unit and starts the
- * all-gather of the next unit. */
+/* Prepares a unit to run: drops the gathered weights of units that neither run nor come next, waits for those of this
+ * unit, and starts the all-gather of the next unit. */
 static int acquire_gathered(struct vfm_unit *x, int dir, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;

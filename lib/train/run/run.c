@@ -651,8 +651,8 @@ static int loop(struct train_run *r, struct vfm_err *err)
 		(long long)step, (long long)r->last);
 }
 
-/* Says how many samples of this rank had none of the captions that data.captions asks for, how many were replaced, and
- * what the rank waited for. */
+/* Logs how many samples of this rank had no caption with a weight in data.captions, how many were replaced, and what
+ * the rank waited for. */
 static void report_data(const struct train_run *r)
 {
 	struct vfm_loader_stats s = r->loader ? vfm_loader_stats(r->loader) : (struct vfm_loader_stats){0};
