@@ -39,7 +39,7 @@ void vfm_atomic_abort(struct vfm_atomic *a); /* no-op after commit */
 
 /* Writes a file atomically. */
 int vfm_write_file(const char *path, const void *data, size_t len, struct vfm_err *err);
-/* The same without a sync; the caller calls vfm_sync_folder. */
+/* As vfm_write_file without a sync; the caller calls vfm_sync_folder. */
 int vfm_write_unsynced(const char *path, const void *data, size_t len, struct vfm_err *err);
 /* Syncs the file system of a folder.  VFM_EENV. */
 int vfm_sync_folder(const char *dir, struct vfm_err *err);
@@ -47,7 +47,7 @@ int vfm_sync_folder(const char *dir, struct vfm_err *err);
 /* Creates an unlinked file in TMPDIR, or else in /tmp, for reading and writing; the caller closes it.  Fails with
  * VFM_EENV. */
 int vfm_unlinked_temp(FILE **f, struct vfm_err *err);
-/* The same in the folder `dir`. */
+/* As vfm_unlinked_temp in the folder `dir`. */
 int vfm_unlinked_in(const char *dir, FILE **f, struct vfm_err *err);
 
 /* The errors of the functions below are VFM_EINPUT for reads and VFM_EENV for writes. */
@@ -55,7 +55,7 @@ int vfm_unlinked_in(const char *dir, FILE **f, struct vfm_err *err);
 /* Reads a file of at most max bytes and appends a NUL, which *len does not count.  The caller frees *data.  Reads a
  * pipe to its end; vfm_read_regular (input.h) refuses pipes. */
 int vfm_read_file(const char *path, size_t max, char **data, size_t *len, struct vfm_err *err);
-/* The same from an open file.  `name` is for messages. */
+/* As vfm_read_file from an open file.  `name` is for messages. */
 int vfm_read_all(int fd, const char *name, size_t max, char **data, size_t *len, struct vfm_err *err);
 
 /* Returns the folder of a file, "." for a name without a folder; the caller frees it. */

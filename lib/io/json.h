@@ -19,7 +19,7 @@ void vfm_json_init(void);
 /* Parses a file of at most max_bytes, or a string.  Returns NULL on failure, with VFM_EUSAGE or VFM_EENV in err->code;
  * the message names the file (or `what`), line and column.  The caller owns the result (json_decref). */
 json_t *vfm_json_load(const char *path, size_t max_bytes, struct vfm_err *err);
-/* The same for a regular file (input.h). */
+/* As vfm_json_load for a regular file (input.h). */
 json_t *vfm_json_load_regular(const char *path, size_t max_bytes, struct vfm_err *err);
 json_t *vfm_json_parse(const char *text, size_t len, const char *what, struct vfm_err *err);
 
@@ -86,8 +86,8 @@ int vfm_jsonl_open(struct vfm_jsonl *r, const char *path, struct vfm_err *err); 
 /* Reads the next record and skips blank lines.  Returns 1 with an object in *out, which the caller owns, or 0 at the
  * end.  VFM_EINPUT names a bad line; the next call continues after it.  VFM_EENV: a read error. */
 int vfm_jsonl_next(struct vfm_jsonl *r, json_t **out, struct vfm_err *err);
-/* The same in two steps.  text sets *text to the line, zero-terminated and valid until the next call.  parse parses it,
- * or returns VFM_EINPUT. */
+/* vfm_jsonl_next in two steps.  text sets *text to the line, zero-terminated and valid until the next call.  parse
+ * parses it, or returns VFM_EINPUT. */
 int vfm_jsonl_text(struct vfm_jsonl *r, const char **text, size_t *len, struct vfm_err *err);
 int vfm_jsonl_parse(const struct vfm_jsonl *r, const char *text, size_t len, json_t **out, struct vfm_err *err);
 void vfm_jsonl_close(struct vfm_jsonl *r);

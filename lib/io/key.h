@@ -50,7 +50,7 @@ struct vfm_key {
 /* Checks the value of k in the struct at `base`: numbers must lie in the range.  VFM_EUSAGE names key, range and
  * value. */
 int vfm_key_check_value(const void *base, const struct vfm_key *k, struct vfm_err *err);
-/* The same for one value: lo <= v <= hi. */
+/* As vfm_key_check_value for one value: lo <= v <= hi. */
 int vfm_key_check_int(const char *path, int64_t v, int64_t lo, int64_t hi, struct vfm_err *err);
 
 /* Fails with VFM_EUSAGE: "model.pos: expected one of rope, sincos, got 'x'".  `names` is NULL-terminated.  got is NULL

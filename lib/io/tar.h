@@ -20,7 +20,7 @@
 #define VFM_TAR_BLOCK    512
 #define VFM_TAR_NAME_MAX 4096
 
-/* ---- reading from memory, usually a vfm_map, or from an open file, of which only headers are read ---- */
+/* ---- reading from memory, usually a vfm_map, or only the headers of an open file ---- */
 
 struct vfm_tar {             /* plain data; borrows data, fd and what */
 	const uint8_t *data; /* NULL: fd is read */

@@ -44,7 +44,7 @@ struct matrix_best {
 	struct matrix_outcome out;
 };
 struct matrix_found {
-	int tried, full; /* number of layouts; of those that do not fit */
+	int tried, full; /* number of layouts; number of layouts that do not fit */
 	struct {
 		int tried, full;
 	} degree[MATRIX_DEGREES]; /* of the layouts with tp x cp x pp = 2^i */

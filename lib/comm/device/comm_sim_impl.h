@@ -56,7 +56,7 @@ struct vfm_transport_comm *comm_sim_transport_new(struct vfm_comm_sim_rank *r, s
 void comm_sim_transport_free(struct vfm_transport_comm *w);
 /* Enqueues a call on the stream of a CPU, whose device communicators are those of host memory. */
 int comm_sim_enqueue_group(struct sim_comm *g, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err);
-/* The same for at most one message in each direction. */
+/* As comm_sim_enqueue_group for at most one message in each direction. */
 int comm_sim_enqueue_exchange(struct sim_comm *g, struct vfm_stream *s, const struct vfm_coll *c, struct vfm_err *err);
 
 #endif

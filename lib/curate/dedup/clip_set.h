@@ -42,7 +42,7 @@ void vfm_clip_set_close(struct vfm_clip_set *s);
  * VFM_EENV: the temporary file cannot be written. */
 int vfm_clip_set_add(
 	struct vfm_clip_set *s, const char *name, double quality, const struct vfm_clip_hash *h, struct vfm_err *err);
-/* The same with the bytes [len] of a hash with `slots` slots, as written by vfm_clip_hash_pack. */
+/* As vfm_clip_set_add with the bytes [len] of a hash with `slots` slots, as written by vfm_clip_hash_pack. */
 int vfm_clip_set_add_packed(struct vfm_clip_set *s, const char *name, double quality, const uint8_t *hash, size_t len,
 	int slots, struct vfm_err *err);
 /* Makes all hashes readable.  Call after the last addition. */
@@ -52,7 +52,7 @@ int vfm_clip_set_read(const struct vfm_clip_set *s, int64_t i, struct vfm_clip_h
 /* Adds the clips of an index.  VFM_EUSAGE: the file is missing, not an index, of another version, truncated or
  * damaged. */
 int vfm_clip_set_load(struct vfm_clip_set *s, const char *path, struct vfm_err *err);
-/* The same from an open file of `bytes` bytes; path is for messages. */
+/* As vfm_clip_set_load from an open file of `bytes` bytes; path is for messages. */
 int vfm_clip_set_load_file(struct vfm_clip_set *s, FILE *f, uint64_t bytes, const char *path, struct vfm_err *err);
 /* Atomically writes an index of the clips i with keep[i]; keep NULL: of all clips. */
 int vfm_clip_set_save(const struct vfm_clip_set *s, const uint8_t *keep, const char *path, struct vfm_err *err);

@@ -57,8 +57,8 @@ int vfm_dedup_read(struct vfm_dedup *d, char *const *paths, int n, struct vfm_er
 int vfm_dedup_group(struct vfm_dedup *d, struct vfm_dedup_stats *stats, struct vfm_err *err);
 /* Sets "dedup" of a record, and "drop" if it is a duplicate.  VFM_EINPUT: it has no id, no hash or no vector. */
 int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err);
-/* The same for a record as text: appends the keys, each as ,"KEY":VALUE.  Returns false for a record that needs
- * vfm_dedup_mark. */
+/* As vfm_dedup_mark for a record as text: appends the keys, each as ,"KEY":VALUE.  Returns false for a record that
+ * needs vfm_dedup_mark. */
 bool vfm_dedup_mark_text(
 	const struct vfm_dedup *d, const struct vfm_record_text *t, struct vfm_buf *keys, bool *dropped);
 /* Writes the index of the representatives, including those of `against`.  Only with hashes. */

@@ -38,7 +38,7 @@ struct vfm_curation {
 /* Reads a file.  `verbs` ends in a NULL name.  VFM_EUSAGE names the file and the key: bad JSON, an unknown stage or
  * option, a value of another type, or no stage.  The caller releases *p in any case. */
 int vfm_curation_read(struct vfm_curation *p, const char *path, const struct vfm_verb *verbs, struct vfm_err *err);
-/* The same from a string; `what` names it in messages. */
+/* As vfm_curation_read from a string; `what` names it in messages. */
 int vfm_curation_parse(struct vfm_curation *p, const char *text, size_t len, const char *what,
 	const struct vfm_verb *verbs, struct vfm_err *err);
 /* Sets *p to the default pipeline for raw videos and images (vfm-curate-run(1)), without inputs. */

@@ -49,7 +49,7 @@ int vfm_index_join(const struct vfm_join_how *how, struct vfm_index_join_stats *
  * shards may be elsewhere), VFM_EUSAGE if it differs. */
 struct vfm_index;
 int vfm_join_check_part(const struct vfm_index *ix, uint32_t i, struct vfm_err *err);
-/* The same for all present parts.  Returns 0 if ix is not a join. */
+/* As vfm_join_check_part for all present parts.  Returns 0 if ix is not a join. */
 int vfm_join_check_parts(const struct vfm_index *ix, struct vfm_err *err);
 
 #endif

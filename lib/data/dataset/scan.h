@@ -53,7 +53,7 @@ struct vfm_scan {                   /* `= {0}`, or with the flags set, before; r
 /* Reads the tar at `path`: all of it, or headers and JSON.  VFM_EINPUT: the tar is damaged, or a member belongs to no
  * sample or is not contiguous with its sample; *s keeps the samples before.  VFM_EENV: a read failed. */
 int vfm_scan_tar(struct vfm_scan *s, const char *path, struct vfm_err *err);
-/* The same for a shard of MosaicML Streaming, which the caller keeps.  A sample without key gets FILE/NUMBER. */
+/* As vfm_scan_tar for a shard of MosaicML Streaming, which the caller keeps.  A sample without key gets FILE/NUMBER. */
 int vfm_scan_mds(struct vfm_scan *s, const struct vfm_mds_shard *shard, const char *path, struct vfm_err *err);
 void vfm_scan_release(struct vfm_scan *s);
 

@@ -33,7 +33,7 @@ struct vfm_subset {
 /* Parses "A..B": numbers of samples, where B may be "end", or percentages ("10%..50%"; "end" is 100%).  VFM_EUSAGE
  * otherwise. */
 int vfm_subset_parse(const char *text, struct vfm_subset *s, struct vfm_err *err);
-/* The same for two strings, "100" and "end". */
+/* As vfm_subset_parse for two strings, such as "100" and "end". */
 int vfm_subset_parse_ends(const char *a, const char *b, struct vfm_subset *s, struct vfm_err *err);
 /* Replaces *inner by its part `outer`.  VFM_EUSAGE: `outer` counts samples. */
 int vfm_subset_nest(struct vfm_subset *inner, const struct vfm_subset *outer, struct vfm_err *err);

@@ -21,7 +21,7 @@ struct vfm_mix_weights { /* `= {0}` before; without points the weight is 0; rele
 	int32_t n;
 };
 
-/* Parses "W", or "W@STEP,W@STEP,..." with ascending steps, of which at most two are equal.  Steps may have the suffixes
+/* Parses "W", or "W@STEP,W@STEP,..." with ascending steps; at most two are equal.  Steps may have the suffixes
  * K (1000) and M.  VFM_EUSAGE otherwise. */
 int vfm_weights_parse(const char *text, struct vfm_mix_weights *w, struct vfm_err *err);
 /* Appends a point.  VFM_EUSAGE: the weight is not a number >= 0, the step is out of order, or there are too many

@@ -65,7 +65,7 @@ int vfm_encoder_id_from_json(struct vfm_encoder_id *m, const json_t *o, const ch
  * has 'wavelet:8 1'". */
 int vfm_encoder_id_check(enum vfm_encoder_kind e, const struct vfm_encoder_id *a, const char *a_owner,
 	const struct vfm_encoder_id *b, const char *b_owner, struct vfm_err *err);
-/* The same for all encoders of a and b. */
+/* As vfm_encoder_id_check for all encoders of a and b. */
 int vfm_encoder_ids_check(const struct vfm_encoder_ids *a, const char *a_owner, const struct vfm_encoder_ids *b,
 	const char *b_owner, struct vfm_err *err);
 /* VFM_EINPUT: only some samples of a dataset name an encoder.  All or none must, since a dataset without an encoder

@@ -44,8 +44,8 @@ struct vfm_features { /* `= {0}` before open; close in any case */
 int vfm_features_open(struct vfm_features *f, const char *path, const char *key, struct vfm_err *err);
 void vfm_features_close(struct vfm_features *f);
 
-/* The same record by record: begin, add for each, then end, after which the vectors can be read.  add returns
- * VFM_EINPUT if the vector is missing, bad, or unlike the first; the set is then unchanged. */
+/* These functions make a set record by record: begin, add for each, then end, after which the vectors can be read.
+ * add returns VFM_EINPUT if the vector is missing, bad, or unlike the first; the set is then unchanged. */
 int vfm_features_begin(struct vfm_features *f, struct vfm_err *err);
 int vfm_features_add(struct vfm_features *f, const json_t *rec, const char *key, struct vfm_err *err);
 int vfm_features_end(struct vfm_features *f, struct vfm_err *err);

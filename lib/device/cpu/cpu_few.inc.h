@@ -13,8 +13,7 @@ struct few_sums {
 	bool begins, ends; /* these rows of B begin a run; end a run, which is then added to the slice */
 };
 
-/* run [r][NR] += x * `steps` rows of B, of which the first `cols` columns exist; `at` is the position of the r rows in
- * s. */
+/* run [r][NR] += x * the first `cols` columns of `steps` rows of B; `at`: position of the r rows in s. */
 INLINE void few_sum_block(const struct few_sums *s, int64_t at, const float *x, int64_t ldx, const char *b, int64_t ldb,
 	int64_t steps, int64_t cols, int r, bool ahead, bool bf)
 {

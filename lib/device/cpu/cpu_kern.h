@@ -87,7 +87,7 @@ struct vfm_few {
 #define VFM_CPU_ROW_OPS(X)                                                                                             \
 	X(add_row, x)                                                                                                  \
 	X(row_dot, x) X(row_norm_rope, x) X(swiglu, y) X(swiglu_bwd, dy) X(geglu, x) X(softmax, x) X(softmax_bwd, y)
-/* The same for ops of independent elements [i0, i1) of contiguous operands (cpu_ops.c). */
+/* As VFM_CPU_ROW_OPS for ops of independent elements [i0, i1) of contiguous operands (cpu_ops.c). */
 #define VFM_CPU_ELEMENT_OPS(X) X(unary, x) X(sum_parts, y)
 
 /* All other kernels.  Token ranges [t0, t1) lie within sample s; s < 0: no samples.  tmp: 4 D floats. */

@@ -46,7 +46,7 @@ static inline bool vfm_cuda_asked(const char *env, bool def)
 
 /* Returns 0, or VFM_EENV: "gemm: an illegal memory access was encountered". */
 int vfm_cuda_check(cudaError_t e, const char *what, struct vfm_err *err);
-/* The same for error codes of the driver. */
+/* As vfm_cuda_check for error codes of the driver. */
 int vfm_cuda_check_drv(struct vfm_cuda *c, CUresult e, const char *what, struct vfm_err *err);
 
 /* Returns the path of "cache/gemm-….jsonl" of this user.  The folder is $VFM_CACHE_DIR, $XDG_CACHE_HOME/vfm or

@@ -186,8 +186,8 @@ struct vfm_stream {
 /* Allocate and free device memory and count it.  Only these functions may call t->alloc and t->free. */
 void *vfm_dev_alloc(struct vfm_stream *s, size_t bytes, const char *what, struct vfm_err *err);
 void vfm_dev_free(struct vfm_stream *s, void *p, size_t bytes);
-/* The same for a measurement: does not count in mem_peak.  Returns NULL, which is not an error, if the memory does not
- * fit. */
+/* As vfm_dev_alloc for a measurement: does not count in mem_peak.  Returns NULL, which is not an error, if the memory
+ * does not fit. */
 void *vfm_dev_borrow(struct vfm_stream *s, size_t bytes, const char *what);
 /* Makes work enqueued on s from now on run after the work that is on `leader` now.  Does not block the host.  No-op if
  * both are the same stream.  *e is NULL at first, then an event that the caller owns (event_free) and passes again.

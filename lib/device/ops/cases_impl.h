@@ -30,7 +30,7 @@ void vfm_case_add_row(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, en
 /* Adds qk_norm_rope and its backward for n tokens of h heads. */
 void vfm_case_qk(
 	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool norm, bool rope);
-/* The same with norm and rope, and with a second tensor [n2,h2,d]. */
+/* As vfm_case_qk with norm and rope, and with a second tensor [n2,h2,d]. */
 void vfm_case_qk_pair(
 	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, int64_t n2, int64_t h2);
 

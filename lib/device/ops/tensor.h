@@ -51,7 +51,7 @@ struct vfm_tensor vfm_t1(void *data, enum vfm_dtype dt, int64_t n);
 struct vfm_tensor vfm_t2(void *data, enum vfm_dtype dt, int64_t rows, int64_t cols);
 struct vfm_tensor vfm_t3(void *data, enum vfm_dtype dt, int64_t a, int64_t b, int64_t c);
 struct vfm_tensor vfm_t4(void *data, enum vfm_dtype dt, int64_t a, int64_t b, int64_t c, int64_t d);
-/* The same for the next bytes of a block; without memory in the pass that counts bytes (base/suballoc.h). */
+/* As vfm_t1 to vfm_t4 for the next bytes of a block; without memory in the pass that counts bytes (base/suballoc.h). */
 struct vfm_tensor vfm_sub_t1(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t n);
 struct vfm_tensor vfm_sub_t2(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t rows, int64_t cols);
 struct vfm_tensor vfm_sub_t3(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t n, int64_t rows, int64_t cols);

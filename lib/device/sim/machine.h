@@ -83,7 +83,7 @@ struct vfm_machine {
  * in the machines of this installation: share/vfm/machines or share/machines next to the folder of the command.
  * VFM_EUSAGE, naming file and key: the file does not follow vfm-machine(5); VFM_EENV: it cannot be read. */
 int vfm_machine_load(struct vfm_machine *m, const char *name, struct vfm_err *err);
-/* Sets *m to a machine of which only the memory is known: all rates are 1.  ranks: of the jobs on a CPU, which keeps no
+/* Sets *m to a machine that only describes memory; all rates are 1.  ranks: of the jobs on a CPU, which keeps no
  * copies of weights. */
 void vfm_machine_of_memory(struct vfm_machine *m, enum vfm_machine_kind kind, int64_t capacity, int ranks);
 /* Like vfm_machine_load, from a string; `what` names it in errors. */

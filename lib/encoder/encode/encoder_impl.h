@@ -45,8 +45,8 @@ int vfm_encoded_alloc_frames(
 /* Sets *out to latents from an encoder in this process: latent [t, C, h, w] of `frames` pictures of this size. */
 int vfm_encoded_set_latents(struct vfm_encoded *out, const float *latent, const struct vfm_geometry *g, int64_t frames,
 	int height, int width, bool f32, struct vfm_err *err);
-/* The same for the latent frames of the clip c that fill patches; sets c->frames.  VFM_EINPUT: the clip is too
- * short. */
+/* As vfm_encoded_set_latents for the latent frames of the clip c that fill patches; sets c->frames.  VFM_EINPUT: the
+ * clip is too short. */
 int vfm_encoded_set_clip(struct vfm_encoded *out, struct vfm_encode_clip *c, const float *latent,
 	const struct vfm_geometry *g, bool f32, struct vfm_err *err);
 /* Sets *out to rows [n, dim], given as float32, in the dtype `type`. */

@@ -41,7 +41,7 @@ struct vfm_exec_child {
 	bool greeted;      /* this process or a previous one has sent its hello */
 	bool answered;     /* this process has answered a request */
 	int empty_runs;    /* consecutive processes that ended without a request or an answer */
-	struct vfm_buf to; /* lines for its stdin, of which the first `sent` bytes are written */
+	struct vfm_buf to; /* lines for its stdin; the first `sent` bytes are written */
 	size_t sent;
 	struct vfm_buf from;     /* the incomplete line of its stdout */
 	struct vfm_buf err_text; /* of its stderr */

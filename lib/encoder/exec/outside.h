@@ -18,7 +18,7 @@
 
 /* Returns the identity that a hello describes. */
 struct vfm_encoder_id vfm_outside_id(const struct vfm_hello *h);
-/* The same with the sizes of the op's results: rows of texts, image rows of `pictures` pictures of a video, or
+/* As vfm_outside_id with the sizes of the op's results: rows of texts, image rows of `pictures` pictures of a video, or
  * latents. */
 struct vfm_encoder_id vfm_outside_encoder_id(const struct vfm_hello *h, enum vfm_exec_op op, int pictures);
 

@@ -12,8 +12,8 @@
 /* Returns slot i, 0 <= i < n.  One thread at a time uses a slot. */
 struct vfm_exec_slot *vfm_exec_slot(struct vfm_exec *x, int i);
 
-/* Writes `bytes` of data to the slot's `in` file, at offset `at`.  An array may be written in parts, of which the first
- * is at 0.  VFM_EENV: no space. */
+/* Writes `bytes` of data to the slot's `in` file, at offset `at`.  An array may be written in parts; the first is at
+ * 0.  VFM_EENV: no space. */
 int vfm_exec_input(struct vfm_exec_slot *s, size_t at, const void *data, size_t bytes, struct vfm_err *err);
 /* Reads back bytes that were written there since the last call.  VFM_EENV: a read failed. */
 int vfm_exec_read_input(struct vfm_exec_slot *s, size_t at, void *data, size_t bytes, struct vfm_err *err);

@@ -255,7 +255,7 @@ void vae_run_release(struct vae_run *r);
  * Both functions return a frame [1,h,w,c] with one reference, which vae_frame_drop releases. */
 int vae_frame_new(struct vae_run *r, int64_t h, int64_t w, int64_t c, struct vae_frame **f, struct vfm_err *err);
 int vae_frame_lasting(struct vae_run *r, int64_t h, int64_t w, int64_t c, struct vae_frame **f, struct vfm_err *err);
-/* The same in shared memory, without a shape. */
+/* As vae_frame_new in shared memory, without a shape. */
 int vae_frame_bytes(struct vae_run *r, size_t bytes, struct vae_frame **f, struct vfm_err *err);
 /* frees the blocks; their frames must have been dropped */
 void vae_frame_release(struct vae_run *r);
@@ -271,8 +271,8 @@ int vae_frame_copy(struct vae_run *r, const struct vae_frame *x, const struct va
 
 /* Copies x after the frames of p; drops the oldest if there are two. */
 int vae_past_add(struct vae_run *r, struct vae_past *p, const struct vae_frame *x, struct vfm_err *err);
-/* The same row by row: *f is the memory for the next frame [1,size], which is the oldest frame's if there are two.
- * Once all rows are written, vae_past_shift makes it the newest. */
+/* As vae_past_add row by row: *f is the memory for the next frame [1,size], which is the oldest frame's if there are
+ * two. Once all rows are written, vae_past_shift makes it the newest. */
 int vae_past_next(
 	struct vae_run *r, struct vae_past *p, const int64_t size[3], struct vae_frame **f, struct vfm_err *err);
 void vae_past_shift(struct vae_past *p);

@@ -13,7 +13,8 @@
  * values read before them. */
 struct vfm_orient vfm_heif_orient(const uint8_t *meta, size_t size);
 
-/* The same for the bytes [start, start + size) of an open file.  An image without an orientation is upright. */
+/* As vfm_heif_orient for the bytes [start, start + size) of an open file.  An image without an orientation is upright.
+ */
 struct vfm_orient vfm_heif_orient_of_file(int fd, int64_t start, int64_t size);
 
 #endif

@@ -23,8 +23,8 @@ struct vfm_clip_rows { /* a hash prepared for comparisons; plain data */
 };
 
 void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
-/* The same in two steps, if vfm_clip_signs_of has made `signs` [slots] from these rows.  The first step leaves x, the
- * view and the changes unchanged; the second sets them. */
+/* vfm_clip_rows_of in two steps, if vfm_clip_signs_of has made `signs` [slots] from these rows.  The first step leaves
+ * x, the view and the changes unchanged; the second sets them. */
 void vfm_clip_rows_signs(struct vfm_clip_rows *r, const struct vfm_clip_signs *signs, int slots);
 void vfm_clip_rows_fill(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
 /* Sets *half to the rows half a slot later: one fewer, none for a single slot. */

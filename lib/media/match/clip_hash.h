@@ -77,7 +77,7 @@ int vfm_clip_hash_unpack(struct vfm_clip_hash *h, const uint8_t *in, size_t len,
 /* Returns the Base64 of these bytes (RFC 4648), as in records; the caller frees it. */
 char *vfm_clip_hash_text(const struct vfm_clip_hash *h);
 int vfm_clip_hash_parse(struct vfm_clip_hash *h, const char *text, struct vfm_err *err);
-/* The same for a string of n bytes. */
+/* As vfm_clip_hash_parse for a string of n bytes. */
 int vfm_clip_hash_parse_bytes(struct vfm_clip_hash *h, const char *text, size_t n, struct vfm_err *err);
 
 /* ---- coefficients ---- */

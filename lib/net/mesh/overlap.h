@@ -19,7 +19,7 @@ int vfm_overlap_fork(const struct vfm_mesh *m, struct vfm_tape *t, struct vfm_st
  * a failure, returns it and leaves *err unchanged; the stream waits nevertheless, because the caller frees memory that
  * a collective may use. */
 int vfm_overlap_join(const struct vfm_mesh *m, struct vfm_tape *t, int rc, struct vfm_err *err);
-/* The same in a backward; computes a deferred weight gradient before the wait. */
+/* As vfm_overlap_join in a backward; computes a deferred weight gradient before the wait. */
 int vfm_overlap_join_deferred(const struct vfm_mesh *m, struct vfm_tape *t, int rc, struct vfm_err *err);
 
 #endif

@@ -6,7 +6,8 @@
 
 /* Makes the backward call fn(ctx) when it reaches this point.  No-op on a tape that does not record. */
 void vfm_hook(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx);
-/* The same for weight gradients: if they are deferred, fn is deferred with them and keeps its place in their order. */
+/* As vfm_hook for weight gradients: if they are deferred, fn is deferred with them and keeps its place in their order.
+ */
 void vfm_hook_weights(struct vfm_tape *t, int (*fn)(void *ctx, struct vfm_err *err), void *ctx);
 
 /* With `on`, backwards defer the gradients of weights and biases of linear layers, and keep the values for them

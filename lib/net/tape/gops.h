@@ -77,9 +77,9 @@ struct vfm_qk_args {
 	float eps;
 };
 void vfm_g_qk_norm_rope(struct vfm_tape *t, const struct vfm_qk_args *args, struct vfm_var **y);
-/* The same with an RMS norm over all heads of a token, weights [H*d]; rope may also be [T,H,d] if H = Hkv.  Other ranks
- * may have the other heads: `ranks` is their number, each with the same number of heads, and add(group, …) replaces
- * sums [n] f32 by the sums over these ranks. */
+/* As vfm_g_qk_norm_rope with an RMS norm over all heads of a token, weights [H*d]; rope may also be [T,H,d] if H =
+ * Hkv.  Other ranks may have the other heads: `ranks` is their number, each with the same number of heads, and
+ * add(group, …) replaces sums [n] f32 by the sums over these ranks. */
 struct vfm_row_norm_sums {
 	int ranks; /* 1: this rank has all heads */
 	int (*add)(void *group, struct vfm_tape *t, struct vfm_tensor sums, bool forward, struct vfm_err *err);
@@ -91,7 +91,7 @@ void vfm_g_row_norm_rope(
 /* q [Tq,H,d], k, v [Tk,Hkv,d] -> [Tq,H*d].  The output and lse are VFM_KEEP_ATTN. */
 struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
 	const struct vfm_seqs *seqs_q, const struct vfm_seqs *seqs_k, float scale);
-/* The same with another algorithm, such as ring attention.  forward computes a.o and a.lse.  backward adds to the
+/* As vfm_g_attn with another algorithm, such as ring attention.  forward computes a.o and a.lse.  backward adds to the
  * gradients of q, k and v, the variables `in`.  ctx must outlive the backward. */
 struct vfm_attn_way {
 	int (*forward)(struct vfm_tape *t, const void *ctx, struct vfm_attn a, struct vfm_err *err);

@@ -42,12 +42,12 @@ bool vfm_wants_grad(const struct vfm_var *x); /* x may be NULL */
 /* Sets *g to the memory for a contribution to x's gradient.  The op adds to it if *accumulate, otherwise it overwrites
  * it. */
 int vfm_grad_into(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, bool *accumulate, struct vfm_err *err);
-/* The same for ops that can only add: zeroes the memory before the first contribution.  For parameters that are vectors
- * (biases, weights of norms), such ops call vfm_grad_into and ignore *accumulate, since vfm_params_grad_begin
+/* As vfm_grad_into for ops that can only add: zeroes the memory before the first contribution.  For parameters that are
+ * vectors (biases, weights of norms), such ops call vfm_grad_into and ignore *accumulate, since vfm_params_grad_begin
  * (net/nn/param.h) has zeroed their gradients. */
 int vfm_grad_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, struct vfm_err *err);
-/* The same for ops that can only overwrite.  begin may return a temporary; end adds it to the gradient, or drops it if
- * x wants none. */
+/* As vfm_grad_into for ops that can only overwrite.  begin may return a temporary; end adds it to the gradient, or
+ * drops it if x wants none. */
 struct vfm_grad_tmp {
 	struct vfm_tensor g;
 	struct vfm_store *tmp;

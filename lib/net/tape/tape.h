@@ -84,7 +84,7 @@ struct vfm_var *vfm_view_heads(struct vfm_tape *t, struct vfm_var *x, int64_t i,
  * by a node. */
 int vfm_scope_begin(struct vfm_tape *t);
 void vfm_scope_end(struct vfm_tape *t, int mark, struct vfm_var *keep);
-/* The same with n variables to keep. */
+/* As vfm_scope_end with n variables to keep. */
 void vfm_scope_end_keep(struct vfm_tape *t, int mark, struct vfm_var **keep, int n);
 
 /* Starts the backward at x instead of at a loss: adds g to d loss / d x.  The memory of g must stay alive until the end

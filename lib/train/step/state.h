@@ -50,8 +50,8 @@ int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *e
  * parts.  On VFM_EUSAGE the message names a tensor that is missing, has another shape, is not the model's, or has
  * values that are not finite. */
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err);
-/* The same for the parameters that are not frozen, from a checkpoint of a run that trains adapters.  The caller must
- * have loaded the base model. */
+/* As vfm_state_load_weights for the parameters that are not frozen, from a checkpoint of a run that trains adapters.
+ * The caller must have loaded the base model. */
 int vfm_state_load_adapters(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err);
 
 #endif
