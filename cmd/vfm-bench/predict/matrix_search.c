@@ -88,7 +88,7 @@ static void add_cp_modes(struct layouts *c, const struct matrix_row *w, struct v
 	}
 }
 
-/* Whether a degree may be tried: the one that the row sets, or any. */
+/* Returns whether a degree may be tried: the one that the row sets, or any. */
 static bool may_be(int64_t asked, int64_t degree)
 {
 	return asked == 1 || asked == degree;

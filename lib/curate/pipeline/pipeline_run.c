@@ -166,7 +166,7 @@ static void stage_identity(const struct pipeline_run *r, int i, char hex[VFM_SHA
 	free(text);
 }
 
-/* Whether the folder has results of a stage. */
+/* Returns whether the folder has results of a stage. */
 static bool has_begun(const struct pipeline_run *r, int i)
 {
 	const struct vfm_progress_stage *s = &r->progress->stage[i];

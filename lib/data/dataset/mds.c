@@ -312,7 +312,7 @@ static int check_mds_size(struct vfm_npy *n, uint64_t bytes, const char *what, s
 	return VFM_EINPUT;
 }
 
-/* Whether the elements are bfloat16 as the user says. */
+/* Checks that uint16 elements, and no others, are marked as bfloat16 (:bf16). */
 static int check_mds_bf16(
 	const struct vfm_npy *n, const struct vfm_mds_column *c, const char *what, struct vfm_err *err)
 {

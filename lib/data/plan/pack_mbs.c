@@ -138,7 +138,7 @@ static int32_t min32(int32_t a, int32_t b)
 	return a < b ? a : b;
 }
 
-/* Whether items of at most `longest` tokens can leave less of `room` than the best content does. */
+/* Returns whether items of at most `longest` tokens can leave less of `room` than the best content does. */
 static bool may_improve(const struct bin_search *s, int32_t room, int32_t longest)
 {
 	return room - (int64_t)(room / s->shortest) * longest < s->room;

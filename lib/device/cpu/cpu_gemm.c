@@ -405,7 +405,7 @@ static int run_few_rows(struct vfm_stream *s, struct gemm *g, struct vfm_err *er
 	return 0;
 }
 
-/* Whether few_rows sums in the order of the other kernels: one element of K at a time, and not from C. */
+/* Returns whether few_rows sums in the order of the other kernels: one element of K at a time, and not from C. */
 static bool suits_few_rows(const struct gemm *g, const struct vfm_gemm *a)
 {
 	return g->m <= FEW_ROWS && g->b.kmajor && g->kern->ku == 1 && !g->epi.accumulate && !vfm_has(&a->a_rowsum);
@@ -462,7 +462,7 @@ struct vfm_cpu_copies vfm_cpu_copies_of(const struct vfm_dev *d, enum vfm_dtype 
 		.bytes = k->words * (int)sizeof(float) / k->ku};
 }
 
-/* Whether each tile is one sum from zero, so that kern->tile adds it to C with the bits of the epilogue. */
+/* Returns whether each tile is one sum from zero, so that kern->tile adds it to C with the bits of the epilogue. */
 static bool is_one_run(const struct gemm *g)
 {
 	return g->kern->words == 1 && count_units(g, g->k) <= VFM_GEMM_RUN;

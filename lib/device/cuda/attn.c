@@ -247,9 +247,9 @@ static bool is_supported(const struct attn_job *j)
 	return j->x[VFM_DNN_Q].shape[2] % 8 == 0 && j->x[VFM_DNN_Q].shape[2] <= 128;
 }
 
-/* Whether lse of a ragged plan, and scratch of its backward, is not packed.  cuDNN's kernels for some packed backwards
- * go wrong (its front end refuses them, too).  It is [b, h, sq] then; in a backward lse has zeros beyond the lengths,
- * because -inf would give NaN. */
+/* Returns whether lse of a ragged plan, and scratch of its backward, is not packed.  cuDNN's kernels for some packed
+ * backwards go wrong (its front end refuses them, too).  It is [b, h, sq] then; in a backward lse has zeros beyond the
+ * lengths, because -inf would give NaN. */
 static bool is_apart(const struct attn_job *j)
 {
 	if (j->form->apart)
@@ -670,7 +670,7 @@ static int try_form(struct attn_job *whole, int form, const char *op, struct vfm
 	return VFM_EENV;
 }
 
-/* Whether the form is one of those that VFM_CUDA_ATTN allows. */
+/* Returns whether the form is one of those that VFM_CUDA_ATTN allows. */
 static bool allows_form(const struct attn_job *j, const struct form *f)
 {
 	return (f->packed || !j->c->set.only_packed) && (f->apart || !j->c->set.only_apart) && !(j->bwd && f->unified);

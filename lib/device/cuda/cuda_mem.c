@@ -43,7 +43,7 @@ static const struct vfm_cuda_driver *drv(const struct vfm_cuda_mem *m)
 
 /* ---- memory below addresses ---- */
 
-/* Whether a chunk would leave less than the headroom; asks the driver only when most memory is mapped. */
+/* Returns whether a chunk would leave less than the headroom; asks the driver only when most memory is mapped. */
 static bool needs_headroom(const struct vfm_cuda_mem *m, uint64_t chunk)
 {
 	size_t free_bytes = 0, total = 0;
@@ -298,8 +298,8 @@ static bool maps(struct vfm_cuda_mem *m, size_t bytes)
 	return ok;
 }
 
-/* Whether mapping is supported.  Memory is exportable and accessible to network cards if the device supports it: NCCL
- * can then register it. */
+/* Returns whether mapping is supported.  Memory is exportable and accessible to network cards if the device supports
+ * it: NCCL can then register it. */
 static bool can_map(struct vfm_cuda_mem *m, uint64_t *grain)
 {
 	const struct vfm_cuda_driver *v = drv(m);

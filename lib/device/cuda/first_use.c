@@ -38,7 +38,7 @@ void vfm_cuda_load_kernels(void)
 	cudaGetLastError(); /* a launch reports it */
 }
 
-/* Whether stream i has work.  The lock keeps it from being freed meanwhile. */
+/* Returns whether stream i has work.  The lock keeps it from being freed meanwhile. */
 static bool has_work(struct vfm_cuda_sys *y, int i)
 {
 	bool busy;

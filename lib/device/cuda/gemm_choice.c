@@ -159,8 +159,8 @@ static void remember_choice(struct choice_table *t, const int64_t id[N_ID], cons
 
 /* ---- candidates ----------------------------------------------------------------------------------------------- */
 
-/* Whether the mode excludes a path.  plain: no epilogue of the library, and our row sums.  epilogue: nothing of our own
- * that the library has. */
+/* Returns whether the mode excludes a path.  plain: no epilogue of the library, and our row sums.  epilogue: nothing of
+ * our own that the library has. */
 static bool excluded(enum vfm_gemm_mode mode, const struct vfm_gemm_path *all, int n, int i)
 {
 	if (mode == VFM_GEMM_PLAIN)

@@ -47,7 +47,7 @@ static size_t scratch_of_conv(const struct vfm_conv3d *a)
 	return PRODUCT + block * (size_t)a->weight.shape[2] * vfm_dtype_size(a->x.dtype);
 }
 
-/* Whether the rows of a tensor [rows, heads, d] have gaps between them. */
+/* Returns whether the rows of a tensor [rows, heads, d] have gaps between them. */
 static bool has_gaps(const struct vfm_tensor *x)
 {
 	return x->stride[0] != x->shape[1] * x->shape[2];

@@ -334,7 +334,7 @@ static int compare_spans(const void *a, const void *b)
 	return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-/* Whether a launch takes multiprocessors from those of other streams. */
+/* Returns whether a launch takes multiprocessors from those of other streams. */
 static bool takes_units(const struct sim *d, const struct vfm_sim_launch *l)
 {
 	return l->class == VFM_SIM_COMM || (d->side && l->stream == d->side->number);

@@ -272,7 +272,7 @@ int vae_frame_copy(struct vae_run *r, const struct vae_frame *x, const struct va
 /* Copies x after the frames of p; drops the oldest if there are two. */
 int vae_past_add(struct vae_run *r, struct vae_past *p, const struct vae_frame *x, struct vfm_err *err);
 /* As vae_past_add row by row: *f is the memory for the next frame [1,size], which is the oldest frame's if there are
- * two. Once all rows are written, vae_past_shift makes it the newest. */
+ * two.  Once all rows are written, vae_past_shift makes it the newest. */
 int vae_past_next(
 	struct vae_run *r, struct vae_past *p, const int64_t size[3], struct vae_frame **f, struct vfm_err *err);
 void vae_past_shift(struct vae_past *p);

@@ -13,8 +13,9 @@ static int64_t taps_of(const struct vae_conv *v)
 
 /* ---- the values of a convolution ---- */
 
-/* Whether wavelet `band` has the sign - at pixel (t, y, x) of a patch.  A digit (t, y, x) of band, to the base 8, says
- * for each axis whether a level takes the difference of neighbours or their sum; the last digit is of the finest level.
+/* Returns whether wavelet `band` has the sign - at pixel (t, y, x) of a patch.  A digit (t, y, x) of band, to the base
+ * 8, says for each axis whether a level takes the difference of neighbours or their sum; the last digit is of the
+ * finest level.
  */
 static bool haar_sign(int64_t band, int64_t t, int64_t y, int64_t x)
 {

@@ -203,7 +203,8 @@ static bool is_complete(const struct cutting *c)
 	return c->n_in >= want || is_full(c);
 }
 
-/* Whether the container of a file declares a stream before its packets.  That of .mp4 leaves an empty one out. */
+/* Returns whether the container of a file declares a stream before its packets.  That of .mp4 leaves an empty one out.
+ */
 static bool declares_streams(const char *out)
 {
 	const char *dot = strrchr(out, '.');
@@ -435,7 +436,7 @@ static void run_cut_pass(struct cut_pass *p, const struct vfm_video_opts *o)
 
 /* ---- copies ---- */
 
-/* Whether the pixels of the source are those of the clip. */
+/* Returns whether the pixels of the source are those of the clip. */
 static bool can_copy_clip(const struct vfm_cut_opts *o, const struct vfm_video_info *i)
 {
 	return o->copy && !i->image && vfm_remux_takes(i->codec) && !o->width && !o->height && !o->audio &&

@@ -37,7 +37,7 @@ static int median_luma(const struct vfm_sig *sig)
 	return y;
 }
 
-/* Whether frame n has one colour apart from a logo: few pixels, which did not change while the rest did. */
+/* Returns whether frame n has one colour apart from a logo: few pixels, which did not change while the rest did. */
 static bool is_plain_but_logo(const struct vfm_scene *s, int64_t n)
 {
 	const struct vfm_sig *now = scene_sig(s, n), *old;

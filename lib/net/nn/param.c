@@ -207,7 +207,7 @@ static struct vfm_param_bucket bucket_of_key(const struct vfm_params *ps, int ke
 	return s;
 }
 
-/* Whether p follows `before` without padding. */
+/* Returns whether p follows `before` without padding. */
 static bool joins_stack(const struct vfm_param *p, const struct vfm_param *before)
 {
 	return p->stack && before && before->stack == p->stack;

@@ -343,7 +343,7 @@ static int cast_bucket(
 	return vfm_op_axpby(on, &a, err);
 }
 
-/* Whether ops find the matrices of a bucket at the same address in every pass. */
+/* Returns whether ops find the matrices of a bucket at the same address in every pass. */
 static bool has_held_weights(const struct vfm_param_bucket *s)
 {
 	return s->matrix && s->sharding != VFM_SHARDING_FULL && !s->mxfp8;
@@ -481,10 +481,10 @@ static int add_squares(
 	return s->counts_norm ? vfm_op_sumsq(on, &(struct vfm_sumsq){.x = shard_grad(s), .sum = ps->sumsq}, err) : 0;
 }
 
-/* Whether the squares are added as soon as the shard is reduced, which overlaps the backward.  Gradients of all pp
- * stages are final only after a sum over pp, at the end of the step.  One rank reduces nothing: it adds them at the end
- * on the compute stream, 1.2 % of a step of dit-7b with one pack.  A second stream would save half of that at most, and
- * captured packs could not use it. */
+/* Returns whether the squares are added as soon as the shard is reduced, which overlaps the backward.  Gradients of all
+ * pp stages are final only after a sum over pp, at the end of the step.  One rank reduces nothing: it adds them at the
+ * end on the compute stream, 1.2 % of a step of dit-7b with one pack.  A second stream would save half of that at most,
+ * and captured packs could not use it. */
 static bool adds_squares_early(const struct vfm_params *ps, const struct vfm_param_bucket *s)
 {
 	return !param_stream(ps)->host_only && !s->all_pp_stages;

@@ -38,7 +38,7 @@ static const struct hw {
 	{"RTX 5090", 209.5, 104.8},
 };
 
-/* Whether `word` [len] is a word of the name: a run of letters and digits. */
+/* Returns whether `word` [len] is a word of the name: a run of letters and digits. */
 static bool has_word(const char *name, const char *word, size_t len)
 {
 	while (*name) {

@@ -465,7 +465,8 @@ template <class X, class DY> static void launch_bwd(struct vfm_stream *s, const 
 		once ? launch_bwd_rows<X, DY, 1, false>(s, p) : launch_bwd_rows<X, DY, 2, false>(s, p);
 }
 
-/* Whether norm_bwd_vec can do it: whole vectors, rows that fit its registers, equal dtypes of what it loads together.
+/* Returns whether norm_bwd_vec can do it: whole vectors, rows that fit its registers, equal dtypes of what it loads
+ * together.
  */
 static bool bwd_vectorized(const struct vfm_norm_bwd *a)
 {
