@@ -73,7 +73,7 @@ static void drop_nccl_comm(struct vfm_transport_comm *w)
 	free(w);
 }
 
-/* Products leave so many multiprocessors to collectives if the user does not say how many thread blocks they have. */
+/* Number of multiprocessors that products leave to collectives if the user does not set the number of thread blocks. */
 enum { USUAL_CTAS = 16 };
 
 /* Thread blocks that a communicator may use; 0: as many as NCCL chooses. */

@@ -161,7 +161,7 @@ static inline __attribute__((always_inline)) void add_crops(
 	}
 }
 
-/* The image, its other boxes, and its crops: three of these in a table. */
+/* Adds the keys of the image, of its other boxes, and of its crops: three crops per table. */
 static inline __attribute__((always_inline)) void image_keys_of(
 	uint32_t keys[][KEYS], const struct vfm_clip_rows *r, int of_key)
 {

@@ -643,7 +643,7 @@ static void watch_children(struct pipeline_run *r)
 	end_counter(r);
 }
 
-/* Reports a run that is done: its table, if it is not on the terminal already, the reasons of drops, and the result. */
+/* Reports a finished run: its table, if the terminal does not show it already, the reasons of drops, and the result. */
 static void report_stages(const struct pipeline_run *r)
 {
 	struct vfm_view v;

@@ -47,7 +47,7 @@ static int parse_columns(struct vfm_mds *m, struct vfm_mds_shard *s, const json_
 	return 0;
 }
 
-/* A shard that is compressed can be read if the file that it was made of is there, too. */
+/* A compressed shard can be read if the file from which it was made is also present. */
 static int check_compression(const char *dir, const struct vfm_mds_shard *s, const json_t *o, struct vfm_err *err)
 {
 	const char *how = json_string_value(json_object_get(o, "compression"));

@@ -269,7 +269,7 @@ static void learn_contents(struct vfm_mbs *m, int64_t n, int32_t gcd, bool exact
 	vfm_contents_find(&m->contents, m->len, m->items, lengths, m->context);
 }
 
-/* Bins of the contents, as many of each as its share of n items. */
+/* Makes bins of the contents, of each as many as its share of n items. */
 static void fill_contents(struct vfm_mbs *m, struct vfm_bins *b, int64_t n)
 {
 	const struct vfm_contents *c = &m->contents;

@@ -170,7 +170,7 @@ static ssize_t read_published(void *cookie, char *buf, size_t size)
 	return n;
 }
 
-/* Returns whether the file has the bytes that are done.  Those that a failed machine has lost are missing or 0. */
+/* Returns whether the file has the published bytes.  A failed machine may have lost some: they are missing or 0. */
 static bool has_bytes(int fd, int64_t bytes)
 {
 	char block[65536];

@@ -468,7 +468,7 @@ static bool is_one_run(const struct gemm *g)
 	return g->kern->words == 1 && count_units(g, g->k) <= VFM_GEMM_RUN;
 }
 
-/* Sets the epilogue of a slice; `last` is that of the result, `plain` says that C can hold sums. */
+/* Sets the epilogue of a slice.  last: the epilogue of the result; plain: C can hold sums. */
 static void choose_epilogue(struct gemm *g, const struct vfm_epi *last, bool plain)
 {
 	bool more = g->k0 > 0;

@@ -521,8 +521,8 @@ static void report_fallback(const struct attn_job *j, const char *op, const char
 	warn_refused(j, op, FORMS, why);
 }
 
-/* Gives up a plan that cuDNN refused to run, or whose result was wrong.  In place of the fastest one comes the first
- * that cuDNN recommends.  Returns 1, or a failure. */
+/* Drops a plan that cuDNN refused to run, or whose result was wrong.  Replaces the fastest plan by the first one that
+ * cuDNN recommends.  Returns 1, or a failure. */
 static int refuse_plan(struct attn_job *j, struct plan *p, const struct vfm_err *why, struct vfm_err *err)
 {
 	struct vfm_cuda *dev = vfm_cuda_of(j->s);

@@ -332,7 +332,7 @@ static void load_builtins(void)
 	dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* Returns whether an engine says that it adds in any order, or does not say how it computes. */
+/* Returns whether an engine states that its order of additions varies, or states nothing about it. */
 static bool adds_in_any_order(desc engine)
 {
 	cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];

@@ -145,7 +145,7 @@ static void end_launch(struct sim_stream *s, const struct vfm_sim_launch *l)
 		s->now.s[e] = l->begin[e] + (double)l->gap[e] + (double)l->wait[e] + (double)l->work[e];
 }
 
-/* Comes to the meetings of a collective; returns whether all others have. */
+/* Arrives at the meetings of a collective; returns whether all others have. */
 static bool meet(struct sim *d, struct sim_stream *s, struct sim_item *x, const struct vfm_sim_launch *l)
 {
 	double at[VFM_ESTIMATES];

@@ -62,7 +62,7 @@ int vfm_orient_degrees(struct vfm_orient o, bool *mirrored)
 
 /* ---- scaling ---- */
 
-/* The format without a range; *full_range becomes 1 if it says that. */
+/* Returns the format without a range; sets *full_range to 1 if the format implies full range. */
 static enum AVPixelFormat plain_format(enum AVPixelFormat f, int *full_range)
 {
 	static const enum AVPixelFormat plain[][2] = {

@@ -28,7 +28,7 @@ typedef int32_t mask __attribute__((vector_size(32)));
 
 /* ---- preparation ---- */
 
-/* Returns the element COEFS / 2 of the ascending order: the largest one that so many or fewer are less than. */
+/* Returns element COEFS / 2 of the ascending order: the largest one that at most COEFS / 2 elements are less than. */
 INLINE float median_of(const lanes v[PARTS])
 {
 	float each[COEFS], median = 0;

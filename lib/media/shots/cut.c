@@ -313,7 +313,7 @@ struct cut_pass {
 	int n;
 };
 
-/* Ends all clips of a state with an error; with `from`, those that begin there or later. */
+/* Ends all clips of a state with an error; with `from`, only the clips that begin at it or later. */
 static void end_clips(struct cut_pass *p, enum cutting_state state, int64_t from, int rc, const struct vfm_err *err)
 {
 	for (int i = 0; i < p->n; i++)

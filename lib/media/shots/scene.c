@@ -375,7 +375,7 @@ static void add_cut(struct vfm_scene *s, const struct vfm_cut_candidate *c, doub
 	s->cuts[s->n_cuts++] = cut;
 }
 
-/* Candidates for hard cuts are in order; of those close together the most certain counts. */
+/* Chooses hard cuts.  Candidates are in order; of those close together, only the most certain is a cut. */
 static void choose_hard(struct vfm_scene *s, double threshold)
 {
 	for (int64_t i = 0; i < s->n_hard; i++) {
@@ -414,8 +414,8 @@ static void choose_fades(struct vfm_scene *s, double threshold, bool gradual)
 	}
 }
 
-/* Candidates for dissolves come with falling confidence.  They may be parts of one: of those that overlap the most
- * certain counts. */
+/* Chooses dissolves.  Candidates come in order of falling confidence.  Several may cover the same dissolve: of
+ * overlapping ones, only the most certain is chosen. */
 static void choose_dissolves(struct vfm_scene *s, double threshold)
 {
 	uint8_t *covered = vfm_calloc((size_t)s->n + 1, 1);

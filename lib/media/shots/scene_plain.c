@@ -208,8 +208,8 @@ static float contrast_over(const struct vfm_scene *s, int64_t t, int64_t plain)
 	return fmaxf(0, s->p[t].std - s->p[plain].std);
 }
 
-/* Goes from frame t, the first next to a plain one, outward to the first frame of full contrast: while contrast grows
- * as fast as it did from the plain frame on, at most to the next hard cut. */
+/* Returns the first frame of full contrast, going outward from frame t next to a plain one.  Stops when contrast grows
+ * more slowly than at the beginning, and at the next hard cut. */
 static int64_t fade_end(const struct vfm_scene *s, int64_t t, int step)
 {
 	int64_t u = t, plain = t - step;

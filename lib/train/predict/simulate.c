@@ -136,8 +136,8 @@ static struct classes classes_of_own_work(const struct vfm_simulation *s, const 
 	return c;
 }
 
-/* Groups by whose members ranks with equal work of their own differ, those that meet most often first.  Collectives
- * wait for the slowest class, however many ranks have it; those along ep also send rows to each other. */
+/* Groups that divide ranks with equal own work; those that meet most often come first.  Collectives wait for the
+ * slowest class, however many ranks have it; collectives along ep also exchange rows. */
 static const struct class_split {
 	enum vfm_group g;
 	bool counted; /* how many ranks have each class */
