@@ -66,8 +66,8 @@ struct vfm_loader_opts {
 	bool cond, image; /* deliver conditions, image rows; VFM_EUSAGE if the plan has none */
 	/* The fraction of samples that may be replaced, of those delivered or, if more, of 1000; 0: none. */
 	double max_damaged;
-	struct vfm_shard_cache
-		*cache; /* for shards that are not next to their index (data/dataset/shard_cache.h); NULL: none */
+	/* for shards that are not next to their index (data/dataset/shard_cache.h); NULL: none */
+	struct vfm_shard_cache *cache;
 	/* of the plan (vfm_plan_sha256), borrowed; NULL: unknown.  Used if the modification time of the file
 	 * changes. */
 	const char *plan_sha256;

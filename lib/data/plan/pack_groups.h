@@ -42,8 +42,9 @@ struct vfm_pack_groups {
 
 /* Adds a group whose packs and samples are already stored. */
 void vfm_pack_groups_add(struct vfm_pack_groups *g, const struct vfm_pack_group *x);
-/* Joins pairs of groups with equal parts: of similar cost with by_cost, else at random.  At most one group of each
- * number of parts is left.  end: no more groups will come, so the packs of the rest get more parts than they need. */
+/* Joins pairs of groups with equal parts: of similar cost with by_cost, else at random.  At most one group remains for
+ * each number of parts.  end: no more groups will be added, so the packs of the remaining groups get more parts than
+ * they require. */
 void vfm_pack_groups_join(struct vfm_pack_groups *g, bool end);
 /* Removes the groups with n 0, and the packs and samples that belong to no group. */
 void vfm_pack_groups_compact(struct vfm_pack_groups *g);

@@ -74,8 +74,9 @@ struct vfm_thumbnails {
 	int n, width, height;
 };
 
-/* Decodes `frames` evenly spaced frames of a record (src, start_frame, end_frame; 1: the middle one), or as many as its
- * file has.  The pictures have the largest size of its shape within width x height.  VFM_EINPUT: there is none. */
+/* Decodes `frames` evenly spaced frames of a record (src, start_frame, end_frame), or all of its frames if there are
+ * fewer; 1: the middle one.  The pictures have the largest size of its shape within width x height.  VFM_EINPUT: there
+ * is no frame. */
 int vfm_thumbnails(struct vfm_thumbnails *t, const json_t *rec, int frames, int width, int height, double timeout_s,
 	struct vfm_err *err);
 

@@ -153,7 +153,7 @@ struct vfm_stage {
 
 struct vfm_stage_counts {
 	int64_t in;      /* records of this share */
-	int64_t out;     /* of these, neither dropped nor failed */
+	int64_t out;     /* records that are neither dropped nor failed */
 	int64_t dropped; /* with "drop", from this stage or before */
 	int64_t failed;  /* with "error", from this stage or before */
 	int64_t failed_here;

@@ -25,8 +25,8 @@ typedef float floats16 __attribute__((vector_size(64)));
  * Results of the tiles that are not finite are computed again from the parts with f32 FMAs (inf 0, or an h h that
  * overflows).
  *
- * A panel holds 32 rows of A or columns of B.  A unit of it is 32 elements of K, in three parts of 16 words: of A [row]
- * [word], of B [word][column].  A word holds two of the 32 elements, in any order that is that of the other operand. */
+ * A panel holds 32 rows of A or columns of B.  A unit of it is 32 elements of K, in three parts of 16 words: of A
+ * [row][word], of B [word][column].  A word holds two of the 32 elements, in any order that A and B share. */
 enum {
 	PARTS = 3,          /* h, m, l */
 	WIDE = 32,          /* rows of a panel of A, columns of a panel of B */

@@ -133,7 +133,7 @@ void vfm_lt_cache_name(const char *device, size_t version, char *out, size_t len
  * The library and the device are a table of functions, which gemm_lt.c implements with cuBLASLt.
  *
  * A choice is kept in memory for exactly these operands (dimensions, strides, alignment, dtypes), and in a file by the
- * key of the op.  Without timing the library is asked for rounded numbers of rows, once for each, because the groups of
+ * key of the op.  Without timing, the library chooses once for each rounded number of rows, because the groups of
  * experts have new ones in every step.  VFM_CUDA_GEMM=epilogue|plain|auto forces one kind of implementation. */
 
 struct vfm_lt_algo {

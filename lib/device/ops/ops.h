@@ -617,17 +617,17 @@ struct vfm_grouped_gemm {
 	struct vfm_tensor a_colsum;
 };
 
-/* Convolution of frames, channels last, causal in time; no backward.  Before x stand `past` and, before that, `zeros`
- * frames of zeros.  With `up` a pixel of x or past counts as 2 x 2 equal ones; H and W are then twice those of x.
+/* Convolution of frames, channels last, causal in time; no backward.  `past` precedes x, and `zeros` frames of zeros
+ * precede `past`.  With `up` a pixel of x or past is repeated as 2 x 2 pixels; H and W are then twice those of x.
  * In space frames are padded by pad = top, bottom, left, right zeros.  With F the frames so padded,
  *   y[t,h,w,o] = bias[o] + sum over i, j, l, c of
  *                F[t stride0 + i, h stride1 + j - top, w stride2 + l - left, c] weight[o, (i kh + j) kw + l, c]
  *                + add[t,h,w,o].
  * T' = (zeros + P + T - kt) / stride0 + 1, or 0 if there are fewer than kt frames; H' and W' likewise.
  * A frame has the same bits in a call for the whole clip and in calls for parts of it, whose `past` holds the frames
- * before each part.  The order of sums depends on the shapes of weight and of a frame alone.  On CUDA it may also
- * depend on whether frames are aligned to 256 bytes.  A backend may round bias, and the sum that it is added to, to the
- * dtype of y. */
+ * before each part.  The order of sums depends only on the shapes of weight and of a frame; on CUDA it may also
+ * depend on whether frames are aligned to 256 bytes.  A backend may round bias, and the sum to which it is
+ * added, to the dtype of y. */
 struct vfm_conv3d {
 	struct vfm_tensor x;      /* [T,H,W,C] f32 or bf16 */
 	struct vfm_tensor past;   /* optional [P,H,W,C], dtype of x; any distance of frames, also a negative one */

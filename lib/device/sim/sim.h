@@ -11,7 +11,6 @@
  * Several ranks are coroutines of a thread (world.h), each with its own device.  Their collectives begin once all have
  * arrived, and take the time that comm/device/comm_sim.h computes.  Equal programs make equal records.  A device
  * belongs to one thread.
- * thread.
  */
 #ifndef VFM_DEVICE_SIM_SIM_H
 #define VFM_DEVICE_SIM_SIM_H

@@ -94,7 +94,7 @@ void vfm_exec_set_op(struct vfm_exec_slot *s, enum vfm_exec_op op);
 int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, struct vfm_err *err);
 
 struct vfm_exec_stats {
-	int64_t requests, errors; /* answered or failed; of these: failed */
+	int64_t requests, errors; /* answered or failed requests; failed ones */
 	int64_t restarts;
 	double busy_s;    /* time with a request in flight, summed over the children */
 	double waiting_s; /* time without, while a request was waiting */

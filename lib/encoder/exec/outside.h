@@ -32,8 +32,8 @@ struct vfm_outside_frames { /* in the slot's input file */
 int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const struct vfm_geometry *g, int32_t patch_t,
 	struct vfm_outside_frames *f, struct vfm_err *err);
 
-/* Sends a request of an op of VFM_EXEC_ARRAY_OPS, whose reference it takes, and reads the array of the answer.  want:
- * its dimensions, 0: any; one for a vector, two for rows, four for latents and frames. */
+/* Sends a request of an op of VFM_EXEC_ARRAY_OPS and reads the array of the answer.  Takes ownership of the reference
+ * of `request`.  want: the dimensions, 0: any; one for a vector, two for rows, four for latents and frames. */
 int vfm_outside_ask(struct vfm_exec_slot *s, enum vfm_exec_op op, json_t *request, const int64_t *want,
 	struct vfm_npy *npy, const void **data, struct vfm_err *err);
 

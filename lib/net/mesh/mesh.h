@@ -30,8 +30,8 @@ struct vfm_mesh {
 	 * have one rank each.  gather and egather have the ranks of shard and eshard, for weights. */
 	struct vfm_comm *shard, *replica, *gather;
 	struct vfm_comm *eshard, *ereplica, *egather;
-	/* With parallel.grad_reduce bf16_internode: the two-level sums of those of shard, replica, eshard and ereplica
-	 * that span nodes. */
+	/* With parallel.grad_reduce bf16_internode: the two-level sums of the communicators among shard, replica,
+	 * eshard and ereplica that span nodes. */
 	struct vfm_comm_nodes nodes[4];
 	int n_nodes;
 

@@ -24,7 +24,7 @@ enum vfm_axis { VFM_AX_PP, VFM_AX_DP, VFM_AX_EP, VFM_AX_CP, VFM_AX_TP, VFM_AXES 
 
 /* Zero-initialised = replicated. */
 struct vfm_axis_cut {
-	int groups; /* 0: replicated; >= 1: each of `groups` equal groups of `dim` is cut by itself */
+	int groups; /* 0: replicated; >= 1: each of `groups` equal groups of `dim` is divided separately */
 	int dim;
 };
 

@@ -37,8 +37,8 @@ struct vfm_bench_result {
 	char recompute[VFM_RECOMPUTE_TEXT]; /* the plan of this rank's blocks (recompute.h); "": none */
 };
 
-/* Factors `tokens` into a video-like grid t x h x w: square frames of at most 16 x 16 patches.  If model.pos_max has no
- * positions for that grid, uses the frames nearest to squares among those that fit pos_max, and of these the smallest.
+/* Factors `tokens` into a video-like grid t x h x w with square frames of at most 16 x 16 patches.  If model.pos_max
+ * has no positions for that grid, uses frames that fit pos_max: those nearest to squares, and the smallest of them.
  * VFM_EUSAGE, with the grid of square frames, if no shape of this many patches fits. */
 int vfm_bench_grid(const struct vfm_model_spec *m, int64_t tokens, int32_t grid[3], struct vfm_err *err);
 

@@ -1,7 +1,6 @@
 /* oom_hints.h - lists settings that reduce the memory of a training step, for the message of an out-of-memory error
- * (struct vfm_dev_oom_hints).  Each setting is one that is off, with the bytes that it would save by itself on the
- * fullest rank of this pp stage: the difference of two simulated steps (step_memory.h) with the longest pack so far.
- */
+ * (struct vfm_dev_oom_hints).  They are settings that are off, each with the bytes that it alone would save on the
+ * fullest rank of this pp stage: the difference of two simulated steps (step_memory.h) with the longest pack so far. */
 #ifndef VFM_TRAIN_PREDICT_OOM_HINTS_H
 #define VFM_TRAIN_PREDICT_OOM_HINTS_H
 

@@ -36,8 +36,8 @@ struct vfm_micro_opts {
 	int64_t step;
 	bool ends; /* this pp stage holds the patches or the head: compute the noisy input and the target */
 	const struct vfm_fixed_noise *fixed; /* NULL: the draws of the step */
-	struct vfm_upload
-		*upload; /* uploads under the work of the compute stream (device/dev/upload.h); NULL: in its order */
+	/* uploads during the work of the compute stream (device/dev/upload.h); NULL: in its order */
+	struct vfm_upload *upload;
 };
 
 /* Makes a microbatch.  Random draws depend only on (seed, step, sample id).  The caller may release the pack on return,

@@ -69,7 +69,7 @@ int vfm_trainer_read(struct vfm_trainer *tr, struct vfm_err *err);
 /* Returns whether the oldest unread step is complete, so that vfm_trainer_read would not block.  Also returns true if
  * the device has failed. */
 bool vfm_trainer_done(const struct vfm_trainer *tr);
-/* Drops the n oldest steps in flight, which must have been read or do not count. */
+/* Drops the n oldest steps in flight, which must have been read or are not needed. */
 void vfm_trainer_drop(struct vfm_trainer *tr, int n);
 /* Reads the oldest unread step, copies its statistics to *out and drops it. */
 int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err);
