@@ -24,8 +24,9 @@
  * f32; several files add up.  If scale is 1, other parameters that the run with adapters has trained replace those of
  * c.  part: "model" or "ema" of a checkpoint; without averages both mean "model".
  *
- * VFM_EUSAGE: an unknown tensor, half of a pair, another shape, a second tensor for the same weights, an unsupported
- * scale, or trained parameters with a scale other than 1.  The message names all of them, and the file adds nothing. */
+ * VFM_EUSAGE, and the file adds nothing; the message names all tensors at fault:
+ *   - an unknown tensor, half of a pair, another shape, a second tensor for the same weights
+ *   - an unsupported scale, or trained parameters with a scale other than 1 */
 int vfm_ckpt_attach(struct vfm_ckpt *c, const char *path, const char *part, double scale, struct vfm_err *err);
 
 struct vfm_adapters_export {

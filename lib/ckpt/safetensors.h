@@ -1,13 +1,15 @@
 /* safetensors.h - strict parser and canonical writer of the header of a .safetensors file.
  *
  * A file consists of the u64 little-endian length N of the header; N bytes of JSON, padded with spaces; then the data,
- * row-major, little-endian.  Each key but "__metadata__" is a tensor:
+ * row-major, little-endian.  Each key except "__metadata__" is a tensor:
  * {"dtype":"F32","shape":[2,3],"data_offsets":[begin,end]} with offsets from the start of the data.
  *
- * The parser refuses headers above 100,000,000 bytes or beyond the end of the file, repeated keys, unknown dtypes, and
- * offsets that overlap, leave a gap, do not match the shape, or do not end at the end of the file.  All calls are
- * local; several threads may read a struct.
- */
+ * The parser refuses
+ *   - headers above 100,000,000 bytes or beyond the end of the file
+ *   - repeated keys, unknown dtypes
+ *   - offsets that overlap, leave a gap, do not match the shape, or do not end at the end of the file
+ *
+ * All calls are local; several threads may read a struct. */
 #ifndef VFM_CKPT_SAFETENSORS_H
 #define VFM_CKPT_SAFETENSORS_H
 

@@ -14,12 +14,13 @@ struct vfm_task {
 	int64_t local;  /* number among the tasks of its node; 0 if the launcher does not say */
 };
 
-/* Reads which task of how many this process is, from a Slurm step (SLURM_STEP_NUM_TASKS, SLURM_PROCID, SLURM_LOCALID)
- * or otherwise from a launcher with PMI2 (PMI_FD, PMI_SIZE, PMI_RANK, MPI_LOCALRANKID).  A shell or batch script of a
- * job counts as one process: its SLURM_NTASKS and SLURM_PROCID are those of the job.
+/* Reads which task of how many this process is: of a Slurm step (SLURM_STEP_NUM_TASKS, SLURM_PROCID, SLURM_LOCALID),
+ * else of a launcher with PMI2 (PMI_FD, PMI_SIZE, PMI_RANK, MPI_LOCALRANKID).  A shell or batch script of a job counts
+ * as one process: its SLURM_NTASKS and SLURM_PROCID are those of the job.
  *
- * VFM_EUSAGE names a variable that is malformed, contradicts another, or shows that torchrun or mpirun started several
- * processes, each of which would do all the work.  Thread-safe as long as no thread changes the environment. */
+ * VFM_EUSAGE: a variable, which the message names, is malformed, contradicts another, or shows that torchrun or mpirun
+ * started several processes; each of them would do all the work.  Thread-safe as long as no thread changes the
+ * environment. */
 int vfm_task_read(struct vfm_task *out, struct vfm_err *err);
 
 /* All zero: no step, or the number of its nodes is unknown. */

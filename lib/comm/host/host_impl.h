@@ -62,8 +62,8 @@ int vfm_shm_coll(struct vfm_hcomm *g, const struct vfm_coll *c, struct vfm_err *
 /* ---- comm_net.c ---- */
 int vfm_net_open(struct vfm_hjob *j, struct vfm_err *err); /* listens, and publishes this rank's endpoint */
 void vfm_net_close(struct vfm_hjob *j);
-/* Raises the soft limit of open files if necessary.  VFM_EENV: the limit is too low for the connections of a rank,
- * which are those of its monitor, and two for each factor of two of the ranks in collectives. */
+/* Raises the soft limit of open files if necessary.  VFM_EENV: the limit is too low for the connections of a rank.
+ * These are the ones of its monitor, and two for each factor of two of the ranks in collectives. */
 int vfm_net_reserve_files(struct vfm_hjob *j, int monitors, struct vfm_err *err);
 /* Returns the endpoint of a rank, which the first call fetches, or NULL on failure.  Any thread may call it.  The job
  * owns the endpoint. */

@@ -1,10 +1,12 @@
-/* launch.h - the identity of this process among the ranks of a job, and their first exchange of data.  A job starts as
- * one plain rank, with `-n N` (N forks of this process on this host), or through Slurm's PMI2 (libpmi2, opened at run
- * time).
+/* launch.h - the identity of this process among the ranks of a job, and their first exchange of data.
+ *
+ * A job starts as
+ *   - one plain rank
+ *   - N forks of this process on this host (`-n N`)
+ *   - the tasks of Slurm's PMI2 (libpmi2, opened at run time)
  *
  * All other communication uses comm.h.  A process has one launch.  One thread calls its functions, except
- * vfm_launch_fetch.
- */
+ * vfm_launch_fetch. */
 #ifndef VFM_COMM_LAUNCH_LAUNCH_H
 #define VFM_COMM_LAUNCH_LAUNCH_H
 

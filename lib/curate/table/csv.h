@@ -35,9 +35,8 @@ struct vfm_csv {
 	bool ended, cr_ends;
 };
 
-/* f must be seekable and stays the caller's.  `name` is for messages, and must outlive *c.  With sep 0, the separator
- * is that of a line "sep=C", or else the first tab, comma or semicolon outside of quotes in the first line, or else a
- * comma. */
+/* f must be seekable and stays the caller's.  `name` is for messages, and must outlive *c.  sep 0: taken from a line
+ * "sep=C"; else the first tab, comma or semicolon outside of quotes in the first line; else a comma. */
 int vfm_csv_open(struct vfm_csv *c, FILE *f, const char *name, char sep, struct vfm_err *err);
 void vfm_csv_close(struct vfm_csv *c);
 

@@ -1,13 +1,14 @@
 /* mds.h - datasets of MosaicML Streaming (MDS): a folder with index.json and shards, read in place.
  *
- * A shard is a table of offsets, then for each sample the sizes of its variable-size columns and the values of all
- * columns (streaming 0.13, format "mds", version 2).  An array is a column of encoding "ndarray", of encoding "bytes"
- * with a .npy file, or of plain elements, whose type and shape the user gives.
+ * A shard (streaming 0.13, format "mds", version 2) is a table of offsets, then for each sample the sizes of its
+ * variable-size columns and the values of all columns.  Columns that are arrays:
+ *   - encoding "ndarray"
+ *   - encoding "bytes" with a .npy file
+ *   - plain elements, whose type and shape the user gives
  *
  * Each column is mapped to a member of our shards: latent, text, text.NAME, cond, image and json; "key" is the key of
  * the sample.  A column with such a name is used as it is, if its encoding fits; others are ignored.  Reading is local
- * and thread-safe.
- */
+ * and thread-safe. */
 #ifndef VFM_DATA_DATASET_MDS_H
 #define VFM_DATA_DATASET_MDS_H
 

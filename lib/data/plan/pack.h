@@ -1,13 +1,12 @@
 /* pack.h - sequence packing: samples of different lengths in sequences of one context length.
  *
- * vfm_packing is the order of a whole run.  It draws samples from a blend, packs them one window at a time, so that
- * packs are random but dense, then shuffles the packs of a window and divides them into steps.  It is a stream: memory
+ * vfm_packing is the order of a whole run.  It draws samples from a blend and packs them one window at a time, so packs
+ * are random but dense.  Then it shuffles the packs of a window and divides them into steps.  It is a stream: memory
  * holds one window of samples.  It depends only on its inputs and the seed.
  *
  * With context parallelism by pack (opts.cp), a pack has 1, 2, 4, ... parts of `context` tokens, each for one rank.
  * Its longest sample determines the number of parts.  The parts of a step are divided into groups of opts.cp, and
- * smaller packs that share a group have similar cost.
- */
+ * smaller packs that share a group have similar cost. */
 #ifndef VFM_DATA_PLAN_PACK_H
 #define VFM_DATA_PLAN_PACK_H
 

@@ -77,7 +77,7 @@ struct vfm_bucket_source {
 bool vfm_buckets_choose(const struct vfm_buckets *b, const struct vfm_bucket_source *s, struct vfm_bucket *out,
 	char why[VFM_BUCKET_WHY]);
 /* Returns the minimum number of frames that remain of n frames at `rate` frames a second after resampling to `fps`.
- * Only the time from the first to the last frame counts, since encode shows each picture from its time on and needs a
+ * Only the time from the first to the last frame counts: encode shows each picture from its time on, and requires a
  * frame at or after it. */
 int64_t vfm_bucket_resampled(int64_t n, double rate, double fps);
 

@@ -5,14 +5,13 @@
  *
  * A stream runs its work in the order in which the host enqueued it.  The host may run ahead of an asynchronous device,
  * so device memory must stay allocated until the stream has passed its last use; freeing is stream-ordered.
- * A stream runs its work in the order in which the host enqueued it.  The host may run ahead of an asynchronous device,
- * so device memory must stay allocated until the stream has passed its last use; freeing is stream-ordered.
  *
  * A device and its streams belong to one host thread; only this thread allocates, frees, enqueues and waits.  Any
- * thread may call event_passed.  Memory is allocated and freed in the order of the compute stream.  Another stream that
- * uses memory must wait for an event recorded after the allocation, and the compute stream must wait for an event
- * recorded after that use before it frees the memory.
- */
+ * thread may call event_passed.
+ *
+ * Memory is allocated and freed in the order of the compute stream.  If another stream uses memory,
+ *   - that stream must wait for an event recorded after the allocation
+ *   - the compute stream must wait for an event recorded after that use before it frees the memory */
 #ifndef VFM_DEVICE_DEV_DEV_H
 #define VFM_DEVICE_DEV_DEV_H
 

@@ -1,10 +1,9 @@
 /* times.h - derives rate and duration of a video from its timestamps, and whether the rate is constant.
  *
- * The rate is constant if each frame lies within a quarter of a period (and one tick of the file's clock) of its place
- * on a regular grid that begins at the first frame.  Clocks of milliseconds and soft telecine are constant; lost
+ * The rate is constant if each frame is near its place on a regular grid that begins at the first frame: within a
+ * quarter of a period and one tick of the file's clock.  Clocks of milliseconds and soft telecine are constant; lost
  * frames, freezes and screen recordings are not.  The rate of a header is used only if the timestamps agree with it.
- * O(1) memory.
- */
+ * O(1) memory. */
 #ifndef VFM_MEDIA_AV_TIMES_H
 #define VFM_MEDIA_AV_TIMES_H
 

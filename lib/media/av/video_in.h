@@ -5,12 +5,13 @@
  * blended with white.  By default, interlaced frames are deinterlaced, one output frame per frame, and colours of high
  * dynamic range or wide gamut become BT.709.
  *
- * The reader trusts no value of a file: it limits sizes before it allocates, follows no playlists or network names,
- * opens only regular files and members of tars (io/input.h), and checks its time limit before each frame and read.
+ * The reader trusts no value of a file.  It
+ *   - limits sizes before it allocates
+ *   - follows no playlists or network names, and opens only regular files and members of tars (io/input.h)
+ *   - checks its time limit before each frame and read
  *
  * VFM_EINPUT: the file is at fault, or the limit is over.  VFM_EENV: the machine failed (descriptors, memory, I/O).  A
- * reader belongs to one thread at a time.  It silences the library's log and counts the decoder's errors.
- */
+ * reader belongs to one thread at a time.  It silences the library's log and counts the decoder's errors. */
 #ifndef VFM_MEDIA_AV_VIDEO_IN_H
 #define VFM_MEDIA_AV_VIDEO_IN_H
 

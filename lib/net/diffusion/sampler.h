@@ -72,8 +72,8 @@ struct vfm_sample_request {
 };
 /* Samples the request, which is the same on all ranks.  Writes the latents to tokens [sum of grids, F] f32, on the
  * host, in the order of the samples.  Collective over job->mesh->seq, cfg_pair (and ep).  VFM_EUSAGE: the request lacks
- * the condition or the image rows that the model reads, or gives a first frame with edm or for a sample of one
- * frame. */
+ * the condition or the image rows that the model reads; or it gives a first frame, and the model is edm or a sample has
+ * one frame. */
 int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r,
 	float *tokens, struct vfm_err *err);
 

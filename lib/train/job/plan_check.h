@@ -8,9 +8,9 @@
 /* VFM_EUSAGE: patch, channels or text width of the plan differ from those of the model. */
 int vfm_plan_check_model(
 	const struct vfm_plan_header *h, const char *path, const struct vfm_model_spec *m, struct vfm_err *err);
-/* Like vfm_plan_check_model.  VFM_EUSAGE also if the plan has fewer steps than c->train.steps, or if the dp ranks of p
- * cannot share a step (with the cp ranks, if the plan divides packs into parts).  Sets *last to the number of steps to
- * train. */
+/* Like vfm_plan_check_model.  VFM_EUSAGE also if the plan has fewer steps than c->train.steps, or if a step cannot be
+ * divided among the dp ranks of p (among dp and cp ranks, if the plan divides packs into parts).  Sets *last to the
+ * number of steps to train. */
 int vfm_plan_check(const struct vfm_plan_header *h, const char *path, const struct vfm_config *c,
 	const struct vfm_parallel *p, int64_t *last, struct vfm_err *err);
 /* Opens the plan of a run with `ranks` ranks and checks it like vfm_plan_check; needs no device.  Returns NULL on

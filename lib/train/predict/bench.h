@@ -56,8 +56,8 @@ int vfm_bench_divides(int64_t packs, int64_t dp, struct vfm_err *err);
 bool vfm_bench_cp_apart(const struct vfm_bench_step *b, const struct vfm_config *c);
 
 /* Collective.  Returns a trainer with dense random weights (vfm_params_fill_dense), identical in every layout, or NULL
- * on failure.  The zero-initialized gates and modulations of training would distort the timing, since the speed of a
- * matrix product depends on its values, and kernels are selected by timing.  Requires vfm_context_open(x, c). */
+ * on failure.  The zero-initialized gates and modulations of training would distort the timing: the speed of a matrix
+ * product depends on its values, and kernels are selected by timing.  Requires vfm_context_open(x, c). */
 struct vfm_trainer *vfm_bench_trainer(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err);
 
 /* Maximum number of warm-up steps beyond those of *b.  Warm-up ends with a step in which no rank timed an op

@@ -1,6 +1,5 @@
-/* dry_run_page.h - a page about a predicted run: its facts, the timeline of a step, the memory by owner, the time of
- * each simulated rank by kind of work, and the rate per GPU by the number of GPUs.
- */
+/* dry_run_page.h - a page about a predicted run: facts, timeline of a step, memory by owner, time of each simulated
+ * rank by kind of work, and rate per GPU by number of GPUs. */
 #ifndef VFM_TRAIN_PREDICT_DRY_RUN_PAGE_H
 #define VFM_TRAIN_PREDICT_DRY_RUN_PAGE_H
 

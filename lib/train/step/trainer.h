@@ -1,14 +1,13 @@
 /* trainer.h - one rank's part of a training step, from packs to updated weights.
  *
- *	vfm_trainer_step(tr, step, n_packs, &source, lr, err);  // enqueues forward, backward, clip, update
- *	vfm_trainer_stats(tr, &stats, err);                     // waits for the device
+ * 	vfm_trainer_step(tr, step, n_packs, &source, lr, err);  // enqueues forward, backward, clip, update
+ * 	vfm_trainer_stats(tr, &stats, err);                     // waits for the device
  *
- * A step does not wait for the device, except for experts that need message sizes (net/nn/moe.h), so the caller may
- * enqueue the next step before it reads the statistics of the last.
+ * A step does not wait for the device, so the caller may enqueue the next step before it reads the statistics of the
+ * last.  Exception: experts that need message sizes (net/nn/moe.h).
  *
  * The loss is the mean over the tokens of the global step.  Its denominator comes from the plan, so the loss does not
- * depend on packing, ranks or accumulation.
- */
+ * depend on packing, ranks or accumulation. */
 #ifndef VFM_TRAIN_STEP_TRAINER_H
 #define VFM_TRAIN_STEP_TRAINER_H
 
