@@ -32,7 +32,7 @@ struct bench_fallbacks {
 	int64_t slow_attn, slow_gemm, heuristic_gemm;
 };
 struct bench_fallbacks bench_fallbacks_of(const struct vfm_dev *d);
-/* The cells slow_attn, slow_gemm, heuristic_gemm: the calls since `before`; notes on the counts above 0. */
+/* Sets the cells slow_attn, slow_gemm and heuristic_gemm of the row to the number of calls since `before`. */
 void bench_fallback_cells(struct vfm_table *t, const struct vfm_dev *d, const struct bench_fallbacks *before);
 void bench_fallback_notes(struct vfm_table *t, const struct vfm_dev *d);
 
@@ -44,18 +44,18 @@ int bench_on_device(const char *device, int repeat, const struct vfm_table_opts 
 
 enum { BENCH_REPEAT_MAX = 1000 };
 
-/* Measures the seconds of one call of an allocated case, repeat <= BENCH_REPEAT_MAX times.  Batches short calls between
- * two readings of the clock. */
+/* Measures the seconds of one call of an allocated case, repeat <= BENCH_REPEAT_MAX times.  Calls too short for the
+ * clock are timed in batches. */
 int bench_time_case(
 	struct vfm_case *c, struct vfm_stream *s, int repeat, struct vfm_spread *seconds, struct vfm_err *err);
-/* Measures the seconds of a copy of n bytes, repeat <= BENCH_REPEAT_MAX times after one to warm up; to_host: out of
- * device memory, else into it, from host or device memory. */
+/* Measures the seconds of a copy of n bytes, repeat <= BENCH_REPEAT_MAX times after a warmup.  With to_host, src is
+ * device memory and dst host memory; else dst is device memory and src host or device memory. */
 int bench_time_copies(struct vfm_stream *s, void *dst, const void *src, size_t n, bool to_host, int repeat,
 	struct vfm_spread *seconds, struct vfm_err *err);
-/* Sets *bytes_s to the median speed of copies of n bytes within device memory, bytes read and written. */
+/* Sets *bytes_s to the median speed of copies of n bytes within device memory, in bytes read and written per second. */
 int bench_copy_speed(struct vfm_stream *s, size_t n, int repeat, double *bytes_s, struct vfm_err *err);
 
-/* The collectives of a communicator that are measured, in the order of bench_collective_names. */
+/* The measured collectives, in the order of bench_collective_names. */
 enum bench_collective {
 	BENCH_ALL_REDUCE,
 	BENCH_ALL_GATHER,
@@ -68,9 +68,14 @@ enum bench_collective {
 	BENCH_COLLECTIVES,
 };
 extern const char *const bench_collective_names[BENCH_COLLECTIVES];
-/* Calls a collective of vectors a, b [n] of dtype t, n a multiple of the ranks.  All-reduce and broadcast work on a,
- * the others from a to b: all_gather reads the first n / ranks elements of a, reduce_scatter writes those of b.
- * exchange sends to the next rank; send goes from each even rank to the next odd one. */
+/* Calls a collective on the vectors a and b [n] of dtype t; n is a multiple of the ranks.
+ *
+ *   all_reduce, broadcast   in place in a
+ *   all_gather              from the first n / ranks elements of a to b
+ *   reduce_scatter          from a to the first n / ranks elements of b
+ *   all_to_all              from a to b
+ *   exchange                a goes to the next rank, b comes from the previous one
+ *   send                    a of each even rank goes to b of the next odd rank */
 int bench_call_collective(enum bench_collective what, struct vfm_comm *c, struct vfm_stream *s, enum vfm_dtype t,
 	char *a, char *b, int64_t n, struct vfm_err *err);
 

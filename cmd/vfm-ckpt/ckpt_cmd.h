@@ -27,8 +27,8 @@ struct view {
 int view_open(struct view *v, const char *operand, const char *part, bool raw, struct vfm_err *err);
 void view_close(struct view *v);
 
-/* Parses the options and sets *n to the number of operands.  Returns 0, VFM_OPT_DONE, or VFM_EUSAGE, also if the number
- * of operands is not min to max. */
+/* Parses the options and sets *n to the number of operands.  Returns 0, VFM_OPT_DONE or a negative code.  VFM_EUSAGE:
+ * an invalid option, or n outside [min, max]; max < 0: no limit. */
 int verb_parse(const struct vfm_cmd *cmd, int argc, char **argv, int min, int max, int *n, struct vfm_err *err);
 /* As verb_parse for "[--raw] [--format FORMAT] CKPT [GLOB ...]".  Opens a view of the tensors that match any glob. */
 int verb_open_list(struct view *v, struct vfm_table_opts *table, const char *name, const char *summary, int argc,

@@ -59,7 +59,8 @@ static inline int curate_parse(
 
 /* Sets the keys of a record that `probe` reads from a file. */
 void curate_set_facts(json_t *rec, const struct vfm_probe *p);
-/* Sets *path to the file of -o of this share, whose number replaces %t; the caller frees it. */
+/* Sets *path to the output file of this share: `pattern` (-o) with %t replaced by the number of the share.  The caller
+ * frees *path. */
 int curate_output(char **path, const char *pattern, const struct vfm_stage *stage, struct vfm_err *err);
 /* Parses --size WxH; width and height must be multiples of unit_w and unit_h. */
 int curate_parse_size(const char *text, int unit_w, int unit_h, int *width, int *height, struct vfm_err *err);

@@ -40,8 +40,8 @@ static int check_view(struct exec_stage *s, struct vfm_err *err)
 	return 0;
 }
 
-/* The view of a clip that the child gets, as text: it changes the results, also if the hello asks for it.  The caller
- * frees it. */
+/* Returns the view of a clip for the child, as text.  It changes the results, also if the hello requests it.  The
+ * caller frees it. */
 static char *describe_view(const struct exec_stage *s)
 {
 	const struct vfm_exec_input *in = &s->view.input;

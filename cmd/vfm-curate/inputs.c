@@ -22,8 +22,8 @@ static bool is_of_macos(const FTSENT *e)
 	return false;
 }
 
-/* Whether a file counts: each operand, and in folders those that are wanted.  Opening it reports a dangling link, a
- * FIFO and other files that cannot be read. */
+/* Returns whether a file counts: each operand, and in folders those that are wanted.  Opening it reports a dangling
+ * link, a FIFO and other files that cannot be read. */
 static bool is_wanted(struct curate_inputs *in, const FTSENT *e)
 {
 	if (e->fts_level == FTS_ROOTLEVEL || in->all || (in->is_wanted(e->fts_name) && !is_of_macos(e)))

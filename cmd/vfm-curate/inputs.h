@@ -1,4 +1,4 @@
-/* inputs.h - the files that a first stage works on: operands, the files of folders, and names on stdin. */
+/* inputs.h - iterates over the input files of a first stage: operands, files in folders, and names on stdin. */
 #ifndef VFM_CURATE_INPUTS_H
 #define VFM_CURATE_INPUTS_H
 
@@ -14,9 +14,9 @@ struct curate_inputs {
 	char **operands; /* [n_operands] files, folders and "-"; none: stdin */
 	int n_operands;
 	bool nul;                            /* names on stdin end with NUL, not with a newline */
-	bool all;                            /* files of folders count by every name */
-	bool (*is_wanted)(const char *name); /* else by these */
-	struct vfm_named left_out;           /* files of folders that do not count */
+	bool all;                            /* folders yield every file */
+	bool (*is_wanted)(const char *name); /* without `all`, folders yield the files for which this returns true */
+	struct vfm_named left_out;           /* skipped files of folders */
 	/* private */
 	int at;
 	bool begun, from_stdin;
@@ -25,9 +25,11 @@ struct curate_inputs {
 	size_t line_cap;
 };
 
-/* 1 = *path is the next name, valid until the next call; 0 = the end; VFM_EINPUT = a folder cannot be read, continue;
- * VFM_EENV.  Folders are read in the order of their names, files whose folders begin with "." are left out.
- * Without `all`, files "._NAME" and those in "__MACOSX" are left out and counted. */
+/* Returns 1 and sets *path to the next name, valid until the next call; 0 at the end; or a negative code.
+ * VFM_EINPUT: a folder cannot be read; the caller may continue with the next call.  VFM_EENV: stdin or memory.
+ *
+ * Folders are read recursively, in the order of names.  Subfolders that begin with "." are skipped.  Without `all`,
+ * files that is_wanted rejects, files "._NAME" and those in "__MACOSX" are skipped and added to left_out. */
 int curate_inputs_next(struct curate_inputs *in, const char **path, struct vfm_err *err);
 void curate_inputs_release(struct curate_inputs *in);
 

@@ -35,7 +35,7 @@ static int64_t read_count(const json_t *o, const char *key)
 
 /* ---- cells ---- */
 
-/* Cuts a text to so many characters, the last one an ellipsis.  The caller frees the result. */
+/* Truncates a text to a number of characters, the last one an ellipsis.  The caller frees the result. */
 static char *cut_text(const char *text, int columns)
 {
 	return vfm_utf8_width(text, strlen(text)) <= columns

@@ -439,7 +439,7 @@ static void copy_weights(struct vfm_plan_set *to, const struct vfm_blend_set *fr
 		w->v[0].weight = from->weight;
 }
 
-/* About how many tokens a plan of so many steps has.  Without packing, a part is a sample. */
+/* Returns an estimate of the tokens of a plan of po->steps steps.  Without packing, a part is a sample. */
 static double count_plan_tokens(const struct vfm_blend_set *sets, int n, const struct vfm_packing_opts *po)
 {
 	double parts = (double)po->steps * po->batch, tokens = 0, *share, per_token = 0;

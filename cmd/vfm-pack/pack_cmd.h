@@ -35,7 +35,7 @@ int pack_check(const struct pack_opts *o, int n_dirs, char **dirs, struct vfm_er
 int64_t pack_make(const struct pack_opts *o, int n_dirs, char **dirs, const struct pack_out *out, struct vfm_err *err);
 
 /* ---- phases.c ---- */
-/* Whether argv has --phase. */
+/* Returns whether argv has --phase. */
 bool pack_has_phases(int argc, char **argv);
 /* vfm-pack -o DIR [OPTION ...] --phase NAME [OPTION ...] [DIR ...] --phase ... */
 int pack_phases(int argc, char **argv, struct vfm_err *err);

@@ -1,7 +1,7 @@
 /* vfm-pack --phase: the plans of several training phases.
  *
- * The words before the first --phase go for all phases, the words after a --phase for it alone.  Each phase is parsed
- * as if it were a command line of its own: the common words, and then its own. */
+ * The words before the first --phase apply to all phases, the words after a --phase to that phase.  Each phase is
+ * parsed as a command line of its own: the common words, then its own. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -106,7 +106,7 @@ static const struct vfm_cmd cmd = {
 	.opts = opts,
 };
 
-/* Applies one --set to the configuration of phase k.  PHASE:KEY=VALUE goes for one phase. */
+/* Applies one --set to the configuration of phase k.  PHASE:KEY=VALUE applies to one phase. */
 static int apply_set(struct vfm_config *c, const char *set, int k, struct vfm_err *err)
 {
 	size_t n = strcspn(set, ":=");

@@ -1,4 +1,4 @@
-/* clock.h - the time, and limits of time. */
+/* clock.h - clocks and time limits. */
 #ifndef VFM_BASE_CLOCK_H
 #define VFM_BASE_CLOCK_H
 
@@ -9,9 +9,9 @@
 
 double vfm_now(void);                                            /* Returns seconds of a monotonic clock. */
 double vfm_wall_time(void);                                      /* Returns seconds since 1970. */
-struct timespec vfm_time_after(clockid_t clock, double seconds); /* Returns the time of a clock in so many seconds. */
+struct timespec vfm_time_after(clockid_t clock, double seconds); /* Returns `seconds` from now on the clock. */
 
-/* The time limit of a piece of work, such as all that a stage does for a record.  `= {0}`: no limit. */
+/* A time limit for a piece of work, such as everything a stage does for one record.  `= {0}`: no limit. */
 struct vfm_limit {
 	double until;   /* on the clock of vfm_now */
 	double seconds; /* from the start; for messages */

@@ -1,6 +1,8 @@
-/* clones.h - functions that are compiled for several instruction sets.  VFM_CLONES("avx2", "default") before a
- * definition makes a copy of it, and of all that is inlined, for each set; the loader chooses the best that the CPU
- * has.  No-op on other CPUs than x86-64, and with ThreadSanitizer, which cannot run that early.
+/* clones.h - compiles a function for several instruction sets.
+ *
+ * VFM_CLONES("avx2", "default") before a definition compiles the function, and everything inlined into it, for each
+ * set.  The loader chooses the best one for the CPU.  No-op on CPUs other than x86-64, and with ThreadSanitizer, which
+ * cannot run that early.
  */
 #ifndef VFM_BASE_CLONES_H
 #define VFM_BASE_CLONES_H

@@ -5,9 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns how many elements of `size` bytes (1, 2, 4 or 8) have all bits of `mask`: those of the exponent, where all of
- * them mean NaN or infinity.  The sign is the highest bit and not in the mask.  Sets *first to the first of them, in
- * bytes from data; first may be NULL.  data may have any alignment. */
+/* Counts the elements of `size` bytes (1, 2, 4 or 8) in which all bits of `mask` are set.  The mask is that of the
+ * exponent and excludes the sign, the highest bit; an exponent of ones means NaN or infinity.  Sets *first, unless
+ * first is NULL, to the offset in bytes of the first such element.  data may have any alignment. */
 size_t vfm_count_nonfinite(const void *data, size_t bytes, size_t size, uint64_t mask, size_t *first);
 
 #endif

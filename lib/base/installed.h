@@ -1,16 +1,16 @@
-/* installed.h - finds the files that the program is installed with. */
+/* installed.h - finds files that are installed with the program. */
 #ifndef VFM_BASE_INSTALLED_H
 #define VFM_BASE_INSTALLED_H
 
 #include "base/err.h"
 
-/* Returns the path of the file `name` of a folder such as "machines", which the caller frees.  A name with a slash or a
- * dot is a path.  Other names are NAME.json in the folder that the environment variable `env` names, else in this
- * installation: share/vfm/FOLDER or share/FOLDER next to the folder of the command.  NULL: there is none;
- * VFM_EUSAGE. */
+/* Returns the path of `name` in a folder such as "machines"; the caller frees it.  A name with a slash or a dot is a
+ * path.  Any other name means NAME.json in the folder that the environment variable `env` names, or else in this
+ * installation: share/vfm/FOLDER or share/FOLDER next to the folder of the command.  Returns NULL with VFM_EUSAGE if
+ * there is none. */
 char *vfm_installed_find(const char *folder, const char *name, const char *env, struct vfm_err *err);
-/* Returns the path of the program `name` of such a folder, which the caller frees; NULL: there is none, or the name has
- * a slash. */
+/* Returns the path of the program `name` in such a folder of this installation; the caller frees it.  Returns NULL if
+ * there is none, or if the name has a slash. */
 char *vfm_installed_program(const char *folder, const char *name);
 
 #endif

@@ -14,7 +14,7 @@
 
 #include "base/err.h"
 
-/* A mapping of a regular file; of an empty file, data is NULL and size 0. */
+/* A mapping of a regular file.  An empty file has data NULL and size 0. */
 struct vfm_map { /* `= {0}` before open */
 	const uint8_t *data;
 	size_t size;
@@ -32,14 +32,14 @@ struct vfm_map { /* `= {0}` before open */
 int vfm_map_open(struct vfm_map *m, const char *path, struct vfm_err *err);
 void vfm_map_close(struct vfm_map *m);
 
-/* Returns whether the file is as it was at open: 0, or VFM_EENV.  Costs one system call if size, mtime and ctime are
- * equal.  Another size is an error.  Another time calls verify(ctx), which compares the content and returns 0 or a
- * negative code; the new time is then accepted.  Programs that touch files, and chmod, therefore do no harm.  verify
- * NULL: another time is an error.  Thread-safe; one thread verifies at a time. */
+/* Returns 0 if the file is as it was at open, else VFM_EENV.  Costs one system call if size, mtime and ctime are
+ * unchanged.  A changed size is an error.  After a changed time, the call runs verify(ctx), which compares the content
+ * and returns 0 or a negative code; on 0 the new time is accepted, so touch and chmod do no harm.  With verify NULL, a
+ * changed time is an error.  Thread-safe; one thread verifies at a time. */
 int vfm_map_check(struct vfm_map *m, int (*verify)(void *ctx, struct vfm_err *err), void *ctx, struct vfm_err *err);
 
-/* From now on, if an access to a mapping raises SIGBUS, the process ends with status 3 (VFM_EENV) and a message that
- * names the file.  Any other SIGBUS ends the process as without the handler.  vfm_cmd_init calls it once. */
+/* Installs a SIGBUS handler.  If an access to a mapping faults, the process ends with status 3 (VFM_EENV) and a message
+ * that names the file.  Any other SIGBUS ends the process as without the handler.  vfm_cmd_init calls it once. */
 void vfm_map_catch_faults(void);
 
 #endif

@@ -10,8 +10,8 @@
 
 #include "base/err.h"
 
-/* Prints "out of memory" and ends the process with status 3.  Flushes no streams and runs no handlers, since these may
- * need memory; temporary files stay. */
+/* Prints "out of memory" and ends the process with status 3.  Flushes no streams and runs no exit handlers, since these
+ * may need memory.  Temporary files stay. */
 void vfm_out_of_memory(void) __attribute__((noreturn));
 
 void *vfm_malloc(size_t size);                     /* never NULL */
@@ -21,16 +21,16 @@ char *vfm_strdup(const char *s);
 char *vfm_strfmt(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 char *vfm_vstrfmt(const char *fmt, va_list ap);
 
-/* Returns 64-byte aligned memory, not cleared, or NULL with an error that names it: `what` is "tensor blocks.3.fc1".
- * Free it with vfm_big_free(p, size). */
+/* Returns 64-byte aligned, uninitialized memory; free it with vfm_big_free(p, size).  On failure, returns NULL with an
+ * error that contains `what`, such as "tensor blocks.3.fc1". */
 void *vfm_big_alloc(size_t size, const char *what, struct vfm_err *err);
 void vfm_big_free(void *p, size_t size);
 
-/* As memcpy, for large results that are not read soon: the bytes pass the caches by. */
+/* Copies like memcpy, with stores that bypass the caches: for large results that are not read soon. */
 void vfm_copy_streaming(void *to, const void *from, size_t n);
 
-/* Grows the array *arr, of elements of size `elem`, to a capacity of at least n.  *arr is not NULL afterwards, also for
- * n 0. */
+/* Grows the array *arr, of elements of size `elem`, to a capacity of at least n.  *arr is then not NULL, even for n =
+ * 0. */
 void vfm_grow(void *arr, size_t *cap, size_t n, size_t elem);
 /* Shows compilers and analysers that *arr is not NULL afterwards. */
 #define vfm_grow(arr, cap, n, elem)                                                                                    \

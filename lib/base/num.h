@@ -1,4 +1,4 @@
-/* num.h - strict parsing of numbers: decimal, without blanks, "+" or trailing text.
+/* num.h - strict parsing of decimal numbers, without blanks, "+" or trailing characters.
  *
  * Errors are VFM_EUSAGE: "expected an integer, got '12x'"; the caller adds the option or key with vfm_err_context.  A
  * failed call leaves *out unchanged.

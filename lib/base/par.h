@@ -19,13 +19,13 @@
 int vfm_par_threads(void);
 void vfm_par_set_threads(int n); /* to be called before the first loop */
 
-/* Calls fn(i0, i1, ctx) on disjoint ranges of at most `grain` indices that cover [0, n).  Nested calls run serially, as
- * do calls from the threads of a vfm_pool.  A process must fork before its first loop, since the team does not survive
- * a fork. */
+/* Calls fn(i0, i1, ctx) on disjoint ranges of at most `grain` indices that cover [0, n).  Nested calls, and calls from
+ * threads of a vfm_pool, run serially.  The team does not survive a fork, so a process must fork before its first
+ * loop. */
 void vfm_par_for(int64_t n, int64_t grain, void (*fn)(int64_t i0, int64_t i1, void *ctx), void *ctx);
 
-/* A sequence of items that are read in order, worked on by the compute threads, and taken in the same order.  Each
- * thread holds one item. */
+/* A sequence of items.  The calls read them in order, work on them on the compute threads, and take them in the same
+ * order.  Each thread holds one item. */
 struct vfm_ordered {
 	/* Fills an item and returns 1.  Returns 0 at the end, or a negative code, which ends the sequence after the
 	 * items before. */
@@ -35,13 +35,13 @@ struct vfm_ordered {
 	/* A negative code ends the sequence at once. */
 	int (*take)(void *ctx, void *item, struct vfm_err *err);
 	void *ctx;
-	void *items; /* [vfm_par_threads()] of item_size bytes, which belong to the caller */
+	void *items; /* [vfm_par_threads()] of item_size bytes; owned by the caller */
 	size_t item_size;
 };
-/* Returns 0 or the code of read or take.  One thread at a time calls read, and one take. */
+/* Returns 0 or the code of read or take.  Only one thread at a time calls read, and only one calls take. */
 int vfm_par_ordered(const struct vfm_ordered *o, struct vfm_err *err);
 
-/* Starts a thread that no signal interrupts; the threads of the caller handle them.  Returns 0 or an errno value. */
+/* Starts a thread with all signals blocked, so the threads of the caller handle them.  Returns 0 or an errno value. */
 int vfm_thread_start(pthread_t *thread, void *(*fn)(void *arg), void *arg);
 
 /* Tells the core that the thread polls. */
@@ -55,8 +55,8 @@ static inline void vfm_pause(void)
 /* Makes the loops of the calling thread run serially from now on. */
 void vfm_par_serial(void);
 
-/* A bounded queue with worker threads.  push blocks while the queue is full; a task must not push to its own pool.
- * Several threads may push. */
+/* A bounded queue with worker threads.  push blocks while the queue is full; several threads may push.  A task must not
+ * push to its own pool. */
 struct vfm_pool;
 struct vfm_pool *vfm_pool_new(int n_threads, int queue_len);
 void vfm_pool_push(struct vfm_pool *p, void (*fn)(void *arg), void *arg);

@@ -1,8 +1,11 @@
 /* base - code that every room may use.
  *
- * Errors as values, the log, memory, time, numbers (of texts, little-endian, not finite), threads, Philox and
- * permutations, lists with ranges, UTF-8, copies of functions for instruction sets, statistics of samples.  Knows no
- * format and no device.
+ * - errors as values, the log, the clock
+ * - memory, threads, shared memory, copies of functions for instruction sets
+ * - parsed numbers, little-endian numbers, NaN and infinities, UTF-8, lists with ranges
+ * - Philox, permutations, statistics
+ *
+ * Knows no format and no device.
  *
  * Used by: everyone
  * Calls: nothing

@@ -14,7 +14,7 @@ struct vfm_spread { /* of repeated measurements */
 	double min, median, max;
 };
 
-/* Ascending. */
+/* Sort in ascending order. */
 void vfm_sort(double *x, size_t n);
 void vfm_sort_f32(float *x, size_t n);
 void vfm_sort_i64(int64_t *x, size_t n);
@@ -43,13 +43,13 @@ struct vfm_interval {
 /* Sets counts [n] to how often each index is in resample b of a set; 1 <= n < 2^32. */
 void vfm_bootstrap_counts(uint64_t seed, int64_t b, uint64_t set, int64_t n, uint32_t *counts);
 
-/* Returns the BCa interval (bias-corrected and accelerated; Efron and Tibshirani, eqs. 14.9 to 14.15) of the mean of
- * x [n], which is set 0.  There is none if n < 2, if a value is not finite, or without resamples.  Runs on the compute
- * threads. */
+/* Returns the BCa interval (bias-corrected and accelerated; Efron and Tibshirani, eqs. 14.9 to 14.15) of the mean of x
+ * [n]; the number of its set is 0.  Returns VFM_NO_INTERVAL if n < 2, if a value is not finite, or if there are no
+ * resamples.  Runs on the compute threads. */
 struct vfm_interval vfm_bootstrap_mean(const double *x, int64_t n, const struct vfm_bootstrap *o);
 
-/* Returns the quantile p of x [n], ascending, n >= 1: order statistic p (n + 1), from 1, interpolated linearly, and the
- * first or last value beyond the ends. */
+/* Returns the quantile p of x [n], ascending, n >= 1: the order statistic p (n + 1), counted from 1 and interpolated
+ * linearly.  Beyond the ends, returns the first or last value. */
 double vfm_quantile(const double *x, int64_t n, double p);
 
 #endif

@@ -29,8 +29,8 @@ struct vfm_suballoc {
 	size_t align; /* of every array, relative to base; a power of 2; 0: 64 */
 };
 
-/* The place of n elements of `size` bytes; NULL in the first pass.  A count that a size_t does not hold stays at
- * SIZE_MAX / 2 rounded down to align, which no allocation serves. */
+/* Returns the address of n elements of `size` bytes, or NULL in the first pass.  A total beyond a size_t stays at
+ * SIZE_MAX / 2, rounded down to align, which no allocation can satisfy. */
 void *vfm_suballoc(struct vfm_suballoc *a, int64_t n, size_t size);
 
 #endif

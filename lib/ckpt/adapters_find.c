@@ -389,7 +389,7 @@ static void add_copies(struct finding *f, int tensor, const struct ckpt_addition
 	}
 }
 
-/* Whether the model holds all of their tensor. */
+/* Returns whether the model holds all of their tensor. */
 static bool model_has(const struct finding *f, int tensor)
 {
 	const struct vfm_foreign_map *map = &f->names->map;
@@ -455,8 +455,8 @@ static int read_alpha(struct finding *f, const struct adapter_layer *l, double *
 	return 0;
 }
 
-/* Whether A [blocks * rank, in ..] and B [rows, rank] fit the weight [rows, in ..]; sets *blocks and *rank.  Only
- * layers of our own names may have several blocks of outputs. */
+/* Returns whether A [blocks * rank, in ..] and B [rows, rank] fit the weight [rows, in ..]; sets *blocks and *rank.
+ * Only layers of our own names may have several blocks of outputs. */
 static bool match_shapes(const struct model_names *m, const struct vfm_foreign_tensor *w,
 	const struct vfm_ckpt_tensor *a, const struct vfm_ckpt_tensor *b, int64_t *blocks, int64_t *rank)
 {

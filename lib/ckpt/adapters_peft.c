@@ -33,7 +33,7 @@ static bool is_unset(const json_t *v)
 		((json_is_array(v) || json_is_object(v)) && !json_array_size(v) && !json_object_size(v));
 }
 
-/* Whether the base model of the adapters is the published one: some initializations change its weights. */
+/* Returns whether the base model of the adapters is the published one: some initializations change its weights. */
 static bool keeps_base(const json_t *init)
 {
 	static const char *const same[] = {"gaussian", "eva", "orthogonal", NULL};

@@ -16,7 +16,7 @@
 #define CKPT_INDEX        "model.safetensors.index.json"
 #define CKPT_STEM_FOREIGN "diffusion_pytorch_model"
 #define CKPT_PEFT_CONFIG  "adapter_config.json"
-#define CKPT_META_STATE   "vfm.state" /* keys of the metadata of plain files */
+#define CKPT_META_STATE   "vfm.state" /* keys in the metadata of plain files */
 #define CKPT_META_MODEL   "vfm.model"
 #define CKPT_META_LORA    "lora_adapter_metadata" /* as diffusers names it */
 #define CKPT_META_RANGE   "vfm.t_range"
@@ -42,9 +42,9 @@ struct ckpt_slot { /* a verified chunk */
 
 struct ckpt_priv {
 	json_t *root;
-	json_t *state;                  /* of plain files: from their metadata; NULL: none */
+	json_t *state;                  /* of plain files, from their metadata; NULL: none */
 	json_t *config;                 /* of plain files; NULL: none */
-	struct vfm_foreign_map map;     /* likewise; owns the names of their tensors */
+	struct vfm_foreign_map map;     /* likewise; owns the names of the tensors */
 	struct ckpt_adapters *adapters; /* attached to the weights; NULL: none */
 	struct vfm_arena arena;
 	struct ckpt_slot slot[4];
@@ -54,7 +54,7 @@ struct ckpt_priv {
 
 /* Loads manifest and SHA256SUMS of a checkpoint directory.  Does not access the data files. */
 int ckpt_load_manifest(struct vfm_ckpt **out, const char *path, struct vfm_err *err);
-/* Parses the text of a manifest as vfm_ckpt_open does, without its files.  The path of *out is empty. */
+/* Parses a manifest like vfm_ckpt_open, without its files.  The path of *out is empty. */
 int ckpt_parse_manifest(struct vfm_ckpt **out, const char *text, size_t len, struct vfm_err *err);
 struct vfm_ckpt *ckpt_new(const char *path); /* without tensors and files */
 /* Opens a file of tensors, or a directory of such files.  how may be NULL. */
@@ -62,35 +62,35 @@ int ckpt_open_plain(
 	struct vfm_ckpt **out, const char *path, bool dir, const struct vfm_ckpt_how *how, struct vfm_err *err);
 /* Returns the name of the index or the single file of a directory of plain files, or NULL. */
 const char *ckpt_plain_name(const char *dir);
-/* Parses the JSON text that the metadata of the first plain file has under a key.  *out is a new reference; NULL: there
- * is none.  *where names it in messages; the caller frees it. */
+/* Parses the JSON under a key in the metadata of the first plain file.  *out is a new reference, or NULL if there is
+ * none.  *where names it in messages; the caller frees it. */
 int ckpt_read_meta(const struct vfm_ckpt *c, const char *key, json_t **out, char **where, struct vfm_err *err);
-/* Replaces the tensors of c, if their names are those of another program, by ours, and sets the configuration. */
+/* If the tensor names of c are those of another program, replaces its tensors by ours and sets the configuration. */
 int ckpt_translate(struct vfm_ckpt *c, const char *dir, const struct vfm_model_spec *given, struct vfm_err *err);
-/* Fails if the file is a text: a Git LFS pointer, a page of a web server or another one, which the message names. */
+/* Fails if the file is text, and names its kind: a Git LFS pointer, a web page, or other. */
 int ckpt_refuse_text(int fd, uint64_t bytes, const char *name, struct vfm_err *err);
-/* Reads the header of a file of tensors, of either format. */
+/* Reads the header of a tensor file in either format. */
 int ckpt_open_header(struct vfm_st *st, int fd, uint64_t bytes, const char *name, struct vfm_err *err);
 int ckpt_file_stat(const struct vfm_ckpt *c, int file, struct vfm_err *err); /* checks existence and size */
-/* vfm_ckpt_read_tensor without, and with, attached adapters (adapters.c). */
+/* vfm_ckpt_read_tensor without and with attached adapters (adapters.c). */
 int ckpt_read_stored(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err);
 int ckpt_read_adapted(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *slice,
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err);
-/* The rank and alpha of the adapters of our own checkpoint, by PEFT's names; the caller owns it. */
+/* Returns rank and alpha of the adapters of our own checkpoint, under PEFT's names; the caller owns it. */
 json_t *ckpt_lora_config(const struct vfm_ckpt *c);
 void ckpt_adapters_free(struct ckpt_adapters *a); /* accepts NULL */
-/* Lists the elements of a slice (NULL: all) of t, and their places in the destination. */
+/* Lists the elements of a slice (NULL: all) of t, and their positions in the destination. */
 int ckpt_slice_runs(const struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_slice *s,
 	struct vfm_runs *r, struct vfm_err *err);
 /* Sets *off to the offset of a piece in its file; checks the piece against the file's header. */
 int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_ckpt_piece *p, uint64_t *off,
 	struct vfm_err *err);
 
-/* The type that an export or import gives a tensor.  dtype: enum vfm_dtype for floating-point tensors, or -1. */
+/* Returns the dtype of a tensor after an export or import.  dtype: enum vfm_dtype for floating-point tensors, or -1. */
 enum vfm_dtype ckpt_out_dtype(const struct vfm_ckpt_tensor *t, int dtype);
 
-/* Lists of tensors for one message; names that differ only in the number of the block are joined. */
+/* Lists of tensors for one message.  Names that differ only in the block number are joined. */
 struct ckpt_fault {
 	char *text;
 	int64_t block; /* -1: none */
@@ -100,10 +100,10 @@ struct ckpt_faults { /* `= {0}` is empty */
 	size_t n, cap;
 };
 void ckpt_fault_add(struct ckpt_faults *l, const char *name, const char *more);
-/* Adds a tensor that has another shape than it should. */
+/* Adds a tensor whose shape is wrong. */
 void ckpt_fault_shape(
 	struct ckpt_faults *l, const char *name, int ndim, const int64_t *shape, int want_ndim, const int64_t *want);
-/* Returns whether t has the shape; adds it as `name` if not. */
+/* Returns whether t has the shape; if not, adds it as `name`. */
 bool ckpt_shape_fits(
 	struct ckpt_faults *l, const char *name, const struct vfm_ckpt_tensor *t, int ndim, const int64_t *want);
 /* Appends "; 3 tensors missing: a, blocks.{0-1}.b" and empties the list. */
@@ -112,8 +112,7 @@ void ckpt_faults_release(struct ckpt_faults *l); /* empties the list */
 
 /* ---- data files of checkpoints (out.c) ---- */
 
-/* A file that is hashed in chunks, and written by a thread of its own while the caller reads and converts the next
- * chunk. */
+/* A file that is hashed in chunks.  A separate thread writes it while the caller reads and converts the next chunk. */
 struct ckpt_out;
 
 struct ckpt_out_sums {
@@ -122,7 +121,7 @@ struct ckpt_out_sums {
 	json_t *chunks;              /* hexadecimal sha256 of each CKPT_CHUNK bytes; the caller owns it */
 };
 
-/* Creates a file.  what: names the checkpoint in messages; borrowed.  NULL, with VFM_EENV, on failure. */
+/* Creates a file.  what: names the checkpoint in messages; borrowed.  Returns NULL with VFM_EENV on failure. */
 struct ckpt_out *ckpt_out_open(const char *path, const char *what, struct vfm_err *err);
 /* Appends data.  VFM_EENV: an earlier chunk could not be written. */
 int ckpt_out_add(struct ckpt_out *o, const void *data, size_t len, struct vfm_err *err);
@@ -134,7 +133,7 @@ int ckpt_save_fail(const char *what, struct vfm_err *err); /* with errno */
 
 /* ---- files for other programs (export.c) ---- */
 
-/* Elements [a, b) of a tensor times `scale`, or the scale itself as one f32 if src is NULL. */
+/* Elements [a, b) of a tensor times `scale`; if src is NULL, the scale itself as one f32. */
 struct ckpt_export_part {
 	const struct vfm_ckpt_tensor *src;
 	int64_t a, b;
@@ -143,12 +142,12 @@ struct ckpt_export_part {
 struct ckpt_exports {
 	struct vfm_ckpt *c;
 	const char *out;         /* for messages */
-	struct vfm_st_tensor *t; /* source: its ckpt_export_part, which follow each other up to its last element */
+	struct vfm_st_tensor *t; /* source: its ckpt_export_parts, consecutive up to its last element */
 	size_t n, cap;
 	struct vfm_arena arena; /* names, parts */
 	uint8_t *buf;           /* of the writer */
 };
-/* Adds a tensor that consists of one part. */
+/* Adds a tensor with a single part. */
 void ckpt_export_add(struct ckpt_exports *x, const char *name, enum vfm_dtype dtype, int ndim, const int64_t *shape,
 	struct ckpt_export_part part);
 /* Writes a file with the tensors t [n] of x. */
@@ -158,16 +157,16 @@ void ckpt_exports_release(struct ckpt_exports *x);
 
 /* Compares two struct vfm_ckpt_tensor by name, for qsort and bsearch. */
 int ckpt_tensor_cmp(const void *a, const void *b);
-/* Returns the tensors of all ranks, sorted by name; joins the pieces that several ranks have of one tensor and adds
- * their `nonfinite`, which only tensors with such elements keep.  Sets *nonfinite to the sum. */
+/* Returns the tensors of all ranks, sorted by name.  Joins the pieces of a tensor from several ranks and adds up their
+ * `nonfinite`, which is kept only if it is not 0.  Sets *nonfinite to the sum. */
 json_t *ckpt_merge_tensors(json_t **ranks, int size, int64_t *nonfinite);
 void ckpt_manifest_text(const json_t *m, struct vfm_buf *b);
 
-/* The code for a file that cannot be opened: VFM_EUSAGE if it is absent, else VFM_EENV. */
+/* Returns the code for a file that cannot be opened: VFM_EUSAGE if it is absent, else VFM_EENV. */
 int ckpt_open_code(int errnum);
 
 bool ckpt_is_dir(const char *path);
-char *ckpt_bare_path(const char *path); /* a copy without slashes at its end; the caller frees it */
+char *ckpt_bare_path(const char *path); /* a copy without trailing slashes; the caller frees it */
 bool ckpt_has_file(const char *dir, const char *name);
 bool ckpt_step_of(const char *name, int64_t *step, bool *tmp); /* "step-00000123[.tmp]" */
 
@@ -175,21 +174,21 @@ bool ckpt_step_of(const char *name, int64_t *step, bool *tmp); /* "step-00000123
 
 struct vfm_zip_entry {
 	const char *name;    /* owned by the arena; without NUL */
-	uint64_t head, size; /* where its local header begins; bytes of the data */
+	uint64_t head, size; /* offset of its local header; bytes of the data */
 };
 struct vfm_zip {
-	struct vfm_zip_entry *e; /* sorted by name, which are unique */
+	struct vfm_zip_entry *e; /* sorted by name; names are unique */
 	size_t n;
-	uint64_t directory; /* where the directory begins; all data lie before it */
+	uint64_t directory; /* offset of the directory; all data precede it */
 	struct vfm_arena arena;
 };
 
-/* Reads the directory from fd by pread.  VFM_EUSAGE: no such archive; the message names the file `name` and the
+/* Reads the directory from fd by pread.  VFM_EUSAGE: not such an archive; the message names the file `name` and the
  * entry. */
 int vfm_zip_open(struct vfm_zip *z, int fd, uint64_t file_bytes, const char *name, struct vfm_err *err);
 void vfm_zip_release(struct vfm_zip *z);
 const struct vfm_zip_entry *vfm_zip_find(const struct vfm_zip *z, const char *name);
-/* Sets *off to where the data of an entry begin; checks its local header. */
+/* Sets *off to the offset of an entry's data; checks its local header. */
 int vfm_zip_data(const struct vfm_zip *z, int fd, const struct vfm_zip_entry *e, const char *name, uint64_t *off,
 	struct vfm_err *err);
 

@@ -21,7 +21,8 @@ struct translation {
 	struct vfm_buf faults;
 };
 
-/* Whether a tensor is of another model in the same file, or the empty _extra_state of a module of Transformer Engine.
+/* Returns whether a tensor is of another model in the same file, or the empty _extra_state of a module of Transformer
+ * Engine.
  */
 static bool is_ignored(const struct translation *x, const char *name)
 {
@@ -35,7 +36,7 @@ static bool is_ignored(const struct translation *x, const char *name)
 
 /* ---- detection ---- */
 
-/* Whether a name of c is `sign`, perhaps after a prefix that ends with a dot. */
+/* Returns whether a name of c is `sign`, perhaps after a prefix that ends with a dot. */
 static bool find_sign(struct translation *x, const char *sign, size_t len)
 {
 	for (int i = 0; i < x->c->n; i++) {

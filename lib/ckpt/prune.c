@@ -75,7 +75,8 @@ static bool is_kept(const struct vfm_ckpt_prune *p, const int64_t *steps, size_t
 		(p->keep_every > 0 && steps[i] % p->keep_every == 0);
 }
 
-/* Sets *good to the index of the newest good checkpoint, kept ones first.  Warns if it is not one of those. */
+/* Sets *good to the index of the newest good checkpoint; prefers checkpoints that are kept.  Warns if it is not a kept
+ * one. */
 static int find_good(const char *dir, const struct vfm_ckpt_prune *p, const int64_t *steps, size_t n, size_t *good,
 	struct vfm_err *err)
 {

@@ -261,7 +261,7 @@ static bool is_text(const struct value *v, const char *text)
 	return v->kind == VALUE_TEXT && v->n == strlen(text) && !memcmp(v->p, text, v->n);
 }
 
-/* Whether a value is a text that can be a name: short, without NUL. */
+/* Returns whether a value is a text that can be a name: short, without NUL. */
 static bool is_key(const struct value *v)
 {
 	return v->kind == VALUE_TEXT && v->n <= KEY_MAX && !memchr(v->p, 0, v->n);

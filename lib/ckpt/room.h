@@ -1,7 +1,5 @@
-/* ckpt - checkpoints.
- *
- * safetensors, manifests, saving in the background; files of other programs read and written in place; adapters;
- * weights mapped into memory.
+/* ckpt - checkpoints: safetensors, manifests, saves in the background; files of other programs, which are read in place
+ * and written; adapters; weights mapped into memory.
  *
  * Used by: encoder/text, encoder/vae, train, vfm-ckpt
  * Calls: base, io, spec/model

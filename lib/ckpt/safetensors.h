@@ -1,11 +1,15 @@
 /* safetensors.h - strict parser and canonical writer of the header of a .safetensors file.
  *
- * File: u64 little-endian length N of the header; N bytes of JSON, padded with spaces; then the data, row-major,
- * little-endian.  Each key but "__metadata__" is a tensor: {"dtype":"F32","shape":[2,3],"data_offsets":[begin,end]}
- * with offsets from the start of the data.  The parser refuses headers above 100,000,000 bytes or beyond the end of
- * the file, repeated keys, unknown dtypes, and offsets that overlap, leave a gap, do not match the shape, or do not
- * end at the end of the file.  All calls are local; a struct may be read from several threads.
- */
+ * A file consists of the u64 little-endian length N of the header; N bytes of JSON, padded with spaces; then the data,
+ * row-major, little-endian.  Each key except "__metadata__" is a tensor:
+ * {"dtype":"F32","shape":[2,3],"data_offsets":[begin,end]} with offsets from the start of the data.
+ *
+ * The parser refuses
+ *   - headers above 100,000,000 bytes or beyond the end of the file
+ *   - repeated keys, unknown dtypes
+ *   - offsets that overlap, leave a gap, do not match the shape, or do not end at the end of the file
+ *
+ * All calls are local; several threads may read a struct. */
 #ifndef VFM_CKPT_SAFETENSORS_H
 #define VFM_CKPT_SAFETENSORS_H
 
@@ -26,13 +30,13 @@ struct vfm_st_tensor {
 	int ndim;
 	int64_t shape[VFM_NDIM_MAX];
 	uint64_t begin, end; /* bytes, from the start of the data */
-	const void *source;  /* of a writer: where the values come from; the parser sets NULL */
+	const void *source;  /* for a writer: the source of the values; the parser sets NULL */
 };
 struct vfm_st {
 	struct vfm_st_tensor *t; /* by offset */
 	size_t n;
 	struct vfm_st_tensor **by_name; /* the same, sorted */
-	uint64_t data;                  /* where the data begins in the file */
+	uint64_t data;                  /* offset of the data in the file */
 	uint64_t bytes;                 /* of the data */
 	struct {
 		const char *key, *value;
@@ -42,8 +46,8 @@ struct vfm_st {
 };
 
 /* Parses the header from `head`, the first `len` bytes of a file of file_bytes.  If the header is longer than len,
- * returns VFM_EUSAGE without setting *err, and sets *need to the bytes needed; else sets *need to 0.  Error messages
- * name the file `name`. */
+ * returns VFM_EUSAGE without setting *err, and sets *need to the bytes needed; else sets *need to 0.  Messages name the
+ * file `name`. */
 int vfm_st_parse(struct vfm_st *st, const void *head, size_t len, uint64_t file_bytes, const char *name, uint64_t *need,
 	struct vfm_err *err);
 int vfm_st_open(struct vfm_st *st, int fd, uint64_t file_bytes, const char *name,
@@ -56,12 +60,12 @@ void vfm_st_release(struct vfm_st *st);
  * each; writes length, header and padding to *out.  The data starts at a multiple of 64 bytes. */
 void vfm_st_layout(struct vfm_st_tensor *t, size_t n, const char *const (*meta)[2], size_t n_meta, struct vfm_buf *out);
 
-/* Writes the file `path`, which appears complete or not at all.  Sorts t as vfm_st_layout does, and calls put for the
- * values of each tensor in this order.  VFM_EUSAGE: the header is too long.  VFM_EENV: the file cannot be written. */
+/* Writes the file `path` atomically.  Sorts t like vfm_st_layout, and calls put for the values of each tensor in this
+ * order.  VFM_EUSAGE: the header is too long; VFM_EENV: the file cannot be written. */
 typedef int vfm_st_put(void *ctx, const struct vfm_st_tensor *t, FILE *f, struct vfm_err *err);
 int vfm_st_write(const char *path, struct vfm_st_tensor *t, size_t n, const char *const (*meta)[2], size_t n_meta,
 	vfm_st_put *put, void *ctx, struct vfm_err *err);
-/* Writes the values of a tensor.  path: for the message. */
+/* Writes the values of a tensor.  path is for the message. */
 int vfm_st_put_bytes(const char *path, const void *data, size_t len, FILE *f, struct vfm_err *err);
 
 #endif

@@ -6,10 +6,10 @@
  * step on one node share it. */
 double vfm_host_memory(void);
 
-/* Returns the least memory limit of the control groups that a file in the format of /proc/self/cgroup names, and of
- * their ancestors, in bytes; INFINITY if there is none.  Version 2 groups lie below `root`, version 1 groups below
- * `root`/memory.  Slurm sets such limits for jobs and steps (ConstrainRAMSpace).  Files that are absent or cannot be
- * read set no limit. */
+/* Returns the smallest memory limit, in bytes, of the control groups that a file in the format of /proc/self/cgroup
+ * names, and of their ancestors; INFINITY if there is none.  Version 2 groups lie below `root`, version 1 groups below
+ * `root`/memory.  Slurm sets such limits for jobs and steps (ConstrainRAMSpace).  Missing and unreadable files set no
+ * limit. */
 double vfm_cgroup_limit(const char *groups, const char *root);
 
 #endif

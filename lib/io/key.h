@@ -1,5 +1,4 @@
-/* key.h - a configuration key: its type, range, and offset in a struct; one row to parse, print and check it.
- */
+/* key.h - a configuration key: one row with its type, range and offset in a struct parses, prints and checks it. */
 #ifndef VFM_IO_KEY_H
 #define VFM_IO_KEY_H
 
@@ -34,8 +33,8 @@ struct vfm_name_weights { /* names with weights, in ascending order of the names
 struct vfm_patterns { /* comma-separated; "" matches nothing */
 	char text[512];
 };
-/* Matches a name against the patterns, with the wildcards * ? [] of fnmatch(3).  The last pattern that matches decides;
- * one that begins with '!' takes names out. */
+/* Matches a name against the patterns, with the wildcards * ?  [] of fnmatch(3).  The last matching pattern decides; a
+ * pattern that begins with '!' excludes names. */
 bool vfm_patterns_match(const struct vfm_patterns *p, const char *name);
 
 struct vfm_key {
@@ -48,14 +47,14 @@ struct vfm_key {
 	const char *help;
 };
 
-/* Checks the value of k in the struct at `base`: numbers must lie in the range.  VFM_EUSAGE names key, range and value.
- */
+/* Checks the value of k in the struct at `base`: numbers must lie in the range.  VFM_EUSAGE names key, range and
+ * value. */
 int vfm_key_check_value(const void *base, const struct vfm_key *k, struct vfm_err *err);
-/* The same for one value: lo <= v <= hi. */
+/* As vfm_key_check_value for one value: lo <= v <= hi. */
 int vfm_key_check_int(const char *path, int64_t v, int64_t lo, int64_t hi, struct vfm_err *err);
 
-/* Fails with VFM_EUSAGE: "model.pos: expected one of rope, sincos, got 'x'".  names: NULL-terminated; got NULL: another
- * type than a string. */
+/* Fails with VFM_EUSAGE: "model.pos: expected one of rope, sincos, got 'x'".  `names` is NULL-terminated.  got is NULL
+ * if the value is not a string. */
 int vfm_key_fail_name(const char *path, const char *const *names, const char *got, struct vfm_err *err);
 
 #endif

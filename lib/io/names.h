@@ -1,5 +1,4 @@
-/* names.h - numbers names in the order of their addition, and finds them: a hash table.  Not thread-safe; lookups alone
- * are. */
+/* names.h - a hash table of names, numbered in the order of their addition.  Only lookups are thread-safe. */
 #ifndef VFM_IO_NAMES_H
 #define VFM_IO_NAMES_H
 
@@ -16,7 +15,7 @@ struct vfm_names { /* `= {0}` is empty */
 	size_t size;
 };
 
-/* Returns the number of a new name, or -1 if v has it already or has 2^31 - 1 names. */
+/* Returns the number of the new name, or -1 if v already has it or is full (2^31 - 1 names). */
 int64_t vfm_names_add(struct vfm_names *v, const char *name);
 /* Returns the number of a name, or -1. */
 int64_t vfm_names_find(const struct vfm_names *v, const char *name);

@@ -507,8 +507,8 @@ int vfm_verbs_run(const struct vfm_verbs *v, int argc, char **argv, struct vfm_e
 
 /* ---- the frame of main ------------------------------------------------------- */
 
-/* A file that is opened while one of the first three descriptors is closed would get its number, and messages or output
- * would be written into that file.  Each is opened in the direction that is not its own, so that its use fails. */
+/* Opens those of the first three descriptors that are closed.  Otherwise the next opened file would get such a number,
+ * and receive messages or output.  They are opened in the wrong direction, so that using them fails. */
 static void open_standard_descriptors(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

@@ -1,8 +1,11 @@
 /* io - options, files, formats, processes.
  *
- * Options of commands, keys of configurations, JSON and JSON Lines, YAML, npy, sha256, hash tables of names, tables of
- * reports.  Files that appear whole or not at all, inputs that are read twice, tars and their members as inputs.  Child
- * processes with pipes, words of a command line.  The memory of the host, the build, the Slurm task of this process.
+ * - command lines: options and their words, configuration keys
+ * - formats: JSON and JSON Lines, YAML, npy, tar; digests
+ * - files that are complete or absent, inputs that are read twice, members of tars as inputs
+ * - hash tables of names, tables of reports
+ * - child processes with pipes, the Slurm task of this process
+ * - the memory of the host, the version of the build
  *
  * Used by: everyone
  * Calls: base

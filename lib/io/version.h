@@ -4,9 +4,9 @@
 
 /* Returns the version as `--version` prints it: "0.1.0 (abc1234) cpu media". */
 const char *vfm_version(void);
-/* Returns words for --version to append, "" or " cuda"; NULL: none.  Set first in main. */
+/* Returns words that --version appends, "" or " cuda"; NULL: none.  Set it first in main. */
 extern const char *(*vfm_version_more)(void);
-/* The commit, "abc1234".  An array, so that its address is a constant. */
+/* The commit, "abc1234"; an array, so that its address is a constant. */
 extern const char vfm_commit[];
 
 #endif

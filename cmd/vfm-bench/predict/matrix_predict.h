@@ -10,7 +10,7 @@
 /* The result of a row. */
 struct matrix_outcome {
 	bool fits;
-	double need;             /* if not: bytes per rank; infinite: too many to be counted */
+	double need;             /* if it does not fit: bytes per rank; infinite: too many to count */
 	double s[VFM_ESTIMATES]; /* predicted seconds of a step; 0: measured */
 	struct vfm_bench_result r;
 	double peak; /* TFLOP/s of a device; 0: unknown */
@@ -23,14 +23,14 @@ struct matrix_outcome {
 	double copy_s;  /* stalls for copies */
 	/* means over the ranks: seconds of the kernels and FLOPs that they execute */
 	double class_s[VFM_SIM_CLASSES], class_flops[VFM_SIM_CLASSES];
-	int first;               /* of a search: the row with its best layout; -1: none, or this one */
-	struct vfm_dry_run *run; /* with timeline and memory, owned; NULL: they were not asked for, or there is none */
+	int first;               /* of a search: the row with its best layout; -1: no search, or this row */
+	struct vfm_dry_run *run; /* with timeline and memory, owned; NULL: not requested, or not available */
 };
 
-/* Returns *asked with the configuration, which *w keeps, the ranks and the context of the row. */
+/* Returns *asked with the configuration (owned by *w), the ranks and the context of the row. */
 struct vfm_dry_run_opts matrix_dry_opts(const struct matrix_row *w, const struct vfm_dry_run_opts *asked);
-/* asked: all but what matrix_dry_opts sets.  A row that does not fit is no failure; its o->need is infinite with
- * asked->once.  asked->timeline: also sets o->run. */
+/* Predicts the row.  asked: all fields except those that matrix_dry_opts sets; asked->timeline also sets o->run.  A row
+ * that does not fit is not a failure; with asked->once its o->need is infinite. */
 int matrix_predict_row(const struct matrix_row *w, const struct vfm_dry_run_opts *asked, struct matrix_outcome *o,
 	struct vfm_err *err);
 /* Frees o->run. */
@@ -44,19 +44,23 @@ struct matrix_best {
 	struct matrix_outcome out;
 };
 struct matrix_found {
-	int tried, full; /* layouts; those that do not fit */
+	int tried, full; /* number of layouts; number of layouts that do not fit */
 	struct {
 		int tried, full;
-	} degree[MATRIX_DEGREES]; /* of these, those with tp x cp x pp = 2^i */
-	struct matrix_best *v;    /* [n] the best first; the caller frees it, and drops their runs */
+	} degree[MATRIX_DEGREES]; /* of the layouts with tp x cp x pp = 2^i */
+	struct matrix_best *v;    /* [n], best first; the caller frees it and drops their runs */
 	int n;
 };
 
-/* Tries the layouts of w->ranks GPUs: tp within a node, cp up to 64 by ring and by all-to-all, pp up to 16 with 1 or 2
- * virtual stages.  The rest has fsdp or distopt.  A degree that *w sets stays.  Layouts are first compared by steps of
- * fewer packs; the best `most` are then predicted in full, and the first `runs` of these have a run if asked->timeline.
- * The best has the shortest step, with stragglers; where none fits the memory, they are those that need the least,
- * without runs.  Forks a process for each processor.  VFM_EUSAGE: no layout fits the ranks. */
+/* Searches for the best layout of w->ranks GPUs.  Candidates:
+ *   - tp within a node; cp up to 64, by ring and by all-to-all; pp up to 16 with 1 or 2 virtual stages
+ *   - fsdp or distopt over the remaining ranks
+ *   - a degree that *w sets is fixed
+ *
+ * First compares the candidates by steps of fewer packs, then predicts the best `most` in full.  The best layout has
+ * the shortest step, with stragglers.  The first `runs` results have a run if asked->timeline.  If no layout fits the
+ * memory, returns those that need the least, without runs.  Forks a process per processor.  VFM_EUSAGE: no layout fits
+ * the ranks. */
 int matrix_search(const struct matrix_row *w, const struct vfm_dry_run_opts *asked, int most, int runs,
 	struct matrix_found *found, struct vfm_err *err);
 

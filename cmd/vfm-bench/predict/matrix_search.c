@@ -88,7 +88,7 @@ static void add_cp_modes(struct layouts *c, const struct matrix_row *w, struct v
 	}
 }
 
-/* Whether a degree may be tried: the one that the row sets, or any. */
+/* Returns whether a degree may be tried: the one that the row sets, or any. */
 static bool may_be(int64_t asked, int64_t degree)
 {
 	return asked == 1 || asked == degree;
@@ -263,7 +263,7 @@ static int compare_needs(const void *a, const void *b)
 	return x->result < y->result ? -1 : 1;
 }
 
-/* Where no layout fits: those that need the least memory, from simulations with more than the GPUs have. */
+/* If no layout fits: finds those that need the least memory, from simulations with more memory than the GPUs have. */
 static int find_least(struct layouts *c, const struct vfm_dry_run_opts *asked, int most,
 	struct candidate_result *shared, struct matrix_found *found, struct vfm_err *err)
 {

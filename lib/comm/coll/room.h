@@ -1,6 +1,6 @@
-/* comm/coll - communicators and their collectives, whatever carries them.
+/* comm/coll - communicators and their collectives, for every backend.
  *
- * The table of functions that a backend is, the backend of one rank, sums of the ranks' operands, sums between nodes.
+ * The table of functions of a backend, the backend of one rank, sums of the ranks' operands, sums between nodes.
  *
  * Used by: comm/device, comm/host, net, train, vfm-bench, vfm-sample
  * Calls: base, device/dev, device/ops, spec/model

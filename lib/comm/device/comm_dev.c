@@ -2,13 +2,13 @@
  *
  * The watch thread of the transport checks waits, the library's errors and the state of the job ten times a second.
  *
- * Sums of the transport.  The library sums f32, f64 and i64, in its own fixed order; uneven blocks are padded.  bf16
- * parts are exchanged and summed in f32 in rank order (by the host thread of a stream that runs no ops), which moves as
- * many bytes as a ring.  VFM_COMM_BF16=native lets the library sum bf16, which may round at every rank.
+ * Sums of the transport.  The library sums f32, f64 and i64 in its own fixed order; uneven blocks are padded.  bf16
+ * parts are exchanged and summed in f32 in rank order, which moves as many bytes as a ring; the host thread of a stream
+ * that runs no ops computes the sums.  VFM_COMM_BF16=native lets the library sum bf16, which may round at every rank.
  *
  * Registered buffers (struct vfm_comm_mem) come from the transport (mem_alloc), which can only register whole
- * allocations of the driver; if it has no memory left, they come from the device and are not registered.  The ranks
- * agree over the host communicator which are registered.  VFM_COMM_REGISTER=0 disables registration.
+ * allocations of the driver.  If it has no memory left, they come from the device and are not registered.  The ranks
+ * agree over the host communicator on which are registered.  VFM_COMM_REGISTER=0 disables registration.
  */
 #include "comm/device/comm_dev.h"
 
@@ -22,8 +22,8 @@
 
 /* ---- staging: operands are copied through pinned memory ----
  *
- * Calls without a stream use `host`.  Calls on streams use `data`, a second communicator of the same ranks, since the
- * thread of an asynchronous stream may be in a call of it. */
+ * Calls without a stream use `host`.  Calls on streams use `data`, a second communicator of the same ranks, because the
+ * thread of an asynchronous stream may be inside a call of `data`. */
 
 enum { IN, OUT, BUFS };
 

@@ -1,10 +1,11 @@
 /* The transport of CUDA devices: NCCL.
  *
  * Communicators are blocking: a collective returns when it is enqueued.  (For a non-blocking communicator, NCCL 2.28
- * starts a thread for each collective and polls for it.)  Init, split and finish wait for the other ranks, and NCCL
- * cannot interrupt them.  Each runs in a thread of its own, and `state` returns BUSY meanwhile; if the caller's wait
- * ends first, the thread is left behind.  The first collective of a communicator connects, which blocks the host;
- * another thread can end it by `abort`.
+ * starts a thread for each collective and polls for it.)
+ *
+ * Init, split and finish wait for the other ranks, and NCCL cannot interrupt them.  Each runs in its own thread, and
+ * `state` returns BUSY meanwhile; if the caller's wait ends first, the thread is left behind.  The first collective of
+ * a communicator connects, which blocks the host; another thread can end it with `abort`.
  *
  * NCCL's own environment variables apply.  VFM_NCCL_CTAS=N limits each communicator to N thread blocks.  Communicators
  * do not share resources (splitShare): NCCL would serialize operations that run on different streams.  A deterministic
@@ -72,7 +73,7 @@ static void drop_nccl_comm(struct vfm_transport_comm *w)
 	free(w);
 }
 
-/* Products leave so many multiprocessors to collectives if the user does not say how many thread blocks they have. */
+/* Number of multiprocessors that products leave to collectives if the user does not set the number of thread blocks. */
 enum { USUAL_CTAS = 16 };
 
 /* Thread blocks that a communicator may use; 0: as many as NCCL chooses. */

@@ -105,7 +105,7 @@ int comm_sim_meeting_wait(const struct vfm_comm_sim_rank *r, const struct vfm_si
 	}
 }
 
-/* Comes to a meeting of the group and waits for the others. */
+/* Arrives at a meeting of the group and waits for the others. */
 static int gather_here(struct sim_comm *g, const char *what, const struct contribution *mine,
 	struct vfm_sim_meeting **out, struct vfm_err *err)
 {
@@ -273,7 +273,8 @@ static int root_of(const struct division *d, int color)
 	return color;
 }
 
-/* Groups that a simulated rank has members in meet together: where it represents ranks of several, it comes to all. */
+/* Joins groups with a common simulated rank into one meeting: a rank that represents ranks of several groups arrives at
+ * all of them. */
 static void join_colors(struct division *d)
 {
 	const struct vfm_comm_sim_job *job = d->g->r->job;

@@ -238,7 +238,7 @@ static int enqueue_traffic(struct vfm_transport_comm *w, struct vfm_stream *s, c
 	return enqueue_sim_call(w, s, &l, " sent", v, n, err);
 }
 
-/* Gives the device what the other ranks know of the parts that they send to this one.  Takes no simulated time. */
+/* Passes to the device what the other ranks know of the parts that they send to this one.  Takes no simulated time. */
 static int exchange_known(
 	struct vfm_transport_comm *w, struct vfm_stream *s, const void *in, void *out, size_t each, struct vfm_err *err)
 {

@@ -1,6 +1,4 @@
-/* comm/device - communicators for the memory of devices.
- *
- * Over NCCL, staged through the host, simulated.
+/* comm/device - communicators for the memory of devices: over NCCL, staged through the host, or simulated.
  *
  * Used by: train/job, train/predict
  * Calls: base, comm/coll, comm/host, device/cuda, device/dev, device/ops, device/sim, io, spec/model

@@ -84,7 +84,8 @@ static bool may_connect(struct vfm_hjob *j, const struct vfm_handshake_hello *h)
 	}
 }
 
-/* Hands a proved connection to its user, or closes it.  The proof goes first, since a user may write at once. */
+/* Passes a proved connection to its user, or closes it.  Sends the proof first, because a user may write immediately.
+ */
 static void hand_over(struct vfm_hjob *j, const struct vfm_half_open *x)
 {
 	const struct vfm_handshake_hello *h = &x->in.hello;

@@ -1,9 +1,9 @@
 /* Finds neighbours in the tree that do not answer; in rank 0, decides which rank failed.
  *
- * Heartbeats missing for beat_timeout mean that a rank is stopped or its host is down, since a thread of its own sends
- * them; a closed connection, that the rank died (message.c).  A wait beyond the time-out is followed from rank to rank
- * to the one that does not wait.  If neither that rank answers nor one between it and rank 0, the one nearest to rank 0
- * is the cause. */
+ *   no heartbeat for beat_timeout   the rank is stopped or its host is down: a separate thread sends heartbeats
+ *   a closed connection             the rank died (message.c)
+ *   a wait beyond the time-out      followed from rank to rank to the one that does not wait.  If neither that rank nor
+ *                                   any rank between it and rank 0 answers, the one nearest to rank 0 is the cause. */
 #include <stdio.h>
 #include <stdlib.h>
 

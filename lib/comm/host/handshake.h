@@ -1,14 +1,14 @@
-/* handshake.h - both ends of a new connection prove that they are ranks of this job.
+/* handshake.h - a handshake by which both ends of a new connection prove that they are ranks of this job.
  *
- *   client  hello       what it connects for, with its nonce
+ *   client  hello       purpose of the connection, and the nonce of the client
  *   server  challenge   the nonce of the server
  *   client  proof       HMAC-SHA256(key, "client" | hello | challenge)
- *   server  proof       HMAC-SHA256(key, "server" | hello | challenge); it means that the connection is accepted
+ *   server  proof       HMAC-SHA256(key, "server" | hello | challenge); accepts the connection
  *
  * Each rank draws a secret and publishes it through the launch (PMI2's key-value space, or memory of forked ranks).
- * The key is derived from the secret of rank 0, and the name of a rank's local socket from its own, by HMAC-SHA256 with
- * different labels; no secret passes a connection.  A proof holds for one connection, since both nonces are part of it,
- * and none can be sent back.  A local peer must also have this process's user id.
+ * HMAC-SHA256 with different labels derives the key from the secret of rank 0, and the name of a rank's local socket
+ * from its own secret; no secret passes a connection.  A proof contains both nonces, so it is valid for one connection
+ * and cannot be replayed or reflected.  A local peer must also have this process's user id.
  *
  * The traffic after the handshake is neither encrypted nor authenticated.
  */
@@ -40,7 +40,7 @@ struct vfm_handshake_hello {
 void vfm_derive_key(const uint8_t secret[VFM_SECRET], const char *purpose, uint8_t out[VFM_HMAC_BYTES]);
 void vfm_derive_name(const uint8_t secret[VFM_SECRET], char name[VFM_SOCKET_NAME + 1]); /* "vfm-" and 36 hex digits */
 
-/* Computes the proof of one end. */
+/* Computes the proof of the server or the client. */
 void vfm_make_proof(const uint8_t key[VFM_HMAC_BYTES], bool server, const struct vfm_handshake_hello *h,
 	const uint8_t challenge[VFM_NONCE], uint8_t proof[VFM_HMAC_BYTES]);
 
@@ -50,14 +50,14 @@ bool vfm_same_user(int fd);
 struct vfm_hjob;
 
 /* The client's side; blocks.  Waits for the challenge until `until` or 5 s, and for the server's proof until `until`:
- * the server may have accepted the connection by then, and it accepts only one.  Returns false if the other end did not
- * prove itself, or the job has failed.  The caller owns fd. */
+ * the server may have accepted the connection by then, and it accepts only one.  Returns false if the peer did not
+ * prove itself, or if the job has failed.  The caller owns fd. */
 bool vfm_handshake_connect(struct vfm_hjob *j, int fd, int to, enum vfm_hello_kind kind, uint64_t group, double until);
 
-/* The server's side, of one accepted connection; never blocks. */
+/* The server's side of one accepted connection; never blocks. */
 struct vfm_half_open {
 	int fd;
-	bool local;   /* it came by the local socket */
+	bool local;   /* the connection came through the local socket */
 	double until; /* vfm_now */
 	size_t have;  /* bytes of `in` */
 	struct {

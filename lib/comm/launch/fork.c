@@ -80,7 +80,7 @@ static bool have_all_come(const struct vfm_launch *l, unsigned round)
 	return true;
 }
 
-/* Each rank finds out by itself whether all have come: one that dies on the way leaves no half-made state. */
+/* Each rank checks for itself whether all have arrived: one that dies meanwhile leaves no partial state. */
 static int fork_publish(struct vfm_launch *l, const void *mine, size_t n, struct vfm_err *err)
 {
 	struct shared *s = l->priv;

@@ -1,4 +1,4 @@
-/* launch_impl.h - shared by the backends of launch.h.  Not for callers. */
+/* launch_impl.h - shared by the backends of launch.h; private. */
 #ifndef VFM_COMM_LAUNCH_LAUNCH_IMPL_H
 #define VFM_COMM_LAUNCH_LAUNCH_IMPL_H
 
@@ -17,7 +17,7 @@ struct vfm_launch_table {
 };
 
 /* Fill *l, except for the fields of vfm_launch_place.  fork returns 0 in a rank, and 1 in the parent after all ranks
- * ended. */
+ * have ended. */
 int vfm_launch_fork(struct vfm_launch *l, int n, struct vfm_err *err);
 int vfm_launch_pmi2(struct vfm_launch *l, const struct vfm_task *task, struct vfm_err *err);
 
@@ -33,12 +33,12 @@ void vfm_launch_local_job(struct vfm_launch *l); /* sets l->job */
 
 /* ---- processors (bind.c) ---- */
 
-/* Sets the compute threads of this rank, unless OMP_NUM_THREADS or the command line does.  `sharers` ranks share its
- * affinity mask. */
+/* Sets the compute threads of this rank, unless OMP_NUM_THREADS or the command line does.  `sharers` is the number of
+ * ranks that share its affinity mask. */
 void vfm_launch_threads(const struct vfm_launch *l, int sharers);
-/* Binds this rank to its part of the affinity mask, local rank 0 to the first processors.  Hardware threads of a core,
- * and cores of a socket, are adjacent in that order.  Returns whether it bound: not with VFM_BIND=none, nor if there
- * are more ranks than processors. */
+/* Binds this rank to its part of the affinity mask; local rank 0 gets the first processors.  In that order, hardware
+ * threads of a core and cores of a socket are adjacent.  Returns whether it bound the rank: false with VFM_BIND=none,
+ * or with more ranks than processors. */
 bool vfm_launch_bind(const struct vfm_launch *l);
 uint64_t vfm_launch_mask_hash(void); /* Returns a hash of the affinity mask; 0 if it cannot be read. */
 

@@ -1,6 +1,5 @@
-/* comm/launch - start of ranks.
- *
- * A plain start, local forks, or Slurm's PMI2: the number of this process among how many, on which node.
+/* comm/launch - the start of ranks: plain, by local forks, or by Slurm's PMI2.  Determines the rank of this process,
+ * the number of ranks, and their nodes.
  *
  * Used by: comm/host, train/job
  * Calls: base, io

@@ -127,8 +127,8 @@ static inline __attribute__((always_inline)) void batch_keys(
 	slot_keys_of(own, most, of_key, &signs);
 }
 
-/* A clip whose slots have one key in a table, as a still clip, gets there those of crops of its middle slot, three of
- * the nine in a table, so that it shares keys with its crops. */
+/* For each table in which all slots of the clip have one key (as in a still clip), adds the keys of crops of its middle
+ * slot, three of the nine crops per table, so that the clip shares keys with its crops. */
 static inline __attribute__((always_inline)) void add_crops(
 	uint32_t keys[][KEYS], const struct vfm_clip_rows *r, int of_key)
 {
@@ -161,7 +161,7 @@ static inline __attribute__((always_inline)) void add_crops(
 	}
 }
 
-/* The image, its other boxes, and its crops: three of these in a table. */
+/* Adds the keys of the image, of its other boxes, and of its crops: three crops per table. */
 static inline __attribute__((always_inline)) void image_keys_of(
 	uint32_t keys[][KEYS], const struct vfm_clip_rows *r, int of_key)
 {

@@ -60,7 +60,7 @@ static bool is_first(const struct vfm_record_text *t, const char *key)
 	return t->n > 1 && t->v[1].key_len == strlen(key) && !memcmp(t->text + t->v[1].key, key, t->v[1].key_len);
 }
 
-/* Whether the line can be worked on as text: a valid record, no header. */
+/* Returns whether the line can be worked on as text: a valid record, no header. */
 static bool is_record_text(const struct vfm_record_text *t)
 {
 	return is_first(t, "v") && t->v[1].len == 1 && t->text[t->v[1].at] == '1' &&

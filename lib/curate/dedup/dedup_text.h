@@ -1,7 +1,7 @@
-/* dedup_text.h - the two readings of dedup.h as blocks of lines on several threads.
+/* dedup_text.h - the two passes of dedup.h, as blocks of lines on several threads.
  *
- * Threads work on the records that can be read as text (record_text.h), are well-formed, and have not been in the stage
- * before.  Those that are left are parsed, one after the other.
+ * Threads handle records that can be read as text (record_text.h), are well-formed, and have not been in the stage
+ * before.  The others are parsed one after another.
  */
 #ifndef VFM_CURATE_DEDUP_DEDUP_TEXT_H
 #define VFM_CURATE_DEDUP_DEDUP_TEXT_H
@@ -19,7 +19,7 @@ struct vfm_dedup_files {    /* close in any case */
 	struct vfm_jsonl in;
 	int n_opened;
 };
-/* Reads the next lines of the files: 1; 0 at the end.  One thread at a time. */
+/* Reads the next lines of the files.  Returns 1, or 0 at the end.  One thread at a time. */
 int vfm_dedup_files_read(struct vfm_dedup_files *f, struct vfm_jsonl_block *b, struct vfm_err *err);
 void vfm_dedup_files_close(struct vfm_dedup_files *f);
 

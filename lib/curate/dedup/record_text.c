@@ -35,7 +35,7 @@ static size_t measure_character(const unsigned char *p, size_t left)
 	return n;
 }
 
-/* Whether 8 bytes are ASCII without control characters, quotes and backslashes. */
+/* Returns whether 8 bytes are ASCII without control characters, quotes and backslashes. */
 static bool are_plain_bytes(const char *p)
 {
 	const uint64_t ones = UINT64_MAX / 255, high = ones << 7;
@@ -84,8 +84,8 @@ static bool skip_string(struct reader *r, bool *escaped)
 
 /* ---- numbers ---- */
 
-/* Whether vfm_json_text writes a real as this text.  With at most 15 digits that is so unless it ends in a zero, needs
- * an exponent, or has one. */
+/* Returns whether vfm_json_text writes a real as this text.  With at most 15 digits that is so unless it ends in a
+ * zero, needs an exponent, or has one. */
 static bool is_written_so(const char *text, size_t len, int digits, bool exponent)
 {
 	const char *point = memchr(text, '.', len), *first = text + (*text == '-');
@@ -148,7 +148,7 @@ static uint32_t add_value(struct vfm_record_text *t)
 	return t->n++;
 }
 
-/* Whether the keys of an object differ. */
+/* Returns whether the keys of an object differ. */
 static bool keys_differ(const struct vfm_record_text *t, uint32_t object)
 {
 	uint32_t of[MEMBERS], n = 0;

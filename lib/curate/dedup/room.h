@@ -1,6 +1,5 @@
-/* curate/dedup - duplicates among millions of clips.
- *
- * Groups by perceptual hash and by features, their index, records as text, search by vectors.
+/* curate/dedup - duplicates among millions of clips: groups by perceptual hash and by features, their index, records as
+ * text, search by vectors.
  *
  * Used by: vfm-curate
  * Calls: base, data/record, io, media/match

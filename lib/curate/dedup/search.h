@@ -1,8 +1,8 @@
-/* search.h - the records whose vectors are most similar to a query.
+/* search.h - finds the records whose vectors are most similar to a query.
  *
- * Records (JSON Lines) name an npy file each (data/record/features.h).  So many files are slow to read, so the vectors
- * can be saved as one npy file [rows, dim] that later searches map.  Row i belongs to the i-th record with a vector.
- * Headers, records with "error" or "drop" and those without a vector are left out.
+ * Each record (JSON Lines) names an npy file (data/record/features.h).  Since many files are slow to read, the vectors
+ * can be saved as one npy file [rows, dim], which later searches map.  Row i belongs to the i-th record with a vector.
+ * Headers, records with "error" or "drop", and records without a vector are left out.
  *
  * A search belongs to one thread.
  */
@@ -28,23 +28,24 @@ struct vfm_search { /* `= {0}` before open; close in any case */
 	struct vfm_encoder_id model; /* of the records */
 };
 
-/* Reads the records of paths [n], regular files that stay as they are, and their vectors, from `matrix` if it is not
- * NULL.  VFM_EINPUT: a vector is bad; VFM_EUSAGE: two records have one id, or the matrix has another number of rows. */
+/* Reads the records of paths [n], regular files that must not change, and their vectors, from `matrix` if it is not
+ * NULL.  VFM_EINPUT: a vector is bad; VFM_EUSAGE: two records have the same id, or the matrix has another number of
+ * rows. */
 int vfm_search_open(
 	struct vfm_search *s, char *const *paths, int n, const char *key, const char *matrix, struct vfm_err *err);
 void vfm_search_close(struct vfm_search *s);
 /* Writes the vectors as npy, atomically. */
 int vfm_search_save(const struct vfm_search *s, const char *path, struct vfm_err *err);
 
-/* Sets query [vectors.dim] to the vector of a record; VFM_EUSAGE: there is none. */
+/* Sets query [vectors.dim] to the vector of a record.  VFM_EUSAGE: there is none. */
 int vfm_search_of_id(const struct vfm_search *s, const char *id, float *query, struct vfm_err *err);
-/* ... to that of an npy file [dim].  VFM_EINPUT: it is no such file. */
+/* Sets the query to an npy file [dim].  VFM_EINPUT: it is not such a file. */
 int vfm_search_of_file(const struct vfm_search *s, const char *path, float *query, struct vfm_err *err);
-/* ... to that of a model.  VFM_EUSAGE: its dimension or identity is not that of the records. */
+/* Sets the query to the output of a model.  VFM_EUSAGE: its dimension or identity differs from that of the records. */
 int vfm_search_of_array(const struct vfm_search *s, const struct vfm_npy *npy, const void *data,
 	const struct vfm_encoder_id *model, float *query, struct vfm_err *err);
 
-/* Writes the k records nearest to the query with "similarity", the nearest first. */
+/* Writes the k records nearest to the query with "similarity", nearest first. */
 int vfm_search_write(struct vfm_search *s, const float *query, int64_t k, FILE *out, struct vfm_err *err);
 
 #endif

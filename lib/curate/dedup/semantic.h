@@ -1,11 +1,11 @@
 /* semantic.h - groups of vectors with a high cosine similarity: SemDeDup (Abbas et al., arXiv:2303.09540).
  *
- * Spherical k-means makes clusters: random vectors as centroids, Lloyd's iterations on a sample of at most 256
- * vectors for each.  Each vector belongs to the `probe` clusters of nearest centroid, and vectors that share a
- * cluster are compared; probe 1 is the algorithm of the paper.  Groups follow groups.h.
+ * Spherical k-means makes clusters: random vectors are the first centroids, and Lloyd's iterations use a sample of at
+ * most 256 vectors per centroid.  Each vector belongs to the `probe` clusters with the nearest centroids, and vectors
+ * that share a cluster are compared; probe 1 is the algorithm of the paper.  groups.h describes the groups.
  *
- * Time: rows x clusters x dim for the assignment, and rows^2 x probe^2 / clusters x dim at most for the comparison.
- * Memory: 8 + 4 probe + 24 bytes a row, the centroids, and for each thread the representatives of a cluster.  The
+ * Time: rows x clusters x dim for the assignment, and at most rows^2 x probe^2 / clusters x dim for the comparison.
+ * Memory: 8 + 4 probe + 24 bytes per row, the centroids, and for each thread the representatives of a cluster.  The
  * result does not depend on the number of threads.
  */
 #ifndef VFM_CURATE_DEDUP_SEMANTIC_H
@@ -21,8 +21,8 @@
 #define VFM_SEMANTIC_PROBE_MAX 16
 
 enum vfm_semantic_keep {
-	VFM_SEMANTIC_BY_QUALITY, /* the order of `quality`, the highest first */
-	VFM_SEMANTIC_FAR,        /* from the centroid: the paper's rule */
+	VFM_SEMANTIC_BY_QUALITY, /* by `quality`, highest first */
+	VFM_SEMANTIC_FAR,        /* farthest from the centroid: the rule of the paper */
 	VFM_SEMANTIC_NEAR,
 };
 
@@ -35,7 +35,7 @@ struct vfm_semantic_opts {
 };
 
 struct vfm_semantic_stats {
-	int64_t clusters, largest; /* rows of the largest */
+	int64_t clusters, largest; /* rows of the largest cluster */
 	double seconds[3];         /* of k-means, of the assignment, of the comparison */
 };
 
@@ -46,8 +46,8 @@ struct vfm_semantic {
 	struct vfm_semantic_stats stats;
 };
 
-/* quality [rows]: NULL unless o->keep needs it.  Rows of equal quality are ranked in their order.  VFM_EINPUT: a vector
- * is 0.  Release g in any case. */
+/* quality [rows] may be NULL unless o->keep needs it.  Rows of equal quality are ranked in their order.  VFM_EINPUT: a
+ * vector is 0.  Release g in any case. */
 int vfm_semantic_find(struct vfm_semantic *g, const struct vfm_features *f, const double *quality,
 	const struct vfm_semantic_opts *o, struct vfm_err *err);
 void vfm_semantic_release(struct vfm_semantic *g);

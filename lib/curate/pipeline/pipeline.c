@@ -30,7 +30,7 @@ static bool is_in_list(const char *key, const char *const *list)
 	return list && *list;
 }
 
-/* Whether the run sets an option, or the option makes no sense in it. */
+/* Returns whether the run sets an option, or the option makes no sense in it. */
 static bool is_reserved(const char *key)
 {
 	return is_in_list(key, (const char *const[]){"part", "done", "quiet", "help", "version", NULL});

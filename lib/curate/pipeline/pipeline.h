@@ -20,10 +20,11 @@ struct vfm_curation_stage {
 	char *argv[130]; /* [argc] verb and options "--NAME=VALUE"; owned */
 	int argc;
 	char identity[VFM_SHA256_HEX]; /* of verb and options, without "jobs" */
-	bool has_jobs;                 /* "jobs" is given: threads of its own */
-	bool needs_dir;                /* it must have "dir", which is not given: the run gives it DIR/STAGE */
-	bool has_model;                /* it computes with a model of this process: it chooses its threads itself */
-	bool has_resume, reads_all;    /* of its traits (data/record/stage.h) */
+	bool has_jobs;                 /* "jobs" is given: the stage has its own threads */
+	bool needs_dir;                /* it requires "dir", which is not given: the run sets it to DIR/STAGE */
+	/* it computes with a model in this process, and chooses its number of threads */
+	bool has_model;
+	bool has_resume, reads_all; /* of its traits (data/record/stage.h) */
 };
 
 struct vfm_curation {
@@ -31,20 +32,20 @@ struct vfm_curation {
 	struct vfm_curation_stage stage[VFM_PROGRESS_STAGES];
 	char **inputs; /* [n_inputs] operands of the first stage; owned */
 	int n_inputs;
-	json_t *doc; /* the object of the file, with these inputs */
+	json_t *doc; /* the object of the file, including these inputs */
 };
 
 /* Reads a file.  `verbs` ends in a NULL name.  VFM_EUSAGE names the file and the key: bad JSON, an unknown stage or
- * option, a value of another type, no stage.  The caller releases *p in any case. */
+ * option, a value of another type, or no stage.  The caller releases *p in any case. */
 int vfm_curation_read(struct vfm_curation *p, const char *path, const struct vfm_verb *verbs, struct vfm_err *err);
-/* The same from a text; `what` is its name for messages. */
+/* As vfm_curation_read from a string; `what` names it in messages. */
 int vfm_curation_parse(struct vfm_curation *p, const char *text, size_t len, const char *what,
 	const struct vfm_verb *verbs, struct vfm_err *err);
-/* The default pipeline for raw videos and images (vfm-curate-run(1)), without inputs. */
+/* Sets *p to the default pipeline for raw videos and images (vfm-curate-run(1)), without inputs. */
 int vfm_curation_default(struct vfm_curation *p, const struct vfm_verb *verbs, struct vfm_err *err);
 /* Replaces the inputs.  VFM_EUSAGE: a name is not UTF-8. */
 int vfm_curation_set_inputs(struct vfm_curation *p, int n, char *const *inputs, struct vfm_err *err);
-/* Appends the pipeline as the text of a file, a line a stage. */
+/* Appends the pipeline as the text of a file, one line per stage. */
 void vfm_curation_text(struct vfm_buf *b, const struct vfm_curation *p);
 void vfm_curation_release(struct vfm_curation *p);
 

@@ -167,7 +167,7 @@ static void stage_identity(const struct pipeline_run *r, int i, char hex[VFM_SHA
 	free(text);
 }
 
-/* Whether the folder has results of a stage. */
+/* Returns whether the folder has results of a stage. */
 static bool has_begun(const struct pipeline_run *r, int i)
 {
 	const struct vfm_progress_stage *s = &r->progress->stage[i];
@@ -644,7 +644,7 @@ static void watch_children(struct pipeline_run *r)
 	end_counter(r);
 }
 
-/* Reports a run that is done: its table, if it is not on the terminal already, the reasons of drops, and the result. */
+/* Reports a finished run: its table, if the terminal does not show it already, the reasons of drops, and the result. */
 static void report_stages(const struct pipeline_run *r)
 {
 	struct vfm_view v;

@@ -157,8 +157,8 @@ static void add_bar_text(struct vfm_buf *b, int width, double share)
 		vfm_buf_adds(b, i < full ? "\u2588" : "\u2591");
 }
 
-/* A row of a stage.  Records are those that were neither dropped nor failed before it; dropped and failed are those
- * of this stage. */
+/* The row of a stage.  Records: those neither dropped nor failed in earlier stages; dropped and failed: those of this
+ * stage. */
 static void add_stage_row(
 	struct vfm_buf *b, const struct vfm_view_stage *s, const struct view_columns *w, double total, double left)
 {

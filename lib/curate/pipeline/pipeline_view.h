@@ -14,37 +14,37 @@ struct vfm_view_stage {
 	const char *name;
 	enum vfm_view_state state;
 	struct vfm_stage_progress c;
-	int64_t at_start; /* records in, when this process began */
-	double work_s;    /* seconds since then, without those before its first record */
-	int64_t waiting;  /* records in front of it; -1: unknown */
-	int busy;         /* records in work */
-	double rate;      /* records a second, of the last half minute or so */
+	int64_t at_start; /* input records when this process began */
+	double work_s;    /* seconds since then, without the time before its first record */
+	int64_t waiting;  /* records that wait for it; -1: unknown */
+	int busy;         /* records being processed */
+	double rate;      /* records per second over about the last half minute */
 };
 
 struct vfm_view {
 	const char *config, *dir;
 	enum vfm_view_state state;
-	const char *message; /* NULL, or why it ended */
+	const char *message; /* NULL, or the reason why the run ended */
 	double elapsed_s;
 	int64_t jobs, total; /* total: inputs of the first stage; -1: unknown */
 	int n;
 	struct vfm_view_stage stage[VFM_PROGRESS_STAGES];
 };
 
-/* Seconds until the end at the rates of this process; < 0: unknown, as before dedup has begun.  Stage k gets as many
- * records from those to come as it got from those done: total(k) = total(k-1) * lines(k-1) / in(k-1); the slowest stage
- * determines the time. */
+/* Returns the seconds until the end at the rates of this process; < 0: unknown, for example before dedup has begun.
+ * Assumes that stage k gets records at the same ratio as so far: total(k) = total(k-1) * lines(k-1) / in(k-1).  The
+ * slowest stage determines the time. */
 double vfm_view_left_s(const struct vfm_view *v);
 
 /* Appends one line: "probe 120 (35/s), score 98 (30/s); 3 dropped, 0 failed; 0:12 left". */
 void vfm_view_line(struct vfm_buf *b, const struct vfm_view *v);
-/* Appends a table: a line for each stage with a bar, counts, rate and time left.  It has at most `columns` characters
- * a line, at least 23, and at most `rows` lines, at least 3: it leaves out columns that do not fit, and stages, those
- * first that are done. */
+/* Appends a table: a line for each stage with a bar, counts, rate and time left.  Lines have at most `columns`
+ * characters (at least 23), and there are at most `rows` lines (at least 3).  Leaves out columns that do not fit, and
+ * stages, finished ones first. */
 void vfm_view_table(struct vfm_buf *b, const struct vfm_view *v, int columns, int rows);
-/* Appends a line for each reason of drops and failures, with their number, cut to `columns` characters. */
+/* Appends a line for each reason of drops and failures with its number, cut to `columns` characters. */
 void vfm_view_reasons(struct vfm_buf *b, const struct vfm_view *v, int columns);
-/* Appends a page without references to others; while the run continues, a browser reads it again every two seconds. */
+/* Appends a self-contained page.  While the run continues, the browser reloads it every two seconds. */
 void vfm_view_page(struct vfm_buf *b, const struct vfm_view *v);
 
 #endif

@@ -186,7 +186,8 @@ static void add_captions(struct vfm_report *r, const json_t *rec)
 		offer_record(&r->captions, rec);
 }
 
-/* The key "source" of the record, or else the folder of its original file, or of the tar that has it. */
+/* Counts the source of a record: its key "source", or the folder of its original file or of the tar that contains it.
+ */
 static void add_source(struct vfm_report *r, const json_t *rec)
 {
 	const char *source = vfm_rec_str(rec, "source", NULL), *src;

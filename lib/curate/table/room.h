@@ -1,6 +1,5 @@
-/* curate/table - tables and tars of other programs as records.
- *
- * CSV, JSON; joining a table to records; samples of WebDataset tars.
+/* curate/table - tables and tars of other programs as records: CSV, JSON, joins of a table to records, samples of
+ * WebDataset tars.
  *
  * Used by: vfm-curate
  * Calls: base, data/record, io, media/av

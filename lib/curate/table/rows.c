@@ -13,7 +13,7 @@ enum { MAX_OBJECT = 16 << 20 };
 
 /* ---- opening ---- */
 
-/* Finds what the file is, and goes to the beginning of its rows. */
+/* Detects the format of the file, and moves to the beginning of its rows. */
 static int find_format(struct vfm_rows *r, struct vfm_err *err)
 {
 	unsigned char head[4];

@@ -234,7 +234,7 @@ const json_t *vfm_take_value(const json_t *row, const char *column)
 	return json_is_null(v) ? NULL : v;
 }
 
-/* Whether s is a decimal number; sets *is_integer. */
+/* Returns whether s is a decimal number; sets *is_integer. */
 static bool is_decimal(const char *s, bool *is_integer)
 {
 	const char *digits;

@@ -3,9 +3,9 @@
  * (and KEY.mp4).
  *
  * A tar gets its name when it is complete.  The writer removes index and .nv-meta before it adds shards and writes them
- * at the end, so that an index always matches the shards.  A killed run loses its incomplete shard; `resume` continues
- * after the complete ones.  provenance.json is written before the first shard that it describes, and holds the chains
- * of all runs that wrote shards.  One thread at a time.
+ * at the end, so an index always matches the shards.  A killed run loses its incomplete shard; `resume` continues after
+ * the complete ones.  provenance.json is written before the first shard that it describes, and holds the chains of all
+ * runs that wrote shards.  One thread at a time.
  */
 #ifndef VFM_DATA_DATASET_DATASET_H
 #define VFM_DATA_DATASET_DATASET_H
@@ -20,20 +20,22 @@
 
 struct vfm_dataset_opts {
 	const char *dir;
-	int64_t max_bytes;   /* of a tar, unless one sample alone is larger; 0: VFM_DATASET_MAX_BYTES */
+	int64_t max_bytes;   /* of a tar, unless a single sample is larger; 0: VFM_DATASET_MAX_BYTES */
 	int64_t max_samples; /* of a tar; 0: no limit */
-	bool with_media;     /* adds the clip itself */
-	bool resume;         /* keep the shards that DIR already has */
+	bool with_media;     /* also adds the clip itself */
+	bool resume;         /* keeps the shards that DIR already has */
 };
 
 struct vfm_dataset;
 
 /* Indexes the tars of `dir`, in the order of their names, which have at most 31 bytes.  Writes index.vfmi, NAME.tar.idx
- * and .nv-meta, and changes no tar.  The samples have the members of vfm-shard(5).  headers_only: reads only headers
- * and JSON, and the contents of the arrays get no checksums.  The compute threads share the work.  A folder without
- * tars that has an index.json is one of MosaicML Streaming (mds.h): its shards, in their order, get an index.vfmi
- * alone.  columns: as for vfm_mds_open.  for_join: samples may be without latents (index_join.h).  VFM_EUSAGE: no
- * shard, or a sample that the index cannot describe. */
+ * and .nv-meta, and changes no tar.  The samples have the members of vfm-shard(5).  The compute threads share the work.
+ * VFM_EUSAGE: there is no shard, or the index cannot describe a sample.
+ *
+ * - headers_only: reads only headers and JSON; the contents of the arrays get no checksums.
+ * - for_join: samples may lack latents (index_join.h).
+ * - columns: as for vfm_mds_open.  A folder without tars that has an index.json is one of MosaicML Streaming (mds.h);
+ *   its shards, in their order, get only an index.vfmi. */
 struct vfm_dataset_stats;
 struct vfm_dataset_how {
 	bool headers_only, for_join;
@@ -42,16 +44,16 @@ struct vfm_dataset_how {
 int vfm_dataset_index(
 	const char *dir, const struct vfm_dataset_how *how, struct vfm_dataset_stats *stats, struct vfm_err *err);
 
-/* VFM_EUSAGE: DIR holds shards already and `resume` is off, or one of them is damaged. */
+/* VFM_EUSAGE: DIR already has shards and `resume` is off, or one of them is damaged. */
 int vfm_dataset_open(struct vfm_dataset **d, const struct vfm_dataset_opts *o, struct vfm_err *err);
 
-/* Sets the chain of the records that follow (data/record/provenance.h), with the entry of the program that calls.
- * Datasets without a chain get no provenance.json.  VFM_EUSAGE: with those of earlier runs it is too long. */
+/* Sets the chain of the following records (data/record/provenance.h), including the entry of the calling program.
+ * Datasets without a chain get no provenance.json.  VFM_EUSAGE: together with those of earlier runs it is too long. */
 int vfm_dataset_set_chain(struct vfm_dataset *d, const json_t *chain, struct vfm_err *err);
 
-/* Adds the sample of a record of `encode` and sets rec["shard"], rec["index"].  Does not write samples again that the
- * shards of an earlier run have.  VFM_EINPUT: the record is bad (no latents, unreadable files, duplicate key);
- * VFM_EENV: cannot write. */
+/* Adds the sample of a record from `encode` and sets rec["shard"], rec["index"].  Does not rewrite samples that are in
+ * shards of an earlier run.  VFM_EINPUT: the record is bad (no latents, unreadable files, duplicate key); VFM_EENV: a
+ * write failed. */
 int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err);
 
 struct vfm_dataset_stats {

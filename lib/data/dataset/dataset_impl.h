@@ -1,6 +1,4 @@
-/* dataset_impl.h - declarations that the files dataset*.c share: adding samples (dataset.c), and complete shards
- * (dataset_shards.c).
- */
+/* dataset_impl.h - shared by dataset.c, which adds samples, and dataset_shards.c, which handles complete shards. */
 #ifndef VFM_DATA_DATASET_DATASET_IMPL_H
 #define VFM_DATA_DATASET_DATASET_IMPL_H
 
@@ -26,16 +24,17 @@ struct vfm_dataset {
 	/* contents of the indexes, in the order of shards */
 	struct vfm_index_writer *index;
 	struct vfm_energon *energon;
-	/* what all samples have in common */
+	/* properties that all samples share */
 	struct vfm_encoder_ids encoder_ids;
 	int64_t n_latents, n_texts, n_images;
 	int64_t channels, text_dim;
-	/* where the samples come from (data/record/provenance.h) */
-	json_t *chain, *marked;        /* of headers; from marks of the records of this run */
+	/* provenance of the samples (data/record/provenance.h) */
+	json_t *chain, *marked;        /* from headers; from marks of this run's records */
 	bool has_chain, chain_changed; /* since provenance.json was written */
 };
 
-/* A place, in 63 bits: shard, index, and whether an earlier run wrote it and this one has not added it again yet. */
+/* A place, in 63 bits: shard, index, and whether an earlier run wrote the sample and this one has not added it again
+ * yet. */
 struct vfm_dataset_place {
 	uint32_t shard, index;
 	bool before;
@@ -56,11 +55,11 @@ struct vfm_dataset_common {
 	bool has_image;             /* image rows */
 };
 
-/* VFM_EINPUT: the sample has other encoders, or arrays of another width, than those before. */
+/* VFM_EINPUT: the encoders of the sample, or the widths of its arrays, differ from those before. */
 int vfm_dataset_check_common(const struct vfm_dataset *d, const struct vfm_dataset_common *c, struct vfm_err *err);
 void vfm_dataset_note_common(struct vfm_dataset *d, const struct vfm_dataset_common *c);
 
-/* Reads a complete shard and adds it to the indexes; before: it is of an earlier run.  VFM_EINPUT: it is damaged, or a
+/* Reads a complete shard and adds it to the indexes.  before: an earlier run wrote it.  VFM_EINPUT: it is damaged, or a
  * key occurs twice. */
 int vfm_dataset_register(struct vfm_dataset *d, const char *name, bool before, struct vfm_err *err);
 

@@ -150,7 +150,7 @@ static int read_shard_table(struct shard_table *t, struct vfm_index *ix, struct 
 	return 0;
 }
 
-/* Returns the shard of this name of so many bytes; NULL: none. */
+/* Returns the shard with this name and size in bytes; NULL: none. */
 static struct named_shard *find_shard(const struct shard_table *t, const char *name, size_t len)
 {
 	struct named_shard key = {0};

@@ -37,7 +37,7 @@ struct vfm_fetch {
 
 /* ---- names ---- */
 
-/* Whether a URL has a scheme, and no byte that would end a line or a word of a request. */
+/* Checks that a URL has a scheme, and no byte that would end a line or a word of a request. */
 static int check_url(const struct vfm_fetch *f, const char *url, struct vfm_err *err)
 {
 	size_t n = 0, len = strlen(url);

@@ -14,7 +14,7 @@ struct vfm_index_header {
 	char magic[8] __attribute__((nonstring));
 	uint32_t version, header_bytes, record_bytes, shard_bytes;
 	uint64_t n_records;
-	uint32_t n_shards, text_bytes; /* text_bytes: of an entry of the texts */
+	uint32_t n_shards, text_bytes; /* text_bytes: bytes per entry of the texts */
 	uint64_t records_offset, shards_offset, file_bytes;
 	uint64_t n_texts, texts_offset, meta_offset;
 	uint32_t meta_bytes, meta_crc;
@@ -27,7 +27,7 @@ _Static_assert(sizeof(struct vfm_index_header) == 128, "on-disk layout");
 enum {
 	VFM_INDEX_META_MAX = 1 << 20, /* bytes; zeros pad meta to whole blocks of the hash tree */
 	VFM_INDEX_PARTS = 64,         /* datasets of a join */
-	VFM_INDEX_FDS = 64 /* descriptors of tars that stay open: for a shuffled read of many shards at once */
+	VFM_INDEX_FDS = 64            /* descriptors of tars that stay open, for shuffled reads of many shards */
 };
 
 struct vfm_index_fd {
@@ -50,16 +50,16 @@ struct vfm_index {
 	struct vfm_index_fd slots[VFM_INDEX_FDS];
 };
 
-/* Returns a descriptor of the shard's tar; release returns it to *slot, or closes it if *slot is NULL. */
+/* acquire returns a descriptor of the shard's tar.  release returns it to *slot, or closes it if *slot is NULL. */
 int vfm_index_acquire(struct vfm_index *ix, uint32_t shard, struct vfm_index_fd **slot, struct vfm_err *err);
 void vfm_index_release(struct vfm_index *ix, struct vfm_index_fd *slot, int fd);
-/* Call before the release if the bytes of an acquired shard are not those of the index.  Returns 1 if they may be whole
- * when the shard is acquired anew (vfm_shard_cache_renew), 0 if they are damaged; negative with err. */
+/* Call before the release if the bytes of an acquired shard contradict the index.  Returns 1 if the shard may be intact
+ * when it is acquired again (vfm_shard_cache_renew), 0 if it is damaged, or a negative code with err. */
 int vfm_index_renew(struct vfm_index *ix, uint32_t shard, int fd, struct vfm_err *err);
 
-/* NULL, or why this record cannot be one of shard s. */
+/* Returns the reason why this record cannot be one of shard s, or NULL. */
 const char *vfm_record_fault(const struct vfm_index_record *r, const struct vfm_index_shard *s);
-/* NULL, or why this array cannot be one of record r: a text (e < 0), or the extra array e. */
+/* Returns the reason why this array cannot be one of record r, a text (e < 0) or the extra array e; or NULL. */
 const char *vfm_index_array_fault(const struct vfm_index_text *t, const struct vfm_index_record *r, int e);
 
 #endif

@@ -47,7 +47,7 @@ static int parse_columns(struct vfm_mds *m, struct vfm_mds_shard *s, const json_
 	return 0;
 }
 
-/* A shard that is compressed can be read if the file that it was made of is there, too. */
+/* A compressed shard can be read if the file from which it was made is also present. */
 static int check_compression(const char *dir, const struct vfm_mds_shard *s, const json_t *o, struct vfm_err *err)
 {
 	const char *how = json_string_value(json_object_get(o, "compression"));
@@ -312,7 +312,7 @@ static int check_mds_size(struct vfm_npy *n, uint64_t bytes, const char *what, s
 	return VFM_EINPUT;
 }
 
-/* Whether the elements are bfloat16 as the user says. */
+/* Checks that uint16 elements, and no others, are marked as bfloat16 (:bf16). */
 static int check_mds_bf16(
 	const struct vfm_npy *n, const struct vfm_mds_column *c, const char *what, struct vfm_err *err)
 {

@@ -54,7 +54,7 @@ void vfm_mds_parse_encoding(struct vfm_mds_column *c)
 		{"uint32", VFM_MDS_INT, 4, false}, {"uint64", VFM_MDS_INT, 8, false}};
 
 	c->kind = VFM_MDS_OTHER;
-	/* A program may give an encoding of its own one of these names; its values then have another size. */
+	/* A program may use one of these names for its own encoding; its values then have another size. */
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		if (!strcmp(c->encoding, known[i].name) && c->bytes == known[i].bytes) {
 			c->kind = known[i].kind;

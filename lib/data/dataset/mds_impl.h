@@ -1,12 +1,10 @@
-/* mds_impl.h - declarations that lib/data/dataset/mds*.c share: columns of MDS shards, their encodings and the parts
- * that they hold.
- *  */
+/* mds_impl.h - shared by mds*.c: columns of MDS shards, their encodings, and the parts that they hold. */
 #ifndef VFM_DATA_DATASET_MDS_IMPL_H
 #define VFM_DATA_DATASET_MDS_IMPL_H
 
 #include "data/dataset/mds.h"
 
-/* Types of elements: their names, and the numbers by which a value of dynamic type begins. */
+/* Types of elements: their names, and the numbers at the start of a value with dynamic type. */
 struct vfm_mds_type {
 	const char *name;
 	int number;
@@ -15,15 +13,15 @@ struct vfm_mds_type {
 enum { VFM_MDS_TYPES = 7 };
 extern const struct vfm_mds_type vfm_mds_types[VFM_MDS_TYPES];
 
-/* Sets kind, type and shape of a column by its encoding, whose size column_sizes says; 0: null there.  An encoding that
- * is not known makes a column of kind OTHER. */
+/* Sets kind, type and shape of a column from its encoding and its size in column_sizes (0: null there).  An unknown
+ * encoding gives the kind OTHER. */
 void vfm_mds_parse_encoding(struct vfm_mds_column *c);
 
-/* The choice of columns by the user. */
+/* A user's choice of a column. */
 struct vfm_mds_choice {
 	const char *part, *column; /* column "": none */
 	bool is_bf16, is_raw;
-	struct vfm_npy raw; /* type and shape, where 0 is a free dimension */
+	struct vfm_npy raw; /* type and shape; 0 is a free dimension */
 };
 
 struct vfm_mds_choices {
@@ -32,9 +30,9 @@ struct vfm_mds_choices {
 	bool needs_latent;
 };
 
-/* text: as vfm_mds_open; NULL: none. */
+/* text as for vfm_mds_open; NULL: none. */
 int vfm_mds_parse_choices(struct vfm_mds_choices *to, const char *text, struct vfm_arena *arena, struct vfm_err *err);
-/* Gives the columns of a shard their parts. */
+/* Assigns parts to the columns of a shard. */
 int vfm_mds_choose(
 	struct vfm_mds_shard *s, const struct vfm_mds_choices *choices, struct vfm_arena *arena, struct vfm_err *err);
 

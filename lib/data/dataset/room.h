@@ -1,7 +1,5 @@
-/* data/dataset - shards of samples and their index.
- *
- * Building, reading, joining and verifying an index; sets of Energon and MDS; parts of sets; downloads and the
- * cache of remote shards.
+/* data/dataset - shards of samples and their index: builds, reads, joins and verifies indexes; datasets of Energon and
+ * MDS; subsets; downloads and the cache of remote shards.
  *
  * Used by: data/loader, data/plan, train/run, vfm-bench, vfm-curate, vfm-pack, vfm-sample
  * Calls: base, data/record, io, media/av, spec/model

@@ -17,9 +17,13 @@
 #include "io/file.h"
 #include "io/hash.h"
 
-/* Files of the folder: DIGITS, a shard; DIGITS.want, as long as the shard, so that the bound counts it, and locked by
- * the process that fetches it; DIGITS.BYTES.again, a note that a shard of BYTES was downloaded again because of a fault
- * (empty or, if that download has a wrong length, a byte longer than it); .lock, locked while shards are removed. */
+/* Files of the folder:
+ *   DIGITS               a shard
+ *   DIGITS.want          as long as the shard, so that it counts towards the bound; locked by the process that fetches
+ *                        it
+ *   DIGITS.BYTES.again   note that a shard of BYTES was downloaded again because of a fault.  Empty if the download had
+ *                        the right length, else one byte longer than it.
+ *   .lock                locked while shards are removed */
 enum { DIGITS = 32, ATTEMPTS = 5 };
 #define WANT  ".want"
 #define AGAIN ".again"
@@ -360,8 +364,8 @@ static bool was_downloaded_again(struct vfm_shard_cache *c, const struct wanted 
 	return true;
 }
 
-/* Remembers until the next run, for all processes, that the shard was downloaded again, with this wrong length or, if
- * that is negative, the right one. */
+/* Notes for all processes, until the next run, that the shard was downloaded again.  wrong_length: the length of that
+ * download; < 0: the right one. */
 static int note_again(struct vfm_shard_cache *c, const struct wanted *w, int64_t wrong_length, struct vfm_err *err)
 {
 	int fd = open(w->again, O_WRONLY | O_CREAT | O_CLOEXEC, 0666), rc = 0;

@@ -247,7 +247,7 @@ static int open_mds(struct verify *v, uint32_t n_shards, struct vfm_err *err)
 	return check_part(v, "index.json", rc, &e, err);
 }
 
-/* For a join, checks that its datasets are those that were joined.  Their shards are verified with them. */
+/* For a join, checks that its datasets are the ones that were joined.  Their shards are verified with them. */
 static int check_parts_of(struct verify *v, struct vfm_err *err)
 {
 	for (uint32_t i = 0; i < vfm_index_info(v->ix)->n_parts; i++) {

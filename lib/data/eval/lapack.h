@@ -1,7 +1,7 @@
-/* lapack.h - the routines of LAPACK that the library calls, in double precision.
+/* lapack.h - the LAPACK routines that the library calls, in double precision.
  *
- * liblapack.so.3 is loaded at the first call, since it takes milliseconds to load, which no other command should wait
- * for.  Matrices are symmetric or their transposes have the same result, so that row-major arrays need no copies.
+ * The first call loads liblapack.so.3.  Loading takes milliseconds, for which other commands should not wait.
+ * Row-major arrays need no copies, because matrices are symmetric or their transposes have the same result.
  * Thread-safe.
  */
 #ifndef VFM_DATA_EVAL_LAPACK_H
@@ -13,8 +13,8 @@
 
 /* Cholesky factorization with complete pivoting of a positive semidefinite matrix a [n, n] with rows of ld elements
  * (dpstrf): A[piv[i]][piv[j]] = sum over k < rank of L[i][k] L[j][k].  L replaces the lower triangle of a, row-major;
- * columns from rank on are undefined.  It ends where the largest remaining diagonal element is at most tol.  piv [n],
- * from 0. */
+ * columns from rank on are undefined.  The factorization ends when the largest remaining diagonal element is at most
+ * tol.  piv [n] counts from 0. */
 int vfm_lapack_pivoted_cholesky(
 	double *a, int64_t n, int64_t ld, double tol, int32_t *piv, int64_t *rank, struct vfm_err *err);
 

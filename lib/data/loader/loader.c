@@ -404,8 +404,8 @@ static int check_share_replaced(struct vfm_loader *l, struct vfm_err *err)
 	return rc;
 }
 
-/* Returns whether the pack that begins at a part is that of this cp rank: it has this rank's part or, without samples,
- * stands for one whose ranks are others. */
+/* Returns whether this cp rank takes the pack that begins at `part`: the pack has this rank's part; or it has no
+ * samples, begins at this rank's part, and the rank has no pack in the step yet. */
 static bool is_own_pack(struct vfm_loader *l, const struct vfm_pack *p, int32_t part)
 {
 	if (part == 0)

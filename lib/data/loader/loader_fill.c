@@ -146,9 +146,12 @@ static const struct vfm_plan_sample *step_samples(const struct vfm_plan_step *s)
 	return s->packs[0].samples;
 }
 
-/* Returns the next sample with as many tokens as the damaged one, which is at place `at` of its step; NULL with err.
- * Searches, after the s->tried samples of earlier calls, the following slots of the pack, the following packs of the
- * step and then the earlier ones, and the steps after it.  The choice depends only on the plan and damaged samples. */
+/* Returns another sample with as many tokens as the damaged one, which is at position `at` of its step; NULL with err.
+ * Skips the s->tried samples of earlier calls.  Searches, in this order:
+ *   1. the following slots of the pack
+ *   2. the following packs of the step, then the earlier ones
+ *   3. the steps after it
+ * The choice depends only on the plan and the damaged samples. */
 static const struct vfm_plan_sample *find_other(struct vfm_loader *l, struct vfm_load_slot *sl,
 	const struct vfm_plan_step *own, int64_t at, struct vfm_loaded *s, const struct vfm_err *why,
 	struct vfm_err *err)

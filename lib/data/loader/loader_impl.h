@@ -1,4 +1,4 @@
-/* loader_impl.h - declarations that the parts of the loader share. */
+/* loader_impl.h - shared by the files of the loader. */
 #ifndef VFM_DATA_LOADER_LOADER_IMPL_H
 #define VFM_DATA_LOADER_LOADER_IMPL_H
 
@@ -15,7 +15,7 @@ struct vfm_loaded { /* a sample of a pack, and its text; text.rows 0: none */
 	struct vfm_index_text text, extra[VFM_EXTRAS];
 	bool unlisted; /* none of its captions has a weight */
 	bool replaced; /* `from` replaces a damaged sample */
-	int64_t tried; /* samples after the damaged one that were considered */
+	int64_t tried; /* number of candidates tried after the damaged sample */
 };
 
 struct vfm_load_slot {
@@ -24,14 +24,14 @@ struct vfm_load_slot {
 	bool held; /* by the consumer */
 	struct vfm_pack p;
 	struct vfm_load_facts facts; /* of p */
-	/* of the thread that reads: */
+	/* used by the reading thread: */
 	struct vfm_loaded *sample; /* [cap_sample] */
 	size_t cap_sample;
 	float *scratch; /* a latent before patchify, or a text before truncation */
 	size_t scratch_size;
 	struct vfm_index_spent spent;
 	double arrange_s;
-	struct vfm_plan_step search; /* where a sample in place of a damaged one is looked for */
+	struct vfm_plan_step search; /* the step that is searched for a sample to replace a damaged one */
 };
 
 struct vfm_cached_step {
@@ -51,8 +51,8 @@ struct vfm_loader {
 	struct vfm_index **ix; /* [n_sets] */
 	struct vfm_name_weights captions;
 	int32_t patch_dim, per_step;
-	int64_t n_packs, next; /* of all parts of the rank */
-	bool has_pack;         /* this cp rank has got its pack of the current parts */
+	int64_t n_packs, next; /* over all parts of the rank */
+	bool has_pack;         /* this cp rank has received its pack of the current parts */
 	struct vfm_ring ring;
 	struct vfm_load_slot *slots; /* [ring.n_slots] */
 	struct vfm_cached_step *cache;
@@ -61,7 +61,7 @@ struct vfm_loader {
 	bool logged_cut, logged_unlisted;
 	int n_logged; /* replaced samples */
 	struct vfm_plan_sample logged[1000];
-	struct vfm_plan_sample damaged[VFM_LOAD_NAMED]; /* the last of delivered packs, in a ring */
+	struct vfm_plan_sample damaged[VFM_LOAD_NAMED]; /* the last ones in delivered packs, as a ring */
 	int n_damaged;
 	int64_t file_bytes;
 	atomic_bool is_cold; /* the last pack was not in the page cache */
@@ -71,7 +71,7 @@ struct vfm_loader {
 	struct vfm_loader_stats stats;
 };
 
-/* Reads pack `pack` of a step into the slot: its sl->p, whose step fields are set, and the facts. */
+/* Reads pack `pack` of a step into the slot: fills sl->p, whose step fields are set, and the facts. */
 int vfm_load_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step, int64_t pack,
 	struct vfm_load_facts *facts, struct vfm_err *err);
 

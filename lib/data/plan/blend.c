@@ -304,7 +304,7 @@ void vfm_shuffle(uint32_t *a, int64_t n, uint64_t seed, uint64_t step, uint64_t 
 	}
 }
 
-/* Whether the weight of a set is above 0 at any step. */
+/* Returns whether the weight of a set is above 0 at any step. */
 static bool has_weight(const struct vfm_blend_set *set)
 {
 	bool found = set->weights.n == 0 && set->weight > 0;

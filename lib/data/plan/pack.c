@@ -15,10 +15,11 @@
 #define MAX_PACKS      ((int64_t)1 << 40)
 
 enum {
-	DENSE = 2048,     /* a pack with less room than context / DENSE is final */
-	CARRIED = 8,      /* at most 1 / CARRIED of the tokens of a window go to the next one */
-	MAX_ROUNDS = 8,   /* that a sample may be carried for */
-	LONG_PASS = 1,    /* from so many windows before the last one of a pass on, that is worth a second */
+	DENSE = 2048,   /* a pack with less room than context / DENSE is final */
+	CARRIED = 8,    /* at most 1 / CARRIED of the tokens of a window go to the next one */
+	MAX_ROUNDS = 8, /* that a sample may be carried for */
+	/* with this many windows before the last one of a pass, exact contents of that one are worth a second */
+	LONG_PASS = 1,
 	POOL_STEPS = 16,  /* steps of packs, and */
 	POOL_PACKS = 8192 /* packs, that may wait for others of similar cost */
 };
@@ -131,7 +132,7 @@ static bool has_all_steps(const struct planner *pl)
 	return pl->o->steps > 0 && pl->p->steps == pl->o->steps;
 }
 
-/* At most so many steps of the ready groups in their order. */
+/* Emits at most `most` steps of the ready groups, in their order. */
 static int emit_in_order(struct planner *pl, size_t most, struct vfm_err *err)
 {
 	size_t n = pl->per_step, at = 0;
@@ -146,9 +147,10 @@ static int emit_in_order(struct planner *pl, size_t most, struct vfm_err *err)
 	return 0;
 }
 
-/* Finds steps of ready groups, consecutive in the order of cost, whose largest cost is at most `similar` means.  Goes
- * through the groups from the most or from the least expensive: those at the end of the order are left, and must not
- * always be the same.  Returns the number of steps; step[i] is where one begins. */
+/* Finds steps of ready groups that are consecutive in the order of cost and whose largest cost is at most `similar`
+ * times the mean.  Returns the number of steps; step[i] is the first group of one.  Goes through the groups from the
+ * most (from_end) or from the least expensive: those at the end of the order remain, and must not always be the same.
+ */
 static size_t find_similar(struct planner *pl, size_t n, double similar, bool from_end, uint32_t *step)
 {
 	size_t per_step = pl->per_step, found = 0, at = 0;
@@ -365,8 +367,8 @@ static int plan_epochs(struct planner *pl, struct vfm_err *err)
 	return 0;
 }
 
-/* Until there are so many steps.  Draws little more than they need: a plan takes some packs of its last window, and
- * sets have their shares, and their passes, in the whole of it. */
+/* Makes packs until there are `steps` steps.  Draws only a little more than they require: a plan takes some packs of
+ * its last window, but sets have their shares and their passes in all of it. */
 static int plan_steps(struct planner *pl, int64_t steps, struct vfm_err *err)
 {
 	while (pl->p->steps < steps) {

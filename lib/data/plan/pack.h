@@ -1,13 +1,12 @@
-/* pack.h - sequence packing: many samples of different lengths in sequences of one context length.
+/* pack.h - sequence packing: samples of different lengths in sequences of one context length.
  *
  * vfm_packing is the order of a whole run.  It draws samples from a blend and packs them one window at a time, so packs
  * are random but dense.  Then it shuffles the packs of a window and divides them into steps.  It is a stream: memory
  * holds one window of samples.  It depends only on its inputs and the seed.
  *
- * With context parallelism by pack (opts.cp), a pack has 1, 2, 4, ... parts of `context` tokens, as many as its longest
- * sample needs, each for a rank.  The parts of a step are divided into groups of opts.cp, and packs of fewer parts that
- * share a group have similar cost.
- */
+ * With context parallelism by pack (opts.cp), a pack has 1, 2, 4, ... parts of `context` tokens, each for one rank.
+ * Its longest sample determines the number of parts.  The parts of a step are divided into groups of opts.cp, and
+ * smaller packs that share a group have similar cost. */
 #ifndef VFM_DATA_PLAN_PACK_H
 #define VFM_DATA_PLAN_PACK_H
 
@@ -18,8 +17,8 @@
 #include "data/plan/blend.h"
 #include "data/plan/plan.h"
 
-/* cost of a pack = c + the sum over its samples of a s + b s^2 (s in tokens), or of a table.  The default counts
- * tokens' worth of work in a DiT layer: a = 1, b = 1/(7 h) at h = 1152, from 28 h^2 s + 4 h s^2 FLOPs a layer. */
+/* The cost of a pack is c + the sum over its samples of a s + b s^2 (s in tokens), or of a table.  The default unit is
+ * one token's work in a DiT layer: a = 1, b = 1/(7 h) at h = 1152, from 28 h^2 s + 4 h s^2 FLOPs per layer. */
 struct vfm_pack_cost {
 	double a, b, c;
 	int32_t n_points; /* > 0: the table determines the cost of a sample */
@@ -28,21 +27,21 @@ struct vfm_pack_cost {
 	} * points; /* [n_points] ascending */
 };
 struct vfm_pack_cost vfm_pack_cost_default(void);
-/* {"v":1,"type":"vfm-cost","a":…,"b":…,"c":…}, or {…,"table":[[tokens, cost], …],"c":…}; c may be missing. */
+/* Reads {"v":1,"type":"vfm-cost","a":…,"b":…,"c":…}, or {…,"table":[[tokens, cost], …],"c":…}; c may be missing. */
 int vfm_pack_cost_load(const char *path, struct vfm_pack_cost *cost, struct vfm_err *err);
 void vfm_pack_cost_release(struct vfm_pack_cost *cost);
-/* Returns the cost of one sample, without c.  A table is linear between its points and from 0 to the first; beyond the
- * last point the cost is a s + b s^2 through the last two. */
+/* Returns the cost of one sample, without c.  A table is linear between its points and from 0 to the first.  Beyond the
+ * last point, the cost is the a s + b s^2 through the last two. */
 double vfm_pack_cost_of(const struct vfm_pack_cost *cost, int32_t tokens);
 
 struct vfm_packing_opts {
-	int32_t context, batch; /* with cp: tokens of a part, parts of a step */
-	int32_t cp;        /* the most parts of a pack, a power of two that divides batch; 0: packs have no parts */
-	int64_t steps;     /* > 0: that many, however many passes it takes; else: */
-	double epochs;     /* so many passes over all samples (with weights: so many times their tokens) */
-	bool drop_last;    /* drop an incomplete last step; else fill it with samples of the next pass */
-	bool balance_cost; /* a step's packs are of similar cost */
-	bool one_each;     /* one sample a pack; else minimum bin slack (pack_mbs.h) */
+	int32_t context, batch; /* with cp: tokens per part, parts per step */
+	int32_t cp;             /* maximum parts of a pack, a power of two that divides batch; 0: packs have no parts */
+	int64_t steps;          /* > 0: number of steps, however many passes they take; else epochs */
+	double epochs;          /* number of passes over all samples; with weights, a multiple of their tokens */
+	bool drop_last;         /* drops an incomplete last step; else fills it with samples of the next pass */
+	bool balance_cost;      /* gives a step packs of similar cost */
+	bool one_each;          /* one sample per pack; else minimum bin slack (pack_mbs.h) */
 	uint64_t seed;
 	int64_t window; /* samples packed together; 0: 262144 */
 	struct vfm_pack_cost cost;
@@ -59,26 +58,26 @@ struct vfm_packing_pack {
 
 /* The counts of a plan. */
 struct vfm_packing {
-	int64_t steps, n_packs;                 /* n_packs == steps x batch, or less with cp */
+	int64_t steps, n_packs;                 /* n_packs == steps x batch, or fewer with cp */
 	int64_t n_samples;                      /* in the packs of the plan */
-	int64_t dropped_packs, dropped_samples; /* of an incomplete last step; packs: parts, with cp */
-	int64_t filled_packs;                   /* packs, or parts, of the last step that came from the next pass */
-	double fill;                            /* tokens / (steps x batch x context) */
-	/* mean over steps of the largest pack / the mean pack; 1 is best.  With cp both are by part */
+	int64_t dropped_packs, dropped_samples; /* of an incomplete last step; with cp, dropped_packs counts parts */
+	/* packs (with cp: parts) of the last step that came from the next pass */
+	int64_t filled_packs;
+	double fill; /* tokens / (steps x batch x context) */
+	/* mean over the steps of (largest pack / mean pack), 1 is best; with cp, of parts */
 	double imbalance_tokens, imbalance_cost;
 	int64_t *set_samples, *set_tokens; /* [n_sets] of the blend */
 };
 
-/* Makes the plan and passes its packs, in the order of (step, pack), to `take` (NULL: none), whose negative result ends
- * the call.  Memory does not depend on the number of packs.  The caller releases the plan, also after an error.
- * VFM_EUSAGE: no complete step (drop_last), or a plan of more than 2^40 packs. */
+/* Makes the plan and passes its packs, in the order of (step, pack), to `take` (NULL: none).  A negative result of
+ * `take` ends the call.  Memory does not depend on the number of packs.  The caller releases the plan, even after an
+ * error.  VFM_EUSAGE: there is no complete step (drop_last), or the plan has more than 2^40 packs. */
 int vfm_packing_make(struct vfm_packing *p, struct vfm_blend *blend, const struct vfm_packing_opts *o,
 	int (*take)(void *ctx, const struct vfm_packing_pack *pack, struct vfm_err *err), void *ctx,
 	struct vfm_err *err);
 void vfm_packing_release(struct vfm_packing *p);
 
-/* Makes the plan and writes it to `f`.  The sets are those of the blend, with their indexes open; h->steps is
- * ignored. */
+/* Makes the plan and writes it to `f`.  The sets are those of the blend, with open indexes; h->steps is ignored. */
 int vfm_packing_write(struct vfm_packing *p, struct vfm_blend *blend, const struct vfm_packing_opts *o,
 	const struct vfm_blend_set *sets, const struct vfm_plan_header *h, enum vfm_plan_format format, FILE *f,
 	struct vfm_err *err);

@@ -124,7 +124,7 @@ static void double_parts(struct vfm_pack_groups *g, struct vfm_pack_group *old)
 	vfm_pack_groups_add(g, &x);
 }
 
-/* Moves the groups of so many parts to the end of those that are not complete.  Returns their number. */
+/* Moves the incomplete groups with `parts` parts to the end of the incomplete ones.  Returns their number. */
 static size_t gather_partial(struct vfm_pack_groups *g, int32_t parts)
 {
 	size_t n = g->n_partial, kept = 0, found = 0;

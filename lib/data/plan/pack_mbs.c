@@ -138,7 +138,7 @@ static int32_t min32(int32_t a, int32_t b)
 	return a < b ? a : b;
 }
 
-/* Whether items of at most `longest` tokens can leave less of `room` than the best content does. */
+/* Returns whether items of at most `longest` tokens can leave less of `room` than the best content does. */
 static bool may_improve(const struct bin_search *s, int32_t room, int32_t longest)
 {
 	return room - (int64_t)(room / s->shortest) * longest < s->room;
@@ -238,8 +238,8 @@ static void repeat_content(struct vfm_mbs *m, struct vfm_bins *b, int depth, int
 	}
 }
 
-/* Finds the contents for the items of this call or, if that takes long and `exact` does not ask for it, now and then
- * for those of all calls so far. */
+/* Finds the contents for the items of this call if that is fast or `exact` requires it.  Otherwise uses the items of
+ * all calls so far, in calls whose number is a power of RESOLVE. */
 static void learn_contents(struct vfm_mbs *m, int64_t n, int32_t gcd, bool exact)
 {
 	enum vfm_contents_time time;
@@ -269,7 +269,7 @@ static void learn_contents(struct vfm_mbs *m, int64_t n, int32_t gcd, bool exact
 	vfm_contents_find(&m->contents, m->len, m->items, lengths, m->context);
 }
 
-/* Bins of the contents, as many of each as its share of n items. */
+/* Makes bins of the contents, of each as many as its share of n items. */
 static void fill_contents(struct vfm_mbs *m, struct vfm_bins *b, int64_t n)
 {
 	const struct vfm_contents *c = &m->contents;

@@ -1,4 +1,4 @@
-/* plan_impl.h - shared by the two encodings of a plan; not for others. */
+/* plan_impl.h - shared by the two encodings of a plan; private. */
 #ifndef VFM_DATA_PLAN_PLAN_IMPL_H
 #define VFM_DATA_PLAN_PLAN_IMPL_H
 
@@ -21,13 +21,13 @@
 
 struct vfm_plan {
 	char *path;
-	uint64_t serial; /* of the open: tells whose place a step remembers */
+	uint64_t serial; /* of the open; identifies the plan whose position a step stores */
 	struct vfm_map map;
 	struct vfm_plan_header h;
 	struct vfm_arena arena;
 	json_t *forced; /* of the header */
 	bool bin;
-	size_t body;                    /* jsonl: where the second line begins */
+	size_t body;                    /* jsonl: start of the second line */
 	const uint8_t *samples, *packs; /* bin */
 	uint64_t n_packs, n_samples;
 };

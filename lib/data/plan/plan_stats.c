@@ -57,7 +57,7 @@ static void add_step_stats(struct vfm_plan_stats *s, const struct vfm_plan_step 
 	add_imbalance(&s->by_cost, most_cost, cost, step->n_packs);
 }
 
-/* Fills share [n_sets] with the mean shares that are requested of these steps. */
+/* Sets share [n_sets] to the mean shares that the plan requests of these steps. */
 static void find_requested(const struct vfm_plan_header *h, int64_t from, int64_t end, double *share)
 {
 	struct vfm_mix_weights *w = vfm_calloc((size_t)h->n_sets, sizeof(*w));

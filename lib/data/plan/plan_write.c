@@ -120,7 +120,7 @@ static size_t align_up(size_t x)
 	return (x + BIN_ALIGN - 1) / BIN_ALIGN * BIN_ALIGN;
 }
 
-/* Whether bytes written to f can be replaced later. */
+/* Returns whether bytes written to f can be replaced later. */
 static bool can_rewrite(FILE *f)
 {
 	struct stat st;

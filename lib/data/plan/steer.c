@@ -1,4 +1,4 @@
-/* steer.c - ends a window where the mix has changed enough or a stop comes. */
+/* steer.c - ends a window after enough change of the mix, or at a stop. */
 #include "data/plan/steer.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ static double next_stop(const struct vfm_steering *s)
 	return s->end > s->passed ? fmin(stop, s->end) : stop;
 }
 
-/* Returns the parts of a window from `at`: all that are left to the stop, if those are few. */
+/* Returns the parts of a window that begins at `at`: if few remain until the stop, all of them. */
 static double size_window(const struct vfm_steering *s, double at, double stop)
 {
 	double room = stop - at, most = fmax(FEW_PARTS, s->batch), steady;

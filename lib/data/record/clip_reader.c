@@ -137,7 +137,7 @@ static int decode_frame(struct vfm_clip_reader *r, struct vfm_frame *f, struct v
 	return rc == 0 ? vfm_video_check_end(r->video, r->end, err) : 0;
 }
 
-/* Whether the decoded frame is the next picture. */
+/* Returns whether the decoded frame is the next picture. */
 static bool is_due(const struct vfm_clip_reader *r, const struct vfm_frame *f)
 {
 	int64_t even = r->o.even < r->total ? r->o.even : r->total;

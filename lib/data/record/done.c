@@ -191,7 +191,7 @@ static bool has_outputs(const struct vfm_done *d, const json_t *rec)
 	return true;
 }
 
-/* Whether the record on the first line of an entry has the key: another key may have the same hash. */
+/* Returns whether the record on the first line of an entry has the key: another key may have the same hash. */
 static bool is_entry_of(struct vfm_done *d, const json_t *rec, const char *key)
 {
 	const char *found = vfm_rec_key(rec, d->o.key);
@@ -199,7 +199,7 @@ static bool is_entry_of(struct vfm_done *d, const json_t *rec, const char *key)
 	return found && !strcmp(found, key);
 }
 
-/* Whether all lines are records with "drop": a group counts by its best record (stage.c). */
+/* Returns whether all lines are records with "drop": a group counts by its best record (stage.c). */
 static bool all_dropped(const char *lines, size_t bytes)
 {
 	const char *end = lines + bytes, *next;

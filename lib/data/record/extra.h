@@ -1,10 +1,10 @@
-/* extra.h - the arrays of a sample besides latents and texts, for image to video.
+/* extra.h - the arrays of a sample other than latents and texts, for image to video.
  *
- * cond   the condition [C, T, h, w], T, h and w as the latents': for Wan the mask, then the latents of the given frames
+ * cond   the condition [C, T, h, w], T, h and w as in the latents: for Wan the mask, then the given frames' latents
  * image  rows of an image encoder [rows, features]
  *
- * A record has an object "cond" or "image" with path, sha256 and maker, as "latent" has.  A shard has the member
- * KEY.cond.npy or KEY.image.npy, and the index an entry after the texts of the sample.
+ * A record has an object "cond" or "image" with path, sha256 and maker, like "latent".  A shard has the member
+ * KEY.cond.npy or KEY.image.npy, and the index has an entry after the texts of the sample.
  */
 #ifndef VFM_DATA_RECORD_EXTRA_H
 #define VFM_DATA_RECORD_EXTRA_H

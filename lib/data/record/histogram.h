@@ -1,8 +1,9 @@
 /* histogram.h - statistics of a stream of records: histograms of numbers, counts of words, and reasons of drops and
  * errors.
  *
- * Memory is bounded: 256 numeric keys, 64 words a key, and 65,536 values a number, twice if records are dropped.  It
- * keeps a uniform sample of more values; count, mean, minimum and maximum stay exact.  One thread at a time.
+ * Memory is bounded: 256 numeric keys, 64 words per key, and 65,536 values per number, twice that if records are
+ * dropped.  Beyond that it keeps a uniform sample of the values; count, mean, minimum and maximum stay exact.  One
+ * thread at a time.
  */
 #ifndef VFM_DATA_RECORD_HISTOGRAM_H
 #define VFM_DATA_RECORD_HISTOGRAM_H
@@ -11,33 +12,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { VFM_HISTOGRAM_BINS = 100 }; /* at most */
+enum { VFM_HISTOGRAM_BINS = 100 }; /* maximum */
 
 struct vfm_histogram;
 struct vfm_histogram *vfm_histogram_new(void);
 void vfm_histogram_free(struct vfm_histogram *t);
 void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec);
 
-/* Returns the statistics, which the caller owns.  `words` and `numbers` are those of the records that are neither
- * dropped nor failed, and `bins` counts from min to max:
+/* Returns the statistics, which the caller owns.  `words` and `numbers` cover the records that are neither dropped nor
+ * failed; `bins` has counts from min to max:
  *
  *	{"records","dropped","failed","reasons":{TEXT:N},"words":{KEY:{WORD:N}},
- *	 "numbers":{KEY:{"count","missing","min","p5","p50","mean","p95","max","bins":[N]}}}
- */
+ *	 "numbers":{KEY:{"count","missing","min","p5","p50","mean","p95","max","bins":[N]}}} */
 json_t *vfm_histogram_object(struct vfm_histogram *t, int bins);
 
 struct vfm_word_count {
 	const char *word;
 	int64_t n;
 };
-/* Returns the words of {WORD:N}, the largest number first; *n: how many.  The caller frees the list, whose words are
- * those of the object. */
+/* Returns the words of {WORD:N}, the largest number first, and their number in *n.  The caller frees the list; the
+ * words belong to the object. */
 struct vfm_word_count *vfm_word_counts_sort(const json_t *counts, size_t *n);
 
-/* Returns the name of number i, in the order of the records, or NULL behind the last one. */
+/* Returns the name of number i, in the order of the records, or NULL if there are fewer numbers. */
 const char *vfm_histogram_key(const struct vfm_histogram *t, int i);
 
-/* The values of one number, those of dropped records apart.  Counts are of the uniform sample. */
+/* The values of one number, with dropped records counted separately.  Counts are those of the uniform sample. */
 struct vfm_histogram_pair {
 	int64_t n_good, n_dropped;                                     /* values */
 	double min, max;                                               /* of both */

@@ -1,15 +1,18 @@
-/* sample_set.h - a set of sample keys that may be larger than memory.
+/* sample_set.h - a set of sample keys that may exceed memory.
  *
  * An entry is the first 128 bits of the SHA-256 of a key, its place, and a hash of the contents there.  The 128 bits
- * identify the key (any collision among a billion keys: 1.5e-21).
+ * identify the key (probability of any collision among a billion keys: 1.5e-21).
  *
  * The newest entries are in a hash table.  When it holds 1.5 million (by default), they become a sorted run in an
- * unlinked file. 16 runs of about one size are merged, as in a log-structured merge tree (O'Neil et al., 1996).  For
- * each run the memory holds a blocked Bloom filter (Putze, Sanders and Singler, 2007) and the first hash of each 4096
+ * unlinked file.  16 runs of similar size are merged, as in a log-structured merge tree (O'Neil et al., 1996).  For
+ * each run, memory holds a blocked Bloom filter (Putze, Sanders and Singler, 2007) and the first hash of each 4096
  * bytes.
  *
- * Memory: at most 64 MiB for the table, 48 MiB to sort it, and 1.6 to 2.6 bytes for each key beyond 1.5 million,
- * twice that during a merge.  Files: 32 bytes a key, twice that during a merge.  One thread at a time.
+ * - Memory: at most 64 MiB for the table, 48 MiB to sort it, and 1.6 to 2.6 bytes for each key beyond 1.5 million,
+ *   twice that during a merge.
+ * - Files: 32 bytes per key, twice that during a merge.
+ *
+ * One thread at a time.
  */
 #ifndef VFM_DATA_RECORD_SAMPLE_SET_H
 #define VFM_DATA_RECORD_SAMPLE_SET_H
@@ -37,13 +40,13 @@ struct vfm_sample_set {   /* `= {0}` is empty */
 	size_t n_runs, cap_runs;
 };
 
-/* Returns 1 and the entry of this hash, or 0 if there is none.  VFM_EENV: a file cannot be read. */
+/* Returns 1 with the entry of this hash, or 0 if there is none.  VFM_EENV: a file cannot be read. */
 int vfm_sample_set_find(
 	struct vfm_sample_set *set, const uint64_t hash[2], struct vfm_sample_seen *out, struct vfm_err *err);
-/* Stores an entry; that of the same hash, which `is_known` announces, is replaced.  VFM_EENV: a file cannot be written.
- */
+/* Stores an entry.  is_known means that the set has an entry of the same hash, which is replaced.  VFM_EENV: a file
+ * cannot be written. */
 int vfm_sample_set_put(struct vfm_sample_set *set, const struct vfm_sample_seen *s, bool is_known, struct vfm_err *err);
-/* Returns 0 and stores s, or returns 1 and the entry that the set has of the same hash.  VFM_EENV as above. */
+/* Stores s and returns 0, or returns 1 with the existing entry of the same hash.  VFM_EENV as above. */
 int vfm_sample_set_add(struct vfm_sample_set *set, const struct vfm_sample_seen *s, struct vfm_sample_seen *first,
 	struct vfm_err *err);
 void vfm_sample_set_release(struct vfm_sample_set *s);

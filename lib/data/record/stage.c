@@ -133,7 +133,7 @@ struct worker {
 	pthread_t thread;
 };
 
-/* Whether the record of `slot` may join a batch that begins with `first`. */
+/* Returns whether the record of `slot` may join a batch that begins with `first`. */
 static bool joins_batch(const struct vfm_stage_loop *l, const struct stage_slot *first, const struct stage_slot *slot)
 {
 	const char *a = first->r.is_header ? NULL : vfm_rec_str(first->r.rec, l->s->batch_key, NULL);

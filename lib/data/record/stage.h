@@ -1,16 +1,16 @@
 /* stage.h - the loop that all stages of vfm-curate share: JSON Lines in, JSON Lines out.  A stage gives one function
  * for one record; the loop does the rest (vfm-curate(1)):
  *
- *   reading     the files named, or stdin; a line that is no record becomes a record with "error"
- *   passing on  records with "error" or "drop" pass unchanged; unknown keys are kept; "v":1 comes first
+ *   reading     the named files, or stdin; a line that is not a record becomes a record with "error"
+ *   passing on  records with "error" or "drop" stay unchanged; unknown keys are kept; "v":1 comes first
  *   --part I/N  keeps the records of share I (share.h)
  *   fingerprint sets by.STAGE in each output record (stage_work.c)
  *   headers     pass on the provenance of the inputs (stage_input.c)
  *   --done FILE copies finished records of an earlier run
- *   -j N        N threads; the output keeps the order of the input; at most a few records a thread are in memory
- *   batches     a stage may work on consecutive records with an equal key at once
+ *   -j N        N threads; outputs keep the order of inputs; memory holds at most a few records per thread
+ *   batches     a stage may process consecutive records with an equal key together
  *   failures    the record gets "error":"…"; processing continues
- *   counting    in = out + dropped + failed, on stderr when all is done
+ *   counting    in = out + dropped + failed, on stderr at the end
  */
 #ifndef VFM_DATA_RECORD_STAGE_H
 #define VFM_DATA_RECORD_STAGE_H
@@ -28,8 +28,8 @@
 
 struct vfm_stage_opts {
 	int64_t jobs;      /* -j; 0 = 1 */
-	const char *share; /* "I/N", I from 0, or "task"; NULL: from Slurm's environment, else everything (share.h) */
-	const char *done;  /* may have %t, the number of the share (vfm_share_file); NULL: none */
+	const char *share; /* "I/N", I from 0, or "task"; NULL: from Slurm's environment, else all records (share.h) */
+	const char *done;  /* %t is replaced by the number of the share (vfm_share_file); NULL: none */
 };
 
 /* Rows of a struct vfm_opt table; `o` is a struct vfm_stage_opts *. */
@@ -49,18 +49,19 @@ struct vfm_stage_opts {
 		VFM_OPT_NUM, 0, "timeout", "SECONDS", help, dst, VFM_ABOVE_0, 1e9                                      \
 	}
 
-/* Properties of a stage that a run (curate/pipeline) uses; vfm_cmd.stage is NULL if nothing of this holds.  Lists of
+/* Properties of a stage that a run (curate/pipeline) uses; vfm_cmd.stage is NULL if it has none of them.  Lists of
  * options end in NULL. */
 struct vfm_stage_traits {
-	const char *const *children; /* NULL, or options that start -j children; messages name the first */
-	const char *const *models;   /* NULL, or options of models of this process: the stage chooses its threads */
-	bool has_resume;             /* a run continues it with --resume, not with --done */
-	bool reads_all;              /* it reads all records before it writes one: it has neither --done nor --part */
+	const char *const *children; /* NULL, or options that start -j children; messages name the first option */
+	/* NULL, or options of models in this process, for which the stage chooses its number of threads */
+	const char *const *models;
+	bool has_resume; /* a run continues it with --resume instead of --done */
+	bool reads_all;  /* it reads all records before it writes one, and has neither --done nor --part */
 };
 
 /* ---- a stage ---- */
 
-/* Collects what becomes of one record. */
+/* Collects the outputs of one record. */
 struct vfm_stage_out;
 
 /* Emits `rec` as an output of the current input record; takes ownership of the reference.  If a stage emits at least
@@ -70,15 +71,16 @@ void vfm_stage_emit(struct vfm_stage_out *out, json_t *rec);
 /* Sets "drop":"<stage>: <reason>" on a record. */
 void vfm_stage_drop(json_t *rec, const char *stage, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Works on one record.  `rec` may be changed in place; it belongs to the loop.  `worker` is in [0, jobs), for scratch
- * memory.  Called from several threads at once unless the stage is `serial`.  Returns
- *   0                      the record (or what was emitted) is written
- *   VFM_EINPUT             this record failed: err->msg becomes its "error", its emitted records are discarded
- *   VFM_EUSAGE, VFM_EENV   the stage cannot continue: the loop stops with this code. */
+/* Processes one record.  It may change `rec`, which belongs to the loop, in place.  `worker` is in [0, jobs), for
+ * scratch memory.  Several threads call it at once unless the stage is `serial`.  Returns
+ *
+ * - 0: the record, or what was emitted, is written
+ * - VFM_EINPUT: this record failed; err->msg becomes its "error", and its emitted records are discarded
+ * - VFM_EUSAGE, VFM_EENV: the stage cannot continue; the loop stops with this code */
 typedef int (*vfm_stage_fn)(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err);
 
-/* Works on `n` consecutive records with an equal `batch_key`, none of them done before.  Stores for each in `rc` and
- * `err` the result of a vfm_stage_fn.  The outputs must not depend on how records are divided into batches. */
+/* Processes `n` consecutive records with an equal `batch_key`, none of them finished before.  Stores the result of a
+ * vfm_stage_fn for each in `rc` and `err`.  The outputs must not depend on the division into batches. */
 struct vfm_stage_item {
 	json_t *rec;
 	int rc;
@@ -86,8 +88,8 @@ struct vfm_stage_item {
 };
 typedef void (*vfm_stage_batch_fn)(struct vfm_stage_item *items, int n, void *ctx, int worker);
 
-/* Where records come from when it is not JSON Lines: as vfm_jsonl_next (1 = a record
- * that the caller owns, 0 = end, VFM_EINPUT = one bad input, continue).  Called by one thread. */
+/* A source of records other than JSON Lines.  Returns, like vfm_jsonl_next, 1 with a record that the caller owns, 0 at
+ * the end, or VFM_EINPUT for one bad input, after which the loop continues.  One thread calls it. */
 typedef int (*vfm_stage_next_fn)(void *source, json_t **rec, struct vfm_err *err);
 
 struct vfm_jsonl_block; /* io/json.h */
@@ -96,91 +98,99 @@ struct vfm_stage_loop;
 struct vfm_stage {
 	const char *name; /* "score" */
 	vfm_stage_fn fn;
-	/* or, without fn: for at most `max_batch` records with the same string under `batch_key`.  Not with sees_all or
-	 * serial. */
+	/* instead of fn: processes at most `max_batch` records with the same string under `batch_key`.  Not with
+	 * sees_all or serial. */
 	vfm_stage_batch_fn batch;
 	const char *batch_key;
 	int max_batch;
-	/* NULL, or reads the inputs instead of the loop and gives it their lines (vfm_stage_take).  Unused in a run. */
+	/* NULL, or reads the inputs instead of the loop and passes it their lines (vfm_stage_take).  Unused in a
+	 * run. */
 	int (*lines)(struct vfm_stage_loop *l, const struct vfm_stage *s, struct vfm_err *err);
 	void *ctx;
 	struct vfm_stage_opts opts;
 
-	/* The stage fingerprint covers these, the name and the input.  `options`: all that change an output record or
-	 * file, as text (not folders, threads, time limits); NULL: none.  `version`: raised when the algorithm
-	 * changes.  `outputs`: NULL, or paths of names of files as in vfm_done_opts ("latent", "src"): --done copies a
-	 * record only if they exist. */
+	/* The stage fingerprint covers the name, the input, and the following:
+	 *
+	 * - options: all options that change an output record or file, as text (not folders, threads, time limits);
+	 *   NULL: none
+	 * - version: raised when the algorithm changes
+	 *
+	 * outputs: NULL, or paths of file names as in vfm_done_opts ("latent", "src"); --done copies a record only if
+	 * these files exist. */
 	const char *options;
 	int version;
 	const char *const *outputs;
-	/* The models that the stage uses (`maker` in provenance.h), also covered by the fingerprint; NULL: none. */
+	/* The models that the stage uses (`maker` in provenance.h), also part of the fingerprint; NULL: none. */
 	const json_t *models;
-	/* NULL, or lists of keys that end in NULL, for a stage that computes the keys of `sets` from those of `reads`
-	 * alone, and leaves all others.  The fingerprint then covers `reads` instead of the whole input, and --done
-	 * copies `sets` into the input record. */
+	/* NULL, or lists of keys that end in NULL, for a stage that computes the keys of `sets` only from those of
+	 * `reads` and leaves all others unchanged.  The fingerprint then covers `reads` instead of the whole input, and
+	 * --done copies `sets` into the input record. */
 	const char *const *reads, *const *sets;
 
-	int n_files; /* JSON Lines to read; none = stdin; "-" = stdin */
+	int n_files; /* JSON Lines files to read; none or "-": stdin */
 	char **files;
 	vfm_stage_next_fn next; /* or: another source */
 	void *source;
 
-	int threads; /* that call fn, if their number is not -j (with children -j is the number of these); 0: -j */
-	/* the key that identifies a record for --part and --done; NULL = "id", or "src" without id */
+	int threads; /* threads that call fn; 0: -j. Differs from -j if -j is the number of children */
+	/* the key that identifies a record for --part and --done; NULL: "id", or "src" without id */
 	const char *key;
-	bool one_to_many; /* outputs have "parent" (their input) and "siblings" (their number):
-			     --done copies them only if it has all of them */
-	bool unique_ids;  /* outputs are files named by id: a second record with an id is dropped if it is equal but
-			     for its source, or else gets an error */
-	bool serial;      /* fn is called by one thread, in input order */
-	bool sees_all;    /* fn is called for records with "error" or "drop" too (and must leave them so) */
-	bool silent;      /* writes no records: the stage prints something else (stats) */
-	FILE *out;        /* NULL = stdout */
-	/* NULL, or gets the chain with this stage's entry: before the first record, and before the first record after
-	 * each header that adds to it.  Returns 0, or VFM_EUSAGE or VFM_EENV, with which the loop stops.  Called by
-	 * the thread that reads. */
+	/* outputs have "parent" (their input) and "siblings" (their number); --done copies them only if it has all of
+	 * them */
+	bool one_to_many;
+	/* outputs are files named by id.  A second record with an id is dropped if it is equal except for its source;
+	 * else it gets an error */
+	bool unique_ids;
+	bool serial;   /* one thread calls fn, in input order */
+	bool sees_all; /* fn is also called for records with "error" or "drop", and must keep these keys */
+	bool silent;   /* writes no records; the stage prints something else (stats) */
+	FILE *out;     /* NULL = stdout */
+	/* NULL, or a function that gets the chain with this stage's entry: before the first record, and before the
+	 * first record after each header that adds to the chain.  Returns 0, or VFM_EUSAGE or VFM_EENV, with which the
+	 * loop stops.  The thread that reads calls it. */
 	int (*on_chain)(const json_t *chain, void *ctx, struct vfm_err *err);
 };
 
 struct vfm_stage_counts {
 	int64_t in;      /* records of this share */
-	int64_t out;     /* of them: neither dropped nor failed */
-	int64_t dropped; /* carry "drop", from here or from before */
-	int64_t failed;  /* carry "error", from here or from before */
+	int64_t out;     /* records that are neither dropped nor failed */
+	int64_t dropped; /* with "drop", from this stage or before */
+	int64_t failed;  /* with "error", from this stage or before */
 	int64_t failed_here;
-	int64_t copied;  /* taken from --done; counted in one of the above too */
-	int64_t stale;   /* in --done, but with another fingerprint or without its files: done again */
+	int64_t copied;  /* taken from --done; also counted above */
+	int64_t stale;   /* in --done, but processed again: another fingerprint, or its files are missing */
 	int64_t written; /* lines */
 	int64_t other_shares;
 };
 
-/* Runs the stage and reports the counts with vfm_info.  `counts` may be NULL.
- * Returns 0 when all went well, VFM_EINPUT when some records failed here (err is left
- * empty: the records say why), VFM_EUSAGE or VFM_EENV when the stage could not continue. */
+/* Runs the stage and reports the counts with vfm_info.  `counts` may be NULL.  Returns 0 if all records succeeded;
+ * VFM_EINPUT if some failed here (err stays empty, since the records say why); VFM_EUSAGE or VFM_EENV if the stage
+ * could not continue. */
 int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err);
 
 /* ---- a stage that reads its inputs itself (vfm_stage.lines), as blocks of lines on several threads ----
  *
- * Its function gives the loop the lines in blocks, in order, from one thread at a time.  It may give outputs of
- * records, too, as the loop would write them: with the fingerprint of the stage, or unchanged if the record has "error"
- * or "drop".  The loop does all the others.  Outputs may be given without --part, --done and sees_all. */
+ * Its function passes the loop the lines in blocks, in order, from one thread at a time.  It may also pass finished
+ * outputs of records: with the fingerprint of the stage, or unchanged if the record has "error" or "drop".  The loop
+ * makes all other outputs.  Finished outputs are allowed without --part, --done and sees_all. */
 
 struct vfm_stage_output {
-	size_t len;                /* of the line, with its newline; 0: there is none */
-	bool is_passed;            /* unchanged: the record had "error" or "drop" */
-	bool failed, dropped;      /* the output has "error" or "drop" */
-	uint64_t hash[2], content; /* for unique_ids: of the id (vfm_sample_hash), of all but vfm_stage_source_keys */
+	size_t len;           /* of the line, including its newline; 0: no finished output */
+	bool is_passed;       /* unchanged: the record had "error" or "drop" */
+	bool failed, dropped; /* the output has "error" or "drop" */
+	/* for unique_ids: of the id (vfm_sample_hash), and of everything but vfm_stage_source_keys */
+	uint64_t hash[2], content;
 };
 
-/* Takes the lines of a block, and writes their outputs.  o [b->n]: the outputs, one after the other in `text`.  The
- * loop makes its own output where a header is due, or where another record had the id.  Returns 0, or the code with
- * which the stage must end. */
+/* Takes the lines of a block and writes their outputs.  o [b->n] describes the outputs, which are consecutive in
+ * `text`.  The loop makes its own output if a header is due, or if another record had the id.  Returns 0, or the code
+ * with which the stage must end. */
 int vfm_stage_take(struct vfm_stage_loop *l, const struct vfm_jsonl_block *b, const struct vfm_stage_output *o,
 	const char *text, struct vfm_err *err);
 
-/* The keys of a record that its fingerprint does not cover, and those that may differ between records of one id. */
+/* The keys of a record that its fingerprint excludes, and the keys that may differ between records of one id. */
 extern const char *const vfm_stage_uncovered_keys[], *const vfm_stage_source_keys[];
-/* Returns the text that a digest puts before the record in a fingerprint; the caller frees it.  settings: those of
+/* Returns the string that a digest puts before the record in a fingerprint; the caller frees it.  settings as in
  * provenance.h; clip: by.clip, or NULL. */
 char *vfm_stage_fingerprint_head(const struct vfm_stage *s, const char *settings, const char *clip);
 

@@ -1,8 +1,8 @@
 /* stage_link.c - publishes the progress of a stage in a mapped file, and follows the output of the stage before.
  *
- * Progress is published, atomically, after its bytes are in the file.  After kill -9 a stage cuts its file to the
- * published bytes, reads its inputs again from the start without working on those that are done, and continues.  If
- * the machine itself failed and the file lacks published bytes, the stage begins again.
+ * Progress is published, atomically, after its bytes are in the file.  After kill -9 a stage truncates its file to the
+ * published bytes and reads its inputs again from the start, but skips the work for those that are done.  If the
+ * machine itself failed and the file lacks published bytes, the stage begins again.
  *
  * Workers: a semaphore of the run's -j tokens in the progress file.  A thread holds a token while it works on a record.
  * A full queue stops its writer, so the tokens go to the slowest stages.
@@ -170,7 +170,7 @@ static ssize_t read_published(void *cookie, char *buf, size_t size)
 	return n;
 }
 
-/* Returns whether the file has the bytes that are done.  Those that a failed machine has lost are missing or 0. */
+/* Returns whether the file has the published bytes.  A failed machine may have lost some: they are missing or 0. */
 static bool has_bytes(int fd, int64_t bytes)
 {
 	char block[65536];

@@ -1,10 +1,10 @@
 /* stage_link.h - a stage as one process of a run (curate/pipeline/pipeline_run.h): its progress, input and workers.
  *
- * All processes of a run map the progress file.  Stage k appends its output lines to a file and publishes its
- * progress: the number of inputs done, the bytes of the file that hold their outputs, and the counts.  Stage k+1 reads
- * that file up to the published bytes, and waits for more: the files are the queues.
+ * All processes of a run map the progress file.  Stage k appends its output lines to a file and publishes its progress:
+ * the number of inputs done, the bytes of the file that hold their outputs, and the counts.  Stage k+1 reads that file
+ * up to the published bytes and waits for more, so the files are the queues.
  *
- * A process has at most one link.  It is set before vfm_stage_run, which finds it.
+ * A process has at most one link.  Set it before vfm_stage_run, which finds it.
  */
 #ifndef VFM_DATA_RECORD_STAGE_LINK_H
 #define VFM_DATA_RECORD_STAGE_LINK_H
@@ -31,8 +31,8 @@ struct vfm_progress_reason {
 };
 
 struct vfm_stage_progress {
-	int64_t inputs; /* records and headers whose outputs are in the file */
-	int64_t lines;  /* of the file, with headers */
+	int64_t inputs; /* inputs whose outputs are in the file: records and headers */
+	int64_t lines;  /* lines of the file, including headers */
 	int64_t bytes;  /* of the file */
 	uint64_t hash;  /* of the inputs of the first stage */
 	struct vfm_stage_counts counts;
@@ -41,15 +41,15 @@ struct vfm_stage_progress {
 };
 
 struct vfm_progress_stage {
-	char identity[VFM_SHA256_HEX]; /* of its options; "": not begun */
+	char identity[VFM_SHA256_HEX]; /* hash of its options; "": not begun */
 	_Atomic uint32_t version;      /* progress[version % 2] is valid */
 	struct vfm_stage_progress progress[2];
 	_Atomic bool started, finished; /* the stage has opened its outputs once; all inputs are done */
-	_Atomic int failed_records;     /* some records failed: the status is 1 */
+	_Atomic int failed_records;     /* some records failed, so the status is 1 */
 	/* of this process, not of the run: */
 	_Atomic int64_t read;      /* lines of the input */
-	_Atomic int busy;          /* records in work */
-	char message[VFM_ERR_MAX]; /* why it ended */
+	_Atomic int busy;          /* records being processed */
+	char message[VFM_ERR_MAX]; /* the reason why it ended */
 };
 
 struct vfm_progress_file {
@@ -57,7 +57,7 @@ struct vfm_progress_file {
 	uint32_t bytes; /* of this struct */
 	int32_t n;      /* stages */
 	sem_t tokens;
-	_Atomic bool stop; /* the stages finish the records in work, and end with VFM_ESIGNAL */
+	_Atomic bool stop; /* the stages finish their current records and end with VFM_ESIGNAL */
 	_Atomic int8_t
 		update; /* 1 + the first stage whose records an update replaces, until all are set aside; 0: none */
 	_Atomic int64_t total;       /* inputs of the first stage; -1: unknown */
@@ -65,27 +65,27 @@ struct vfm_progress_file {
 	struct vfm_progress_stage stage[VFM_PROGRESS_STAGES];
 };
 
-/* Maps the progress file, which it creates if absent.  Its blocks are allocated, so that a full disk fails here.
- * VFM_EUSAGE: the file is no progress file of this version. */
+/* Maps the progress file; creates it if absent.  Allocates its blocks, so that a full disk fails here.  VFM_EUSAGE: the
+ * file is not a progress file of this version. */
 int vfm_progress_file_open(struct vfm_progress_file **b, const char *path, struct vfm_err *err);
 void vfm_progress_file_close(struct vfm_progress_file *b); /* accepts NULL */
-/* Copies the progress of a stage, also while the stage publishes more; zeros if there is none. */
+/* Copies the progress of a stage, even while the stage publishes more; zeros if there is none. */
 void vfm_progress_stage_read(const struct vfm_progress_stage *s, struct vfm_stage_progress *c);
-/* Forgets the progress of a stage, but not `started`. */
+/* Resets the progress of a stage, but not `started`. */
 void vfm_progress_stage_reset(struct vfm_progress_stage *s);
 
 struct vfm_stage_link {
 	struct vfm_progress_file *progress;
 	int index;                      /* of the stage */
-	const char *in_path, *out_path; /* in_path NULL: the stage reads its own inputs (the first one) */
-	int64_t queue;                  /* lines that the next stage may lag behind */
-	bool takes_tokens;              /* else its number of threads alone limits it */
-	bool begins_again;              /* its output is written anew (shard --resume) */
-	bool only_counts;               /* sets board->total and does nothing else */
+	const char *in_path, *out_path; /* in_path NULL: the first stage, which reads its own inputs */
+	int64_t queue;                  /* lines by which the next stage may lag behind */
+	bool takes_tokens;              /* its work needs tokens; false: only its number of threads limits it */
+	bool begins_again;              /* its output is written again from the beginning (shard --resume) */
+	bool only_counts;               /* only sets progress->total */
 	/* of stage_link.c */
 	bool begun;                   /* a stage has opened it */
 	struct vfm_stage_progress at; /* of the writer */
-	int64_t n_read, skip;         /* inputs read; those to skip */
+	int64_t n_read, skip;         /* number of inputs read; number of inputs to skip */
 	uint64_t hash;                /* of the inputs read */
 	int64_t unpublished;          /* bytes */
 	int64_t consumed;             /* bytes of in_path */
@@ -96,23 +96,24 @@ struct vfm_stage_link {
 void vfm_stage_link_set(struct vfm_stage_link *k);
 struct vfm_stage_link *vfm_stage_link(void); /* NULL: none */
 
-/* Opens the output after the published bytes and, if the link has one, the input as a stream of lines.  *in is NULL
- * without.  Sets *counts to the published ones.  VFM_EENV: a file cannot be opened or cut. */
+/* Opens the output after the published bytes and, if the link has an input, opens it as a stream of lines (else *in is
+ * NULL).  Sets *counts to the published ones.  VFM_EENV: a file cannot be opened or cut. */
 int vfm_stage_link_begin(struct vfm_stage_link *k, FILE **in, struct vfm_stage_counts *counts, struct vfm_err *err);
 
-/* A stage that reads all its inputs to work on the first one calls this first.  Blocks until the stage before has
- * finished.  Meanwhile any number of records may wait.  No-op for the first stage.  VFM_ESIGNAL: the run stops. */
+/* For a stage that reads all its inputs before it processes the first; it calls this before anything else.  Blocks
+ * until the previous stage has finished; meanwhile any number of records may wait.  No-op for the first stage.
+ * VFM_ESIGNAL: the run stops. */
 int vfm_stage_link_await(struct vfm_stage_link *k, struct vfm_err *err);
 
-/* Call for each input that was read; `rec` is NULL for a header, `line` the number of lines read so far.  Returns 1 if
- * the input is to be worked on, 0 if it is done.  VFM_EUSAGE: inputs that are done have changed; VFM_ESIGNAL: the run
+/* Call for each input that was read.  `rec` is NULL for a header; `line` is the number of lines read so far.  Returns 1
+ * if the input must be processed, 0 if it is done.  VFM_EUSAGE: inputs that are done have changed; VFM_ESIGNAL: the run
  * stops. */
 int vfm_stage_link_read(struct vfm_stage_link *k, const json_t *rec, int64_t line, struct vfm_err *err);
 /* Call at the end of the inputs; errors as above. */
 int vfm_stage_link_end(struct vfm_stage_link *k, struct vfm_err *err);
 
 void vfm_stage_link_work(struct vfm_stage_link *k); /* takes a token; blocks */
-void vfm_stage_link_rest(struct vfm_stage_link *k); /* returns it */
+void vfm_stage_link_rest(struct vfm_stage_link *k); /* returns the token */
 
 /* The outcome of one input, in the order of the inputs. */
 struct vfm_stage_written {
@@ -121,11 +122,11 @@ struct vfm_stage_written {
 	const char *text; /* [len] its output lines */
 	size_t len;
 	int64_t lines;
-	const char *stage; /* NULL: it was passed on; else its reasons are counted */
+	const char *stage; /* NULL: the input was passed on; else its reasons are counted */
 };
 /* Returns whether the output must be flushed now. */
 bool vfm_stage_link_wrote(struct vfm_stage_link *k, const struct vfm_stage_written *w);
-/* Publishes the progress.  The caller has flushed the output.  Blocks while the next stage's queue is full. */
+/* Publishes the progress.  The caller must have flushed the output.  Blocks while the next stage's queue is full. */
 void vfm_stage_link_publish(struct vfm_stage_link *k, const struct vfm_stage_counts *counts);
 /* Syncs and closes the output; `done`: all inputs are done. */
 int vfm_stage_link_close(struct vfm_stage_link *k, bool done, struct vfm_err *err);

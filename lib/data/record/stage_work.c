@@ -1,8 +1,11 @@
-/* stage_work.c - runs the stage's function on a record, or takes the result of an earlier run by its fingerprint.
+/* stage_work.c - runs the stage's function on a record, or takes the result of an earlier run with the same
+ * fingerprint.
  *
- * An output record gets by.STAGE, a hash of the stage, its version, options and models, and of the input record without
- * "v", "part" and "by", except by.clip, the contents of the clip's file.  A record of the --done FILE with the same id
- * and fingerprint, without "error", is copied; its "part" becomes that of this run.
+ * An output record gets the fingerprint by.STAGE, a hash of
+ *   - the stage, its version, options and models
+ *   - the input record without "v", "part" and "by"; by.clip, the contents of the clip's file, is included
+ * A record of the --done FILE with the same id and fingerprint, without "error", is copied; its "part" becomes that of
+ * this run.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* cpu_attn.c - attention, forward and backward, over packed samples of any length: the work and its division.
  *
- * A thread holds the score matrix only as a tile of BK keys by BQ queries (online softmax: Milakov & Gimelshein, arXiv
- * 1805.02867; tiling and backward: Dao, arXiv 2307.08691).  Besides a fixed scratch per thread, the backward of samples
- * of more than KS keys allocates an f32 copy of their dq on the stream's device.
+ * A thread holds only a tile of the score matrix, BK keys by BQ queries (online softmax: Milakov & Gimelshein, arXiv
+ * 1805.02867; tiling and backward: Dao, arXiv 2307.08691).  Scratch is fixed per thread.  For samples of more than KS
+ * keys, the backward also allocates an f32 copy of their dq on the stream's device.
  *
  * Results have the same bits for any number of threads, and are equal to rounding between instruction sets.  Sums and
  * softmax are f32.  bf16 operands are multiplied as bf16 with avx512_bf16, and converted to f32 tile by tile otherwise;

@@ -1,9 +1,14 @@
-/* cpu_attn_core.h - an item of the forward and of the backward, one source for all instruction sets.
+/* cpu_attn_core.h - the forward and the backward of one work item of attention, one source for all instruction sets.
  *
- * A file defines ATTN_ISA (the name of its table), ATTN_LEVEL and, for operands multiplied as bf16, ATTN_PAIR (with AMX
- * tiles also ATTN_AMX; for f32 in AMX tiles ATTN_SPLIT and ATTN_AMX), then includes this file.  Queries are the lanes
- * of all tiles, so softmax needs no sums across lanes, and the number of keys needs no alignment.  Lanes past the last
- * query hold zeros.
+ * A file defines these macros, then includes this file:
+ *   ATTN_ISA     the name of its table
+ *   ATTN_LEVEL   its instruction set
+ *   ATTN_PAIR    operands are multiplied as bf16
+ *   ATTN_AMX     with AMX tiles
+ *   ATTN_SPLIT   f32 in AMX tiles; requires ATTN_AMX
+ *
+ * Queries are the lanes of all tiles, so softmax needs no sums across lanes, and the number of keys needs no alignment.
+ * Lanes past the last query hold zeros.
  *
  * "steps": an operand packed so that consecutive tokens are the k steps of a product.
  */
@@ -24,11 +29,11 @@ enum { PAIR = 1 }; /* elements of consecutive steps share a word */
 enum { PAIR = 0 };
 #endif
 
-/* Operands are aligned to cache lines: tiles and vectors that cross two cost twice the loads. */
-enum { LINE = 16 }; /* words of one; the size of an array that this file does not use */
+/* Operands are aligned to cache lines: tiles and vectors that cross a line boundary cost twice the loads. */
+enum { LINE = 16 }; /* words of a line; also the size of unused arrays */
 #define ALIGNED __attribute__((aligned(64)))
 
-/* Returns the words of n steps of k. */
+/* Returns the number of words of n steps of k. */
 static inline int words(int n)
 {
 	return PAIR ? (n + 1) / 2 : n;
@@ -152,7 +157,7 @@ static void pad_words(float *p, int n, int ld, int lanes)
 			v_store(p + i * ld + j, v_set(0));
 }
 
-/* Packs n queries as steps, with zeros for those up to a whole vector: there P is 1. */
+/* Packs n queries as steps, and zeros up to a whole vector, because P is 1 there. */
 static void pack_queries(float *dst, char *const *rows, bool bf16, int n, int d)
 {
 	const int lanes = vecs(n) * VW;
@@ -214,7 +219,7 @@ struct fwd_block {
 	float ot[ATTN_D * ATTN_BQ];                     /* O^T [d][BQ] of a run, not yet divided by l */
 	float m[ATTN_BQ];                               /* running max of scale log2(e) s */
 	float l[ATTN_BQ];                               /* sum of 2^(scale log2(e) s - m) over a run */
-	/* the same of the runs before */
+	/* the same for the earlier runs */
 	float all_ot[ATTN_D * ATTN_BQ], all_m[ATTN_BQ], all_l[ATTN_BQ];
 	int n;
 } ALIGNED;
@@ -245,7 +250,8 @@ static void add_bias(struct fwd_scratch *x, const float *at, int n, int nq, floa
 		}
 }
 
-/* Returns 2^(old - new) for a maximum that rose: exactly 1 if it did not, which bounds the errors of repeated calls. */
+/* Returns 2^(old - new) for a running maximum: exactly 1 if it is unchanged, which bounds the errors of repeated
+ * calls. */
 static inline vf rescale(vf old, vf new)
 {
 	return v_min(v_set(1), v_exp2(old - new));
@@ -301,7 +307,7 @@ static void softmax_step(struct fwd_scratch *x, struct fwd_block *b, int n, int 
 	}
 }
 
-/* Adds a run to those before; `first`: there are none. */
+/* Adds a run to the earlier ones; `first`: no earlier run. */
 static void end_run(struct fwd_block *b, int d, bool first)
 {
 	for (int v = 0; v < vecs(b->n) * VW; v += VW) {
@@ -413,8 +419,8 @@ struct bwd_scratch {
 	float k[ATTN_KS / ATTN_BK * A_WORDS];                     /* rows, by blocks of keys */
 	float v[ATTN_KS / ATTN_BK * A_WORDS];                     /* rows */
 	float ks[PAIR ? ATTN_KS / ATTN_BK * A_WORDS : LINE];      /* k as operand BY_COL */
-	float dk[ATTN_KS * ATTN_D], dv[ATTN_KS * ATTN_D];         /* of a run of queries */
-	float all_dk[ATTN_KS * ATTN_D], all_dv[ATTN_KS * ATTN_D]; /* of the runs before */
+	float dk[ATTN_KS * ATTN_D], dv[ATTN_KS * ATTN_D];         /* of the current run of queries */
+	float all_dk[ATTN_KS * ATTN_D], all_dv[ATTN_KS * ATTN_D]; /* of the earlier runs */
 	float s[ATTN_BK * ATTN_LD];  /* S^T, then P^T [key][BQ]; with pairs P^T rows of bf16 */
 	float ds[ATTN_BK * ATTN_LD]; /* dP^T, then dS^T; with pairs rows of bf16 */
 	float p_split[SPLIT ? A_WORDS : LINE], ds_split[SPLIT ? A_WORDS : LINE]; /* P^T and dS^T rows in parts */
@@ -428,8 +434,8 @@ struct bwd_scratch {
 } ALIGNED;
 
 #if defined(ATTN_PAIR) || defined(ATTN_SPLIT)
-/* Stores vectors v and v + 1 of key j, P and dS, as rows of bf16, which are operands A; returns dS, too.  Pairs are
- * stored in place: rows of them are half as long, so they overwrite only values already read. */
+/* Stores vectors v and v + 1 of key j of P and dS as rows of bf16, which are operands A, and returns dS.  Pairs are
+ * stored in place: their rows are half as long, so they overwrite only values already read. */
 static inline __attribute__((always_inline)) void dsoftmax_row(
 	struct bwd_scratch *x, int j, int v, bool two, vf sc, vf g[2])
 {
@@ -478,7 +484,7 @@ static void dsoftmax(struct bwd_scratch *x, int n, int nv, float scale2)
 #endif
 }
 
-/* Packs a block of queries and computes all that does not depend on the keys. */
+/* Packs a block of queries and computes all values that do not depend on the keys. */
 static void load_queries(
 	const struct attn_call *c, const struct attn_item *it, int64_t first, int n, struct bwd_scratch *x)
 {
@@ -508,7 +514,7 @@ static void load_queries(
 		x->delta[i] = x->neg_lse2[i] = 0;
 }
 
-/* Returns dq of block b when the predecessor has added its part. */
+/* Waits until the preceding item has added its part of block b, then loads dq of the block to x->dqt. */
 static void get_dq(
 	const struct attn_call *c, const struct attn_item *it, int64_t b, struct bwd_scratch *x, _Atomic int64_t *done)
 {

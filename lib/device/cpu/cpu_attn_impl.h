@@ -10,12 +10,12 @@
 #include "device/cpu/cpu_isa.h"
 
 enum {
-	ATTN_D = 128,   /* the largest head dim */
+	ATTN_D = 128,   /* maximum head dim */
 	ATTN_BQ = 64,   /* queries of a tile, one a vector lane */
 	ATTN_BK = 128,  /* keys of a tile */
 	ATTN_NQB = 8,   /* query blocks of a forward item, which share the packed keys */
-	ATTN_RUN = 16,  /* blocks of keys, or of queries, that are summed before they are added to the total */
-	ATTN_KS = 512,  /* most keys of a backward item, which share the packed queries */
+	ATTN_RUN = 16,  /* blocks of keys (or of queries) per run, summed before they are added to the total */
+	ATTN_KS = 512,  /* most keys of a backward item; they share its packed queries */
 	ATTN_QS = 1024, /* queries of a backward item, roughly, if several items share the keys */
 	ATTN_LD = 144,  /* words between rows of a packed operand: 9 cache lines, to avoid set conflicts */
 };
@@ -55,7 +55,7 @@ struct attn_item {
 	int32_t sample, kvh;
 	int64_t q_first, q_n; /* queries, in the numbering above; q_first is a multiple of BQ */
 	int64_t k_first, k_n; /* keys; the forward takes all */
-	/* Backward only.  `self` is the item's index, and of its counter in `done`. */
+	/* Backward only.  `self` is the index of the item and of its counter in `done`. */
 	int64_t self;
 	/* Items with the same queries and different keys accumulate block b of dq, [d][BQ], one after another.  An item
 	 * raises its counter to b + 1 when it has added its part.  prev < 0: the item starts the sum; last: it stores
@@ -63,14 +63,14 @@ struct attn_item {
 	float *dq;
 	int64_t prev;
 	bool last;
-	/* Items with the same keys and different queries store dk and dv in parts; the item that finishes last (counted
-	 * in done[counter]) adds the parts in their order.  parts <= 1: not divided. */
+	/* Items with the same keys and different queries store dk and dv in parts.  The item that finishes last
+	 * (counted in done[counter]) adds the parts in order.  parts <= 1: not divided. */
 	float *part; /* [parts][2][k_n][d rounded up to 16] */
 	int32_t part_i, parts;
 	int64_t counter;
 };
 
-/* Returns the keys of a tile: tiles of equal size, a multiple of 16. */
+/* Returns the keys per tile, a multiple of 16; tiles have equal sizes. */
 static inline int64_t attn_key_block(int64_t n)
 {
 	int64_t blocks = (n + ATTN_BK - 1) / ATTN_BK, size = blocks ? (n + blocks - 1) / blocks : 16;
@@ -81,7 +81,7 @@ static inline int64_t attn_key_block(int64_t n)
 struct attn_isa {
 	enum vfm_isa isa; /* the CPU must support it */
 	bool bf16;        /* all operands of the products must be bf16 */
-	size_t scratch;   /* bytes a thread */
+	size_t scratch;   /* bytes per thread */
 	void (*fwd)(const struct attn_call *c, const struct attn_item *it, void *scratch);
 	void (*bwd)(const struct attn_call *c, const struct attn_item *it, void *scratch, _Atomic int64_t *done);
 };
@@ -99,7 +99,7 @@ extern const struct attn_isa vfm_attn_base;       /* any CPU; computes in f32 */
 extern const struct attn_isa vfm_attn_avx2;       /* computes in f32 */
 extern const struct attn_isa vfm_attn_avx512;     /* computes in f32 */
 extern const struct attn_isa vfm_attn_avx512bf16; /* all operands bf16 */
-extern const struct attn_isa vfm_attn_amx;        /* the same */
+extern const struct attn_isa vfm_attn_amx;        /* all operands bf16 */
 extern const struct attn_isa vfm_attn_amx_f32;    /* computes in f32, split into three bf16 */
 
 #endif

@@ -1,7 +1,7 @@
 /* cpu_attn_split.h - operands of attention as three bf16 (cpu_bf16x3.h), for f32 with AMX tiles.
  *
- * Operands are panels of UNITS units.  A word holds two elements of the steps of k: of the head dim and of queries
- * elements w and w + 16 of each 32, of keys neighbours.  All functions fill their units, with zeros past the end.
+ * Operands are panels of UNITS units.  A word holds two elements along k: elements w and w + 16 of each 32 if k is the
+ * head dim or the queries, neighbours if k is the keys.  All functions fill their units, with zeros past the end.
  */
 #ifndef VFM_DEVICE_CPU_CPU_ATTN_SPLIT_H
 #define VFM_DEVICE_CPU_CPU_ATTN_SPLIT_H
@@ -60,7 +60,7 @@ static inline vf load_part(const char *row, bool bf16, int c, int d)
 	return row && c < d ? v_read(row + (bf16 ? 2 : 4) * c, bf16, d - c) : v_set(0);
 }
 
-/* x = the transpose of elements c to c + VW of 16 rows, `step` apart from `first` on; zeros from row n on. */
+/* Sets x to the transpose of elements c to c + VW of 16 rows: first, first + step, ...; zeros from row n on. */
 static inline void load_turned(vf x[VW], char *const *rows, int first, int step, bool bf16, int n, int c, int d)
 {
 	for (int i = 0; i < VW; i++) {

@@ -1,12 +1,13 @@
 /* cpu_attn_tile.h - the matrix product of the attention kernels, C[m][lane] (+)= sum over k of A(m, k) * B[k][lane].
  *
  * A is read a word at a time and broadcast, B is read in vectors, C is kept in registers.  A word is a float or, with
- * ATTN_PAIR, two bf16 of consecutive steps of k.  Queries are the lanes of S^T = K Q^T, dP^T = V dO^T, O^T = V^T P^T
- * and dQ^T = K^T dS^T, without a transposed copy of keys or values; the head dim is those of dV = P^T dO and dK = dS^T
- * Q.
+ * ATTN_PAIR, two bf16 of consecutive steps of k.  No product needs a transposed copy of keys or values:
+ *   - lanes are queries: S^T = K Q^T, dP^T = V dO^T, O^T = V^T P^T, dQ^T = K^T dS^T
+ *   - lanes are the head dim: dV = P^T dO, dK = dS^T Q
  *
- * With ATTN_AMX the product uses AMX tiles (16 rows of 16 words).  Their A operand is rows of m, so operands that the
- * others read by column are packed transposed.  With ATTN_SPLIT, too, operands are three bf16 (cpu_attn_split.h).
+ * With ATTN_AMX the product uses AMX tiles (16 rows of 16 words).  Their operand A is rows of m, so operands that other
+ * instruction sets read by column are packed transposed.  With ATTN_SPLIT, operands are also three bf16
+ * (cpu_attn_split.h).
  */
 #ifndef VFM_DEVICE_CPU_CPU_ATTN_TILE_H
 #define VFM_DEVICE_CPU_CPU_ATTN_TILE_H
@@ -21,7 +22,7 @@
 enum {
 	SPLIT = 1,
 	PANEL = ATTN_D / 32 * UNIT,    /* words of a panel: up to ATTN_D elements of k */
-	A_WORDS = ATTN_D / 32 * PANEL, /* of an operand A: up to ATTN_BK rows, or ATTN_D */
+	A_WORDS = ATTN_D / 32 * PANEL, /* words of an operand A: up to ATTN_BK or ATTN_D rows */
 };
 #else
 enum { SPLIT = 0, PANEL = 1, A_WORDS = ATTN_BK * ATTN_LD };
@@ -46,7 +47,7 @@ enum side {
 };
 
 #ifdef ATTN_AMX
-/* Words of k are read 16 at a time: operands are zero-padded to that. */
+/* Words of k are read 16 at a time: operands are padded with zeros to a multiple of 16. */
 enum { KWORDS = 16 };
 
 static void product_begin(void)

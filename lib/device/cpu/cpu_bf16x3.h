@@ -25,8 +25,8 @@ typedef float floats16 __attribute__((vector_size(64)));
  * Results of the tiles that are not finite are computed again from the parts with f32 FMAs (inf 0, or an h h that
  * overflows).
  *
- * A panel holds 32 rows of A or columns of B.  A unit of it is 32 elements of K, in three parts of 16 words: of A [row]
- * [word], of B [word][column].  A word holds two of the 32 elements, in any order that is that of the other operand. */
+ * A panel holds 32 rows of A or columns of B.  A unit of it is 32 elements of K, in three parts of 16 words: of A
+ * [row][word], of B [word][column].  A word holds two of the 32 elements, in any order that A and B share. */
 enum {
 	PARTS = 3,          /* h, m, l */
 	WIDE = 32,          /* rows of a panel of A, columns of a panel of B */
@@ -89,7 +89,7 @@ static void bf16x3_split_one(uint32_t part[PARTS], uint32_t x)
 	}
 }
 
-/* The same for any values. */
+/* bf16x3_split for any values. */
 static __attribute__((noinline, cold, unused)) void bf16x3_split_any(
 	words16 part[PARTS], const words16 *even, const words16 *odd)
 {
@@ -103,7 +103,8 @@ static __attribute__((noinline, cold, unused)) void bf16x3_split_any(
 	}
 }
 
-/* x = the sums of the parts of 16 words at p, `part` words apart, i.e. two elements each. */
+/* Sets even and odd to the sums of the parts of 16 words at p, which are `part` words apart and hold two elements
+ * each. */
 TSTATIC void bf16x3_join(floats16 *even, floats16 *odd, const float *p, int64_t part)
 {
 	words16 w[PARTS];
@@ -233,8 +234,7 @@ TSTATIC void bf16x3_product(
 		TILE_STORE(3, c + 16 * ldc + 16, sc);
 }
 
-/* c = (add ? c : 0) + a b for `units` units, in up to 2 x 2 tiles of 16 x 16: rows2, cols2 say whether the second ones
- * exist. */
+/* c = (add ? c : 0) + a b for `units` units, in up to 2 x 2 tiles of 16 x 16; rows2, cols2: the second ones exist. */
 TSTATIC void bf16x3_multiply(bool rows2, bool cols2, int64_t units, const struct bf16x3_rows *a, const float *b,
 	float *c, int64_t ldc, bool add)
 {
@@ -260,7 +260,7 @@ TSTATIC void bf16x3_multiply(bool rows2, bool cols2, int64_t units, const struct
 		}
 }
 
-/* The same for a panel of A. */
+/* bf16x3_multiply for a panel of A. */
 TSTATIC void bf16x3_tile(
 	bool rows2, bool cols2, int64_t units, const float *a, const float *b, float *c, int64_t ldc, bool add)
 {

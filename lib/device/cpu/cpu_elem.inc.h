@@ -284,7 +284,7 @@ static void adamw(const struct vfm_adamw *a, int64_t i0, int64_t i1)
 		BF2(is_bf(&a->m), is_bf(&a->g), adamw_range(a, i0, i1, false, B0, B1));
 }
 
-/* Sums in f32 over at most 1024 elements, in f64 beyond. */
+/* Sums in f32 over at most 1024 elements, and these sums in f64. */
 static double sumsq_bf(const uint16_t *x, int64_t len)
 {
 	double sum = 0;
@@ -397,8 +397,8 @@ INLINE void philox_blocks(const struct vfm_rng *r, uint64_t block, uint32_t w[4]
 	}
 }
 
-/* Returns -ln((x + 1/2) / 2^32) in float, with Cephes' logf.  Near 1, where the logarithm depends on 1 - u, that
- * difference is computed from the integer. */
+/* Returns -ln((x + 1/2) / 2^32) in float, as Cephes' logf.  Near 1 the logarithm depends on 1 - u, which is computed
+ * from the integer. */
 INLINE float neg_log_u(uint32_t x)
 {
 	float near1 = ((float)(uint32_t)~x + 0.5f) * -0x1p-32f, u = (float)x + 0.5f, f, e, z, p;

@@ -35,7 +35,7 @@ INLINE void norm_pixel(const struct vfm_channel_norm *a, int64_t i, const float 
 
 enum { AHEAD = 8 }; /* pixels from a prefetch to its use */
 
-/* The caches get the pixel, for reading x and writing y; it may lie after the last one. */
+/* Prefetches a pixel for reading x and writing y; it may be past the last one. */
 INLINE void prefetch_pixel(const struct vfm_channel_norm *a, int64_t i, bool bf)
 {
 	int64_t size = a->x.shape[2] * (bf ? 2 : 4);
@@ -122,7 +122,7 @@ INLINE void sum_pixels(const struct vfm_channel_norm *a, int64_t i0, int64_t i1,
 	}
 }
 
-/* The second pass has the mean of the first, and removes the rounding errors of its sums. */
+/* Two passes: the second uses the mean of the first and removes the rounding errors of its sums. */
 static void channel_stats(const struct vfm_channel_norm *a, int64_t i0, int64_t i1, float *part, float *tmp)
 {
 	int64_t c = a->x.shape[2], width = c / a->groups;

@@ -1,19 +1,19 @@
-/* cpu_few.inc.h - products of few rows and a k-major B, which read B where it is, since memory bounds them.  Included
+/* cpu_few.inc.h - products of few rows and a k-major B.  They are bound by memory, so they read B in place.  Included
  * by cpu_kern_<isa>.c after cpu_gemm.inc.h.  Each element is summed in the order of cpu_gemm.c, so a row has the same
- * bits in a product of many rows. */
+ * bits as in a product of many rows. */
 
 enum {
 	SUM_ROWS = 6, /* of x, by two vectors of B */
-	SUM_K = 16,   /* rows of B that are added to all columns before the next */
+	SUM_K = 16,   /* rows of B added to all columns before the next ones */
 };
 
 /* The sums of columns [n0, n1): of a run, of a slice, and of all slices; each [panel][rows][NR]. */
 struct few_sums {
 	float *run, *slice, *total;
-	bool begins, ends; /* these rows of B begin a run; they end it, so that it is added to the slice */
+	bool begins, ends; /* these rows of B begin a run; end a run, which is then added to the slice */
 };
 
-/* run [r][NR] += x `steps` rows of B, whose first `cols` columns exist; `at` is the place of the r rows in s. */
+/* run [r][NR] += x * the first `cols` columns of `steps` rows of B; `at`: position of the r rows in s. */
 INLINE void few_sum_block(const struct few_sums *s, int64_t at, const float *x, int64_t ldx, const char *b, int64_t ldb,
 	int64_t steps, int64_t cols, int r, bool ahead, bool bf)
 {

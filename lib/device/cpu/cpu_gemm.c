@@ -1,8 +1,8 @@
 /* cpu_gemm.c - GEMM: blocking and threads around the kernels of cpu_gemm.inc.h.
  *
- * K is divided into slices, and these into chunks whose panel of B fits the L1 cache.  The sums of a block of C over a
- * slice stay in the L2 cache, and the epilogue runs on each tile while it is there.  Slices are added to C if that is
- * plain f32, else to an array that is.
+ * K is divided into slices, and slices into chunks whose panel of B fits the L1 cache.  The sums of a block of C over a
+ * slice stay in the L2 cache; the epilogue runs on each tile while it is there.  Slices are added to C if C is plain
+ * f32, else to a plain f32 array.
  *
  * Sums have three levels, each from zero: a run of K in registers (vfm_gemm_kern.tile), the runs of a slice, the
  * slices.  In f32 the error of n elements is at most (128 + SLICE / 128 + n / SLICE) 2^-24 of the sum of |a b|.
@@ -12,7 +12,7 @@
  * B where it is (cpu_few.inc.h); those with AMX tiles pack B.  Held operands (device/ops/tensor.h) are packed once,
  * whole.
  *
- * The order of every sum depends on K alone (with AMX in f32 also on whether N is less than TILES_MIN), so results
+ * The order of every sum depends only on K; with AMX in f32 also on whether N is less than TILES_MIN.  So results
  * depend neither on the number of threads nor on the other rows.
  */
 #include "device/cpu/cpu.h"
@@ -405,7 +405,7 @@ static int run_few_rows(struct vfm_stream *s, struct gemm *g, struct vfm_err *er
 	return 0;
 }
 
-/* Whether few_rows sums in the order of the other kernels: one element of K at a time, and not from C. */
+/* Returns whether few_rows sums in the order of the other kernels: one element of K at a time, and not from C. */
 static bool suits_few_rows(const struct gemm *g, const struct vfm_gemm *a)
 {
 	return g->m <= FEW_ROWS && g->b.kmajor && g->kern->ku == 1 && !g->epi.accumulate && !vfm_has(&a->a_rowsum);
@@ -462,13 +462,13 @@ struct vfm_cpu_copies vfm_cpu_copies_of(const struct vfm_dev *d, enum vfm_dtype 
 		.bytes = k->words * (int)sizeof(float) / k->ku};
 }
 
-/* Whether each tile is one sum from zero, so that kern->tile adds it to C with the bits of the epilogue. */
+/* Returns whether each tile is one sum from zero, so that kern->tile adds it to C with the bits of the epilogue. */
 static bool is_one_run(const struct gemm *g)
 {
 	return g->kern->words == 1 && count_units(g, g->k) <= VFM_GEMM_RUN;
 }
 
-/* Sets the epilogue of a slice; `last` is that of the result, `plain` says that C can hold sums. */
+/* Sets the epilogue of a slice.  last: the epilogue of the result; plain: C can hold sums. */
 static void choose_epilogue(struct gemm *g, const struct vfm_epi *last, bool plain)
 {
 	bool more = g->k0 > 0;

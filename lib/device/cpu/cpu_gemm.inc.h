@@ -1,8 +1,8 @@
 /* cpu_gemm.inc.h - packing, the register tile and the epilogue of the GEMM.  Included by cpu_kern_<isa>.c after
  * cpu_elem.inc.h.
  *
- * The tile keeps MR x 2 vectors of C in registers; each step reads two vectors of the B panel and MR broadcast elements
- * of the A panel (Goto & van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). */
+ * The tile keeps MR x 2 vectors of C in registers.  Each step reads two vectors of the B panel and broadcasts MR
+ * elements of the A panel (Goto & van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). */
 
 /* KC steps of a panel of B fill an L1 cache of 32 KiB. */
 #ifdef __AVX512F__
@@ -37,7 +37,7 @@ INLINE void tile_add(vf c[MR][2], float *tile, int64_t ld, bool first)
 /* Conversions of operand elements to units: f32 unchanged, bf16 widened, bf16 in pairs (with AVX-512). */
 enum unit { UNIT_F32, UNIT_WIDEN, UNIT_PAIR };
 
-/* Returns c + a b; of pairs the sum of both products. */
+/* Returns c + a b; for pairs, c + the sum of both products. */
 INLINE vf unit_fma(vf a, vf b, vf c, enum unit how)
 {
 #ifdef __AVX512BF16__
@@ -48,7 +48,7 @@ INLINE vf unit_fma(vf a, vf b, vf c, enum unit how)
 	return v_fma(a, b, c);
 }
 
-/* Adds to the tile in runs, each a sum from zero. */
+/* Adds to the tile in runs; each run is a sum from zero. */
 INLINE void tile_units(
 	int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first, enum unit how)
 {
@@ -141,7 +141,7 @@ INLINE void add_sums(float *sum, const vf acc[2], int width)
 }
 
 /* Packs a panel from rows that are contiguous along K: transposes VW x VW units at a time.  The last group may be
- * incomplete, and its stores overwrite the beginning of the next unit; so it comes first. */
+ * incomplete; it is packed first, because its stores overwrite the beginning of the next unit. */
 INLINE void pack_rows(float *dst, int width, const struct vfm_mat *m, int64_t r0, int64_t rows, int64_t k0, int64_t k1,
 	float *sum, enum unit how)
 {
@@ -230,7 +230,7 @@ INLINE void pack_as(float *dst, int width, int64_t stride, const struct vfm_mat 
 	}
 }
 
-/* Compiles the narrow vectors for each width, where the loops over groups cost as much as the copies. */
+/* Specializes narrow vectors for each width; else the loops over groups would cost as much as the copies. */
 INLINE void pack_width(float *dst, bool of_a, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n,
 	int64_t k0, int64_t k1, float *sum, enum unit how)
 {

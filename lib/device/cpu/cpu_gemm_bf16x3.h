@@ -1,9 +1,9 @@
 /* cpu_gemm_bf16x3.h - packing and the tile of the f32 GEMM with AMX: its elements are split into three bf16
  * (cpu_bf16x3.h).  One source for the CPU and for the model of the tile instructions (cpu_tiles.h).
  *
- * Word w of a unit holds its elements w and w + 16, so that packing needs no shuffles besides transposes.  A unit of a
- * 32 x 32 tile has 24 products of 16 cycles and 14 KiB of loads, which L2 delivers: a chunk of K is as long as the
- * panels of a block fit L2.
+ * Word w of a unit holds its elements w and w + 16, so packing needs only transposes.  A unit of a 32 x 32 tile has 24
+ * products of 16 cycles and 14 KiB of loads from L2.  A chunk of K is as long as possible while the panels of a block
+ * fit L2.
  */
 #ifndef VFM_DEVICE_CPU_CPU_GEMM_BF16X3_H
 #define VFM_DEVICE_CPU_CPU_GEMM_BF16X3_H
@@ -11,7 +11,7 @@
 #include "device/cpu/cpu_bf16x3.h"
 #include "device/cpu/cpu_gemm_tile.h"
 
-/* x[i] = 16 elements of row r0 + i from k on; zeros for absent ones. */
+/* x[i] = 16 elements of row r0 + i from element k on; zeros for missing ones. */
 TSTATIC void load_row_floats(words16 x[16], const struct vfm_mat *m, int64_t r0, int64_t rows, int64_t k, int64_t left)
 {
 	const float *p = (const float *)m->p + r0 * m->ld + k;
@@ -27,7 +27,7 @@ TSTATIC void load_row_floats(words16 x[16], const struct vfm_mat *m, int64_t r0,
 		memcpy(&x[i], p + i * m->ld, (size_t)(left < 16 ? left : 16) * 4);
 }
 
-/* x[i] = element k + i of rows r0 to r0 + 15, of a k-major operand; zeros for absent ones. */
+/* x[i] = element k + i of rows r0 to r0 + 15 of a k-major operand; zeros for missing ones. */
 TSTATIC void load_col_floats(words16 x[16], const struct vfm_mat *m, int64_t r0, int64_t rows, int64_t k, int64_t left)
 {
 	const struct vfm_mat turned = {m->p, m->ld, m->bf, !m->kmajor};
@@ -144,7 +144,7 @@ static void conv_split(
 		bf16x3_multiply(true, false, u->n, &rows, b, tile, WIDE, !first);
 }
 
-/* The epilogue is that of the table of kernels. */
+/* Uses the epilogue of the table of kernels. */
 #define GEMM_BF16X3                                                                                                    \
 	{                                                                                                              \
 		.mr = WIDE, .nr = WIDE, .ku = 32, .words = PARTS * 16, .kc = 12, .kc_whole = 16, .mc = 320,            \

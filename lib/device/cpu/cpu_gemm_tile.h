@@ -1,9 +1,10 @@
-/* cpu_gemm_tile.h - packing and the register tile of the bf16 GEMM with AMX; one source for the CPU and for the model
+/* cpu_gemm_tile.h - packing and the register tile of the bf16 GEMM with AMX.  One source for the CPU and for the model
  * of the tile instructions (cpu_tiles.h).
  *
- * A word is two bf16 that are neighbours along K; a step is 16 words, the depth of a tile.  A panel of A holds, for
- * each step, 32 rows of 16 words, i.e. two tiles.  A panel of B holds words of K in rows of 32 columns, so a step is
- * two tiles.  Words past the end of K and rows past the end of a panel are zero.
+ * A word is two bf16 that are neighbours along K; a step is 16 words, the depth of a tile.
+ *   panel of A   per step, 32 rows of 16 words, i.e. two tiles
+ *   panel of B   words of K in rows of 32 columns, so two tiles per step
+ * Words past the end of K and rows past the end of a panel are zero.
  *
  * The register tile is 32 x 32: four accumulators, two tiles of A and two of B.  The driver keeps a chunk of a panel of
  * B in L1 and streams panels of A from L2.  Both chunks and a tile of C must fit L1: 2 x 128 kc + 4096 bytes <= 48 KiB,
@@ -18,7 +19,7 @@
 enum {
 	TROWS = 32,  /* rows of a panel of A, columns of a panel of B */
 	STEP = 16,   /* words of a step */
-	AHEAD = 4,   /* steps that panels of A are prefetched ahead */
+	AHEAD = 4,   /* distance of the prefetch of panels of A, in steps */
 	TWORDS = 512 /* words of a step of a panel */
 };
 
@@ -61,7 +62,7 @@ TSTATIC void transpose_words(words16 w[16])
 	memcpy(w, x, sizeof x);
 }
 
-/* w[i] = the words of row r0 + i from element k on, of an operand whose rows are contiguous along K. */
+/* w[i] = the words of row r0 + i from element k on, of an operand with rows contiguous along K. */
 TSTATIC void load_row_words(words16 w[16], const struct vfm_mat *m, int64_t r0, int64_t rows, int64_t k, int64_t left)
 {
 	const uint16_t *p = (const uint16_t *)m->p + r0 * m->ld + k;
@@ -124,7 +125,7 @@ TSTATIC void add_word_sums(float *sum, const words16 w[16], int64_t n)
 		sum[i] += acc[i];
 }
 
-/* Packs 16 rows of a unit of 32 elements.  by_row: dst receives rows of 16 words (A), else words of 16 rows (B). */
+/* Packs 16 rows of a unit of 32 elements.  by_row: dst receives rows of 16 words (A); else words of 16 rows (B). */
 typedef void pack_unit_fn(
 	float *dst, bool by_row, const struct vfm_mat *m, int64_t r0, int64_t rows, int64_t k, int64_t k1, float *sum);
 
@@ -154,7 +155,7 @@ TSTATIC void pack_step(
 		memcpy(dst + i * (by_row ? STEP : TROWS), &w[i], 64);
 }
 
-/* Packs panels of units of `words` floats by `pack`.  Operands are read in the order of memory: a k-major one unit by
+/* Packs panels of units of `words` floats with `pack`.  Operands are read in the order of memory: k-major ones unit by
  * unit across all panels, others panel by panel. */
 TSTATIC void pack_panels(pack_unit_fn *pack, int words, float *dst, bool by_row, int64_t stride,
 	const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0, int64_t k1, float *sum)
@@ -288,7 +289,7 @@ static void conv_tile(
 		conv_tile_as(false, u, a, b, tile, first);
 }
 
-/* The epilogue is that of the table of kernels. */
+/* Uses the epilogue of the table of kernels. */
 #define GEMM_TILES                                                                                                     \
 	{                                                                                                              \
 		.mr = TROWS, .nr = TROWS, .ku = 2 * STEP, .words = STEP, .kc = 10, .kc_whole = 12, .mc = 320,          \

@@ -18,7 +18,7 @@ struct vfm_cpu {
 	enum vfm_isa isa;
 	const struct vfm_cpu_kern *kern;
 	struct vfm_cpu_pool *pool;
-	struct vfm_gemm_kern gemm_f32, gemm_bf16; /* those of kern, or with AMX tiles */
+	struct vfm_gemm_kern gemm_f32, gemm_bf16; /* those of kern, or of AMX tiles */
 	struct vfm_cpu_held *held;                /* NULL: no copies */
 	struct {
 		void *p;
@@ -94,8 +94,8 @@ extern const struct vfm_ops vfm_cpu_ops;
 VFM_OP_LIST(X)
 #undef X
 
-/* A sum of many rows of n columns, in runs of rows, and of the sums of these in turn, so that its error does not grow
- * with their number.  The caller adds a row to level[0] and calls vfm_cpu_sum_next. */
+/* A sum of many rows of n columns: runs of rows are summed, then the sums of the runs, and so on, so that the error
+ * does not grow with the number of rows.  The caller adds a row to level[0] and calls vfm_cpu_sum_next. */
 enum { VFM_CPU_SUM_LEVELS = 6 };
 struct vfm_cpu_sum {
 	const struct vfm_cpu_kern *kern;
@@ -106,7 +106,7 @@ struct vfm_cpu_sum {
 /* mem: [VFM_CPU_SUM_LEVELS][n] */
 void vfm_cpu_sum_begin(struct vfm_cpu_sum *s, const struct vfm_cpu_kern *kern, float *mem, int64_t n);
 void vfm_cpu_sum_next(struct vfm_cpu_sum *s);
-const float *vfm_cpu_sum_end(struct vfm_cpu_sum *s); /* returns the sum, which is in mem */
+const float *vfm_cpu_sum_end(struct vfm_cpu_sum *s); /* returns the sum, in mem */
 
 /* cpu_conv.c */
 size_t vfm_cpu_conv3d_packed_size(struct vfm_stream *s, const struct vfm_conv3d *a);

@@ -10,13 +10,12 @@ enum vfm_isa {
 	VFM_ISA_AVX2,   /* with FMA and F16C */
 	VFM_ISA_AVX512, /* F, BW, DQ, VL */
 	VFM_ISA_AVX512_BF16,
-	VFM_ISA_AMX, /* AMX tiles with bf16, if the kernel grants their use */
+	VFM_ISA_AMX, /* AMX tiles with bf16, if the kernel permits their use */
 	VFM_ISA_N
 };
 
 enum vfm_isa vfm_isa_best(void); /* of this CPU */
-/* Selects the best level, lowered by VFM_CPU_ISA.  VFM_EUSAGE: VFM_CPU_ISA names no level, or one that this CPU lacks.
- */
+/* Selects the best level, lowered by VFM_CPU_ISA.  VFM_EUSAGE: VFM_CPU_ISA is not a level, or this CPU lacks it. */
 int vfm_isa_choose(enum vfm_isa *isa, struct vfm_err *err);
 const char *vfm_isa_name(enum vfm_isa isa); /* "avx512_bf16" */
 

@@ -1,13 +1,13 @@
-/* cpu_kern.h - the table of kernels of one instruction set; each kernel runs on one thread.  cpu_kern_<isa>.c compile
- * it from one source (cpu_*.inc.h).  The drivers divide the work into ranges whose bounds depend on shapes only, so
- * that results do not depend on the number of threads.
+/* cpu_kern.h - the table of kernels of one instruction set.  cpu_kern_<isa>.c compile it from one source (cpu_*.inc.h).
+ * Each kernel runs on one thread.  The drivers divide the work into ranges whose bounds depend only on shapes, so
+ * results do not depend on the number of threads.
  */
 #ifndef VFM_DEVICE_CPU_CPU_KERN_H
 #define VFM_DEVICE_CPU_CPU_KERN_H
 
 #include "device/ops/ops.h"
 
-/* A GEMM operand seen as rows of K: element (r, k) at p[r ld + k], or at p[k ld + r] if kmajor. */
+/* A GEMM operand as rows along K: element (r, k) is p[r ld + k], or p[k ld + r] if kmajor. */
 struct vfm_mat {
 	const void *p;
 	int64_t ld;
@@ -27,15 +27,15 @@ struct vfm_epi {
 };
 
 /* The part of K that a convolution sums at a time (cpu_conv.c): unit u multiplies the lines from a + off[u] on, of mr
- * neighbouring pixels, by unit u of b.  A line is a unit of a pixel, 16 words; part p of it stands p * part floats
- * further. */
+ * neighbouring pixels, by unit u of b.  A line is one unit of a pixel, 16 words; its part p begins p * part floats
+ * later. */
 struct vfm_conv_units {
 	int64_t n, part;
 	const int32_t *off;
 };
 
 /* n pixels of c elements, `pitch` elements apart, as lines: line b of pixel i is dst + b line + i step, its parts
- * `part` floats apart.  The last line is filled with zeros. */
+ * `part` floats apart.  The last line is padded with zeros. */
 struct vfm_patch_lines {
 	const void *p;
 	bool bf;
@@ -44,29 +44,29 @@ struct vfm_patch_lines {
 	int64_t step, line, part;
 };
 
-/* Panels: A is packed as [k unit][mr], B as [k unit][nr].  A unit is ku elements of K, `words` floats in each row: a
- * float, two neighbouring bf16, or the depth of an AMX tile (cpu_gemm_tile.h, cpu_gemm_bf16x3.h, which say how those
- * are packed).  Incomplete panels and units are padded with zeros. */
+/* Panels: A is packed as [k unit][mr], B as [k unit][nr].  A unit is ku elements of K, `words` floats per row: a float,
+ * two neighbouring bf16, or the depth of an AMX tile (packed as in cpu_gemm_tile.h and cpu_gemm_bf16x3.h).  Incomplete
+ * panels and units are padded with zeros. */
 struct vfm_gemm_kern {
 	int mr, nr, ku, words;
 	int kc, kc_whole; /* units of a chunk; up to kc_whole units are one chunk */
 	int mc;           /* most rows of a block of C */
-	int held_rows;    /* with at most so many rows, packing a held B is a notable part of the work */
+	int held_rows;    /* with at most this many rows, packing a held B is a notable part of the work */
 	/* Packs rows [r0, r0 + n) and elements [k0, k1) of m into panels of A (mr rows) or of B (nr), `stride` floats
 	 * apart; writes up to 16 floats past the end of a panel.  sum (may be NULL): [n rounded up to whole panels] +=
 	 * the sums over k. */
 	void (*pack)(float *dst, bool of_a, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
 		int64_t k1, float *sum);
-	/* tile [mr][nr], rows ld floats apart, = (first ? 0 : tile) + A panel * B panel, over `units` units, in runs of
-	 * at most VFM_GEMM_RUN that are summed from zero; those of AMX are a unit or a chunk */
+	/* tile [mr][nr], rows ld floats apart, = (first ? 0 : tile) + A panel * B panel over `units` units.  Units are
+	 * summed from zero in runs of at most VFM_GEMM_RUN; an AMX run is a unit or a chunk. */
 	void (*tile)(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first);
 	/* applies the epilogue to the valid mr x nr part of a tile and stores it at row m, column n of C */
 	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
 	void (*lines)(const struct vfm_patch_lines *x);
-	/* tile [mr][nr] = (first ? 0 : tile) + lines * B; only the first `cols` columns count */
+	/* tile [mr][nr] = (first ? 0 : tile) + lines * B; only the first `cols` columns are used */
 	void (*conv)(
 		const struct vfm_conv_units *u, const float *a, const float *b, float *tile, int64_t cols, bool first);
-	/* before the first and after the last tile of a range of work, on its thread; NULL: nothing to do */
+	/* called on the thread before the first and after the last tile of a range of work; may be NULL */
 	void (*begin)(void);
 	void (*end)(void);
 };
@@ -81,13 +81,13 @@ struct vfm_few {
 	struct vfm_mat b;
 };
 
-/* Ops of independent rows, each with an operand that has these rows.  The kernel of op X computes rows [t0, t1):
- * X(const struct vfm_X *a, int64_t t0, int64_t t1).  Its member here, its entries in the tables of kernels and its
- * driver (cpu_rows.c) follow from its entry. */
+/* Ops of independent rows; the second argument of X is an operand with these rows.  The kernel of op X computes rows
+ * [t0, t1): X(const struct vfm_X *a, int64_t t0, int64_t t1).  This list generates its member here, its entries in the
+ * tables of kernels and its driver (cpu_rows.c). */
 #define VFM_CPU_ROW_OPS(X)                                                                                             \
 	X(add_row, x)                                                                                                  \
 	X(row_dot, x) X(row_norm_rope, x) X(swiglu, y) X(swiglu_bwd, dy) X(geglu, x) X(softmax, x) X(softmax_bwd, y)
-/* The same for ops of independent elements [i0, i1) of contiguous operands (cpu_ops.c). */
+/* As VFM_CPU_ROW_OPS for ops of independent elements [i0, i1) of contiguous operands (cpu_ops.c). */
 #define VFM_CPU_ELEMENT_OPS(X) X(unary, x) X(sum_parts, y)
 
 /* All other kernels.  Token ranges [t0, t1) lie within sample s; s < 0: no samples.  tmp: 4 D floats. */
@@ -141,7 +141,7 @@ struct vfm_cpu_kern {
 };
 
 extern const struct vfm_cpu_kern vfm_cpu_kern_base, vfm_cpu_kern_avx2, vfm_cpu_kern_avx512, vfm_cpu_kern_avx512bf16;
-/* With AMX; their epilogues are those of vfm_cpu_kern_avx512bf16, which has the same nr; absent here. */
+/* With AMX; they have no epilogues: those of vfm_cpu_kern_avx512bf16, which has the same nr, are used. */
 extern const struct vfm_gemm_kern vfm_gemm_amx_f32, vfm_gemm_amx;
 
 #endif

@@ -1,7 +1,7 @@
 /* cpu_rows.inc.h - row kernels: norm, gate, add_row, QK norm, RoPE.  Included by cpu_kern_<isa>.c after cpu_vec.h. */
 #include "device/cpu/cpu_fp8.h"
 
-/* BF2(a, b, f(…)): makes the call with both dtype flags as compile-time constants B0 and B1; BF1(a, f(…)): with one. */
+/* BF2(a, b, f(…)) calls f with both dtype flags as compile-time constants B0 and B1; BF1(a, f(…)) with one. */
 #define BF_CASE(a, b, call)                                                                                            \
 	case (a)*2 + (b): {                                                                                            \
 		enum { B0 = (a), B1 = (b) };                                                                           \
@@ -55,7 +55,7 @@ INLINE void load_row(float *dst, const struct vfm_tensor *t, int64_t i, int64_t 
 
 /* ---- gated residual: one row ---------------------------------------------------------- */
 
-/* y = x + g h; g NULL: 1.  s (may be NULL) = the same before it is rounded.  y may be x. */
+/* y = x + g h; g NULL: 1.  s (may be NULL) = y before rounding.  y may be x. */
 INLINE void add_branch(float *s, void *y, const void *x, const void *h, const float *g, int64_t d, bool xb, bool hb)
 {
 	V_FOR(k, n, 0, d)
@@ -144,7 +144,7 @@ INLINE float row_sumsq(const void *x, int64_t d, float mean, bool bf)
 	return v_sum(s0 + s1);
 }
 
-/* Adds the branch to row t and returns the sum, which is in s. */
+/* Adds the branch to row t; the sum is in s, which is returned. */
 static const float *norm_sum(const struct vfm_norm *a, int64_t t, const float *g, float *s)
 {
 	int64_t d = a->x.shape[1];
@@ -153,8 +153,8 @@ static const float *norm_sum(const struct vfm_norm *a, int64_t t, const float *g
 	return s;
 }
 
-/* With h the kernel is called with xb false, and the row that it reads is the sum in s.  With history yb is true, and
- * y8 holds a row before it is quantized. */
+/* With h, call with xb false: the row that is read is the sum in s.  With a history, call with yb true: y8 holds a row
+ * before it is quantized. */
 INLINE void norm_rows(const struct vfm_norm *a, int64_t t0, int64_t t1, const float *mul, const float *add,
 	const float *g, float *s, void *y8, float *most, bool xb, bool yb)
 {
@@ -220,8 +220,9 @@ static void norm_branch_bwd(const struct vfm_norm_bwd *a, int64_t t, const float
 	BF1(is_bf(&a->dh), branch_bwd(ds, h, g, dh, dg, sum, d, false, B0));
 }
 
-/* Two passes over a row: the first computes the sums that dx needs (and the column sums for dscale and dshift), the
- * second dx = rstd (g - mean(g) - xhat mean(g xhat)), g = dy mul. */
+/* Two passes over a row:
+ *   1. the sums for dx, and the column sums for dscale and dshift
+ *   2. dx = rstd (g - mean(g) - xhat mean(g xhat)), g = dy mul */
 INLINE void norm_bwd_rows(const struct vfm_norm_bwd *a, int64_t t0, int64_t t1, const float *mul, const float *g,
 	float *part, float *sum, bool xb, bool yb)
 {
@@ -424,7 +425,7 @@ static void qk_norm_rope(const struct vfm_qk_norm_rope *a, int64_t t0, int64_t t
 	BF1(is_bf(&a->x), qk_rows(a, t0, t1, B0));
 }
 
-enum { HEADS_RUN = 64 }; /* rows of a run of the sum for dweight, about */
+enum { HEADS_RUN = 64 }; /* rows per run of the sum for dweight, approximately */
 
 INLINE void qk_bwd_rows(
 	const struct vfm_qk_norm_rope_bwd *a, int64_t t0, int64_t t1, float *g, float *part, bool xb, bool yb)

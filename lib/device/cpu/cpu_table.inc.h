@@ -1,5 +1,5 @@
-/* cpu_table.inc.h - the kernels for the instruction set of the including file, and KERN_TABLE(name), which defines
- * their table from the lists of cpu_kern.h. */
+/* cpu_table.inc.h - the kernels of the including file's instruction set, and KERN_TABLE(name), which defines their
+ * table from the lists in cpu_kern.h. */
 #include "device/cpu/cpu_kern.h"
 #include "device/cpu/cpu_vec.h"
 

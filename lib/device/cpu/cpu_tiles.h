@@ -1,9 +1,9 @@
 /* cpu_tiles.h - AMX tiles: eight registers of 16 rows of 64 bytes, and their product of bf16 pairs (Intel SDM,
  * TDPBF16PS): c[m][n] += sum over k of a[m][k] b[k][n], where a word of a and b holds two neighbouring bf16.
  *
- * tiles_begin and tiles_end set up and release the state of the calling thread.  With TILES_MODEL the instructions are
- * a model in plain C, so that tests run on any machine.  The model ends the process if tiles are used outside begin and
- * end; a register that nothing has set holds NaN.
+ * tiles_begin and tiles_end set up and release the state of the calling thread.  TILES_MODEL replaces the instructions
+ * by a model in plain C, so that tests run on any machine.  The model aborts if tiles are used outside begin and end;
+ * registers that were not set hold NaN.
  */
 #ifndef VFM_DEVICE_CPU_CPU_TILES_H
 #define VFM_DEVICE_CPU_CPU_TILES_H
@@ -60,8 +60,8 @@ static float tiles_element(uint32_t w, bool odd)
 	return bits & 0x7f800000u ? x : 0;
 }
 
-/* Even and odd elements are summed apart, from zero; products of bf16 are exact.  Only subnormal inputs and results are
- * flushed, not partial sums. */
+/* Sums even and odd elements separately, from zero; products of bf16 are exact.  Flushes only subnormal inputs and
+ * results, not partial sums. */
 static void tiles_mac(int c, int a, int b)
 {
 	float even[16][16], odd[16][16];
@@ -112,8 +112,8 @@ static void tiles_end(void)
 #else
 #include <immintrin.h>
 
-/* Macros, because the register numbers are immediates.  The compiler does not know that _tile_loadd reads memory: it
- * must not move stores behind it. */
+/* Macros, because the register numbers are immediates.  The compiler does not know that _tile_loadd reads memory; the
+ * barrier keeps it from moving stores after the load. */
 #define TILE_LOAD(t, p, stride)                                                                                        \
 	do {                                                                                                           \
 		__asm__ volatile("" : : : "memory");                                                                   \

@@ -1,5 +1,5 @@
-/* cpu_vec.h - a vector of VW floats, so that one kernel source serves every instruction set.  Only files that are
- * compiled for one instruction set include it.  `_n` variants access the first n <= VW elements and read zeros beyond.
+/* cpu_vec.h - a vector of VW floats, so that one kernel source serves every instruction set.  Include only in files
+ * compiled for one instruction set.  `_n` variants access the first n <= VW elements and read zeros beyond.
  */
 #ifndef VFM_DEVICE_CPU_CPU_VEC_H
 #define VFM_DEVICE_CPU_CPU_VEC_H
@@ -452,7 +452,7 @@ INLINE vf v_dgelu(vf x)
 
 	return v_fma(x * s * (v_set(1.0f) - s), du, s);
 }
-/* gelu(x) = x Phi(x), one element at a time: no layer of a block computes it. */
+/* gelu(x) = x Phi(x), one element at a time, because no block of a model computes it. */
 INLINE vf v_gelu_erf(vf x)
 {
 	for (size_t i = 0; i < sizeof(x) / sizeof(float); i++)

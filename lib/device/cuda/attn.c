@@ -1,15 +1,16 @@
 /* attn.c - attention by cuDNN if it supports the operands, else by our own kernels.
  *
- * The first run of a plan times cuDNN's engines if the op is large (cudnn_attn.h), and compares its result with our own
- * kernels (attn.h).  A plan that differs is refused, as one that cuDNN does not build.  Plans belong to the
- * process: a device that is opened again finds those of the last one.
+ * The first run of a plan times cuDNN's engines if the op is large (cudnn_attn.h), and compares its result with that of
+ * our own kernels (attn.h).  A plan with a different result is refused, like one that cuDNN does not build.  Plans
+ * belong to the process; a device that is opened again reuses them.
  *
  * VFM_CUDA_ATTN=own|cudnn forces one of them; cudnn-packed: cuDNN with offsets and a mask even for samples of equal
  * length; cudnn-apart: cuDNN with lse in its own layout.
  *
- * A fallback for bf16, which cuDNN should support (it never supports f32), is counted in the device, and a warning
- * names each class of shapes once.  Samples that have queries without keys, or keys without queries, are excluded
- * (cuDNN is wrong there; NaN before 9.25), and their rows set afterwards.
+ * A bf16 op that falls back to our own kernels, although cuDNN should support it, is counted in the device; a warning
+ * names each class of shapes once.  cuDNN never supports f32.  Samples that have queries without keys, or keys without
+ * queries, are excluded, because cuDNN's results for them are wrong (NaN before 9.25); their rows are set
+ * afterwards.
  */
 #include "device/cuda/attn.h"
 
@@ -246,9 +247,9 @@ static bool is_supported(const struct attn_job *j)
 	return j->x[VFM_DNN_Q].shape[2] % 8 == 0 && j->x[VFM_DNN_Q].shape[2] <= 128;
 }
 
-/* Whether lse of a ragged plan, and scratch of its backward, is not packed.  cuDNN's kernels for some packed backwards
- * go wrong (its front end refuses them, too).  It is [b, h, sq] then; in a backward lse has zeros beyond the lengths,
- * because -inf would give NaN. */
+/* Returns whether lse of a ragged plan, and scratch of its backward, is not packed.  cuDNN's kernels for some packed
+ * backwards go wrong (its front end refuses them, too).  It is [b, h, sq] then; in a backward lse has zeros beyond the
+ * lengths, because -inf would give NaN. */
 static bool is_apart(const struct attn_job *j)
 {
 	if (j->form->apart)
@@ -520,8 +521,8 @@ static void report_fallback(const struct attn_job *j, const char *op, const char
 	warn_refused(j, op, FORMS, why);
 }
 
-/* Gives up a plan that cuDNN refused to run, or whose result was wrong.  In place of the fastest one comes the first
- * that cuDNN recommends.  Returns 1, or a failure. */
+/* Drops a plan that cuDNN refused to run, or whose result was wrong.  Replaces the fastest plan by the first one that
+ * cuDNN recommends.  Returns 1, or a failure. */
 static int refuse_plan(struct attn_job *j, struct plan *p, const struct vfm_err *why, struct vfm_err *err)
 {
 	struct vfm_cuda *dev = vfm_cuda_of(j->s);
@@ -669,7 +670,7 @@ static int try_form(struct attn_job *whole, int form, const char *op, struct vfm
 	return VFM_EENV;
 }
 
-/* Whether the form is one of those that VFM_CUDA_ATTN allows. */
+/* Returns whether the form is one of those that VFM_CUDA_ATTN allows. */
 static bool allows_form(const struct attn_job *j, const struct form *f)
 {
 	return (f->packed || !j->c->set.only_packed) && (f->apart || !j->c->set.only_apart) && !(j->bwd && f->unified);

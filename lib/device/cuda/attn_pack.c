@@ -63,7 +63,7 @@ static struct class survey(const struct vfm_seqs *q, const struct vfm_seqs *k, i
 	return c;
 }
 
-/* Whether b is one of four steps an octave, so that few plans are built for samples of equal length. */
+/* Returns whether b is one of four steps an octave, so that few plans are built for samples of equal length. */
 static bool is_step(int64_t b)
 {
 	int64_t step = 1;
@@ -73,7 +73,8 @@ static bool is_step(int64_t b)
 	return b % step == 0;
 }
 
-/* Whether all samples are one piece without offsets and mask: their lengths are equal, and nothing has to be rounded.
+/* Returns whether all samples are one piece without offsets and mask: their lengths are equal, and nothing has to be
+ * rounded.
  */
 static bool is_fixed(const struct vfm_seqs *q, const struct vfm_attn_limits *lim, const struct class *all)
 {

@@ -1,11 +1,11 @@
-/* attn_pack.h - division of a pack of samples into pieces for cuDNN, each of a shape that a plan can be reused for.  C
- * and C++.
+/* attn_pack.h - divides a pack of samples into pieces for cuDNN, with shapes for which plans can be reused.  For C and
+ * C++.
  *
- * Building a plan takes about 0.4 s, and packs differ in the number and lengths of their samples.  So shapes are
- * rounded up: the number of samples to a power of two, the longest sample to one of four steps an octave, at least 128.
- * Blocks beyond the pack return at once.  Samples of equal length that need no rounding have neither offsets nor a
- * mask; four numbers of samples an octave have such a plan.  A pack of short and long samples is divided into one piece
- * for each octave of length, to limit padding and scratch.
+ * Building a plan takes about 0.4 s, and packs differ in the number and lengths of their samples.  Shapes are therefore
+ * rounded up: the number of samples to a power of two, the longest sample to one of four steps per octave, at least
+ * 128.  Blocks beyond the pack return at once.  If samples have equal lengths that need no rounding, their plan has
+ * neither offsets nor a mask; there is one for four numbers of samples per octave.  A pack of short and long samples is
+ * divided into one piece per octave of length, to limit padding and scratch.
  */
 #ifndef VFM_DEVICE_CUDA_ATTN_PACK_H
 #define VFM_DEVICE_CUDA_ATTN_PACK_H
@@ -17,32 +17,32 @@ extern "C" {
 #endif
 
 enum vfm_attn_kind {
-	VFM_ATTN_PACKED, /* some samples, each with an offset and a length */
+	VFM_ATTN_PACKED, /* samples that each have an offset and a length */
 	VFM_ATTN_FIXED,  /* all samples have sq queries and sk keys; n = b */
 };
 
 struct vfm_attn_piece {
 	enum vfm_attn_kind kind;
-	int32_t lo, hi;      /* packed: of the samples with keys and more than lo, at most hi queries … */
-	int32_t first, n;    /* … the piece has first to first + n - 1, in order */
+	int32_t lo, hi;      /* packed: among the samples with keys and more than lo, at most hi queries, … */
+	int32_t first, n;    /* … the piece has samples first to first + n - 1, in order */
 	int64_t b, sq, sk;   /* the shape: at most b samples of at most sq queries and sk keys */
-	int64_t head, heads; /* heads of keys, and those of queries that go with them */
+	int64_t head, heads; /* heads of keys, and the heads of queries that use them */
 };
 
 struct vfm_attn_limits {
-	int64_t hkv, group; /* heads of keys, heads of queries for each */
+	int64_t hkv, group; /* heads of keys; heads of queries per head of keys */
 	bool only_packed;   /* always use offsets and lengths */
-	/* limit of b * heads of queries * sq * sk of a piece, 0: none.  A piece of one sample and one head of keys may
-	 * exceed it */
+	/* maximum of b * heads of queries * sq * sk in a piece, 0: no limit.  A piece of one sample and one head of
+	 * keys may exceed it */
 	int64_t pairs;
-	int64_t rows; /* limit of b * sq of a piece, 0: none; a piece of one sample may exceed it */
+	int64_t rows; /* maximum of b * sq in a piece, 0: no limit; a piece of one sample may exceed it */
 };
 
 enum { VFM_ATTN_MOST_SAMPLES = 16384 }; /* in a piece */
 
 int64_t vfm_attn_round_len(int64_t n);
 int64_t vfm_attn_round_batch(int64_t n);
-/* Divides a pack.  *v is malloc'ed, or NULL without pieces.  Returns their number. */
+/* Divides a pack.  *v is malloc'ed, or NULL without pieces.  Returns the number of pieces. */
 int vfm_attn_pieces(
 	const struct vfm_seqs *q, const struct vfm_seqs *k, const struct vfm_attn_limits *l, struct vfm_attn_piece **v);
 /* Sets whether samples have queries without keys, or keys without queries: rows that no piece covers. */
@@ -52,9 +52,9 @@ void vfm_attn_left_out(const struct vfm_seqs *q, const struct vfm_seqs *k, bool 
 
 enum { VFM_ATTN_OFFSETS = 10 };
 
-/* The inputs of a plan with ragged offsets, for one piece, in device memory. */
+/* The inputs of a plan with ragged offsets for one piece, in device memory. */
 struct vfm_attn_lists {
-	int32_t *len_q, *len_k; /* [b]; both 0 for samples that lack queries or keys, and beyond the samples */
+	int32_t *len_q, *len_k; /* [b]; both 0 for samples without queries or keys, and beyond the samples */
 	int n;
 	struct {
 		int64_t *at; /* [b + 1]: first row of each sample times `row`; beyond the samples, the number of all
@@ -63,11 +63,12 @@ struct vfm_attn_lists {
 		bool of_keys;
 	} offset[VFM_ATTN_OFFSETS];
 };
-/* Each of these launches one kernel. */
+/* Each function below launches one kernel. */
 void vfm_cuda_attn_lists(struct vfm_stream *s, const struct vfm_seqs *q, const struct vfm_seqs *k,
 	const struct vfm_attn_piece *p, const struct vfm_attn_lists *l);
-/* padded [b, heads, sq] = lse [rows, H] of the piece's queries, 0 beyond a sample; back: the reverse, which skips what
- * lies beyond a sample.  first: an offset with row 1.  Without len_q and first (NULL) all samples have sq queries. */
+/* padded [b, heads, sq] = lse [rows, H] of the piece's queries, 0 beyond a sample.  back: the reverse, which skips
+ * elements beyond a sample.  first: an offset with row 1.  Without len_q and first (NULL), all samples have sq
+ * queries. */
 void vfm_cuda_attn_spread(struct vfm_stream *s, const struct vfm_attn_piece *p, const struct vfm_tensor *lse,
 	int64_t head, int64_t heads, const int32_t *len_q, const int64_t *first, float *padded, bool back);
 /* Sets rows of samples that are empty in `other` to 0 (x [rows of `of`, H, d]) and -inf (lse, may be NULL). */

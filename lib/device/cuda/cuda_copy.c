@@ -125,7 +125,7 @@ static int copy_staged(struct vfm_cuda_stream *s, char *dst, const char *host, s
 	return 0;
 }
 
-/* Whether p is pageable: neither memory of alloc_host nor of a device. */
+/* Returns whether p is pageable: neither memory of alloc_host nor of a device. */
 static bool ordinary(struct vfm_cuda *c, const void *p, size_t bytes)
 {
 	struct cudaPointerAttributes a;

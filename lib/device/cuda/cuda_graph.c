@@ -64,8 +64,8 @@ int vfm_cuda_graph_begin(struct vfm_stream *stream, struct vfm_err *err)
 	return 0;
 }
 
-/* Chooses an executable graph: of those with as many nodes the least recently used, once there are two; else an empty
- * slot, else the oldest of all. */
+/* Chooses an executable graph.  If there are two with this number of nodes, the least recently used of them; else an
+ * empty slot, or the least recently used one. */
 static struct exec *choose_slot(struct vfm_cuda_graphs *g, size_t nodes)
 {
 	struct exec *fits = NULL, *at = &g->exec[0];

@@ -1,12 +1,18 @@
-/* cuda_impl.h - declarations shared by the files of the CUDA device; C11 and C++ include it.
- * cuda_dev.c, cuda_stream.c: the device, streams, events, calls on the host.  cuda_copy.c: copies, pinned memory.
- * cuda_graph.c: captured graphs.  cuda_mem.c: the pool (device/dev/heap.h) on mapped memory.  first_use.c: loads our
- * kernels; whether the device is idle.  ops.c: the op table.  gemm_*.c: cuBLASLt and the choice of its algorithms.
- * attn*.c, cudnn_*.c: cuDNN.  *.cu: our own kernels.
+/* cuda_impl.h - shared by the files of the CUDA device; for C11 and C++.
+ *
+ * - cuda_dev.c, cuda_stream.c: the device, streams, events, calls on the host
+ * - cuda_copy.c: copies, pinned memory
+ * - cuda_graph.c: captured graphs
+ * - cuda_mem.c: the pool (device/dev/heap.h) on mapped memory
+ * - first_use.c: loads our kernels; tests whether the device is idle
+ * - ops.c: the op table
+ * - gemm_*.c: cuBLASLt and the choice of its algorithms
+ * - attn*.c, cudnn_*.c: cuDNN
+ * - *.cu: our own kernels
  *
  * A .cu file holds kernels and the functions vfm_cuda_OP that launch them.  It is compiled twice: by nvcc, and as C++
- * against emu.h, which runs it on the host (kern.h).  Therefore it uses only the functions in the first part of this
- * header, which the emulation implements too.
+ * with emu.h, which runs it on the host (kern.h).  It therefore uses only the functions in the first part of this
+ * header, which the emulation also implements.
  */
 #ifndef VFM_DEVICE_CUDA_CUDA_IMPL_H
 #define VFM_DEVICE_CUDA_CUDA_IMPL_H
@@ -21,17 +27,18 @@ extern "C" {
 /* ---- for .cu files ---- */
 
 /* Returns scratch memory of the device for one op, at a 256-byte boundary, with undefined contents.  It is valid for
- * the work that the op enqueues on this stream; the next op may get the same memory.  One call an op.  NULL: err is
- * set. */
+ * the work that the op enqueues on this stream; the next op may get the same memory.  At most one call per op.  On
+ * NULL, err is set. */
 void *vfm_cuda_ws(struct vfm_stream *s, size_t bytes, struct vfm_err *err);
 /* Returns the number of multiprocessors, to size grids and partial sums.  The emulation has few, so that grid-stride
  * loops iterate. */
 int vfm_cuda_sms(struct vfm_stream *s);
 /* Returns vfm_stream.units of a stream. */
 int vfm_cuda_units(struct vfm_stream *s);
-/* Returns the most bytes of shared memory that a block may request: a block with them has its multiprocessor alone. */
+/* Returns the maximum bytes of shared memory that a block may request.  A block with that many has its multiprocessor
+ * alone. */
 int vfm_cuda_most_shared(struct vfm_stream *s);
-/* Returns the word where kernels of this op report an invalid index (row_of in kern.h, fault.h). */
+/* Returns the word in which kernels of this op report an invalid index (row_of in kern.h, fault.h). */
 uint64_t *vfm_cuda_fault(struct vfm_stream *s, enum vfm_op_id op);
 /* Returns VFM_EENV, "norm: invalid configuration argument", if a launch failed. */
 int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err);
@@ -43,7 +50,7 @@ int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err)
 VFM_OP_LIST(X)
 #undef X
 
-/* Returns the stream of CUDA, a cudaStream_t.  Not in the emulation. */
+/* Returns the CUDA stream, a cudaStream_t.  Not in the emulation. */
 struct CUstream_st *vfm_cuda_stream(struct vfm_stream *s);
 
 /* ---- for .c files ---- */
@@ -64,18 +71,18 @@ struct vfm_cuda_graphs;
 int vfm_cuda_graph_begin(struct vfm_stream *s, struct vfm_err *err);
 int vfm_cuda_graph_end(struct vfm_stream *s, bool run, struct vfm_err *err);
 void vfm_cuda_graphs_free(struct vfm_cuda_graphs *g);
-/* captured: whether the stream is being captured into a graph.  refuse: returns 0 outside of a capture, else VFM_EENV,
- * for work that cannot be captured.  first: it could be if it had run before the capture. */
+/* captured: returns whether the stream is being captured into a graph.  refuse: for work that cannot be captured,
+ * returns 0 outside of a capture, else VFM_EENV.  first: the work could be captured if it had run before. */
 bool vfm_cuda_captured(const struct vfm_cuda *c, struct CUstream_st *st);
 int vfm_cuda_refuse(struct vfm_cuda *c, struct CUstream_st *st, const char *what, bool first, struct vfm_err *err);
 
 /* first_use.c: loads all our kernels, before the first collective. */
 void vfm_cuda_load_kernels(void);
-/* Waits until no stream of the device has work, for at most so many seconds, and returns whether none has.
- * It does not wait for ever, because a stream may wait for another rank, and that for this host thread. */
+/* Waits until no stream of the device has work, for at most most_s seconds, and returns whether that is so.  The wait
+ * has a limit because a stream may wait for another rank, and that rank for this host thread. */
 bool vfm_cuda_idle(struct vfm_cuda *c, double most_s);
 
-/* ops.c: the op table.  ranges: each op is in an NVTX range. */
+/* ops.c: the op table.  ranges: puts each op in an NVTX range. */
 const struct vfm_ops *vfm_cuda_ops_table(bool ranges);
 
 #ifdef __cplusplus

@@ -8,10 +8,9 @@
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/cuda_sys.h"
 
-/* The memory pool, in the order of the compute stream, mapped into a range of addresses that is twice as large as the
- * memory of the device (device/dev/mapped.h).  Small allocations have a zone of their own, so that they do not fragment
- * large free ranges.  Without support for mapping, the pool is a list of large pieces from cudaMalloc.
- */
+/* The memory pool, in the order of the compute stream.  It is mapped into a range of addresses twice as large as the
+ * memory of the device (device/dev/mapped.h).  Small allocations have their own zone, so that they do not fragment
+ * large free ranges.  Without support for mapping, the pool is a list of large pieces from cudaMalloc. */
 
 enum { SMALL, LARGE, ZONES, SMALL_BELOW = 1 << 20, SMALL_CHUNK = 2 << 20, MAX_PIECES = 512 };
 static const uint64_t LARGE_CHUNK = 32 << 20, PIECE = 1ull << 30;
@@ -44,7 +43,7 @@ static const struct vfm_cuda_driver *drv(const struct vfm_cuda_mem *m)
 
 /* ---- memory below addresses ---- */
 
-/* Whether a chunk would leave less than the headroom; asks the driver only when most memory is mapped. */
+/* Returns whether a chunk would leave less than the headroom; asks the driver only when most memory is mapped. */
 static bool needs_headroom(const struct vfm_cuda_mem *m, uint64_t chunk)
 {
 	size_t free_bytes = 0, total = 0;
@@ -299,8 +298,8 @@ static bool maps(struct vfm_cuda_mem *m, size_t bytes)
 	return ok;
 }
 
-/* Whether mapping is supported.  Memory is exportable and accessible to network cards if the device supports it: NCCL
- * can then register it. */
+/* Returns whether mapping is supported.  Memory is exportable and accessible to network cards if the device supports
+ * it: NCCL can then register it. */
 static bool can_map(struct vfm_cuda_mem *m, uint64_t *grain)
 {
 	const struct vfm_cuda_driver *v = drv(m);

@@ -10,7 +10,7 @@ struct vfm_cuda_stream {
 	cudaStream_t st;
 	bool async;
 	int slot;
-	uint64_t deps; /* slots of the streams that it has waited for, directly or not (under the lock) */
+	uint64_t deps; /* slots of the streams that it has waited for, directly or indirectly (under the lock) */
 	int rc;        /* error of the first failed call on the host (under the lock) */
 	struct vfm_err err;
 	struct vfm_cuda_calls *calls;   /* asynchronous streams: created by the first call */

@@ -15,7 +15,7 @@
 #include "device/dev/plugin.h"
 #include "device/dev/staging.h"
 
-/* Functions of libcuda: field, name, version.  The plugin does not link it, so that it loads without a driver. */
+/* Functions of libcuda: field, name, version.  The plugin does not link libcuda, so that it loads without a driver. */
 #define VFM_CUDA_DRIVER(X)                                                                                             \
 	X(error_string, GetErrorString, 6000)                                                                          \
 	X(device_get, DeviceGet, 2000)                                                                                 \
@@ -36,7 +36,7 @@ struct vfm_cuda_driver {
 #undef X
 };
 
-enum { VFM_CUDA_STREAMS = 64 }; /* most streams at a time: bits of a mask */
+enum { VFM_CUDA_STREAMS = 64 }; /* maximum number of streams: bits of a mask */
 
 struct vfm_cuda_graphs;
 struct vfm_cuda_mem;
@@ -50,11 +50,11 @@ struct vfm_cuda_sys {
 	uint64_t graph_number;          /* its number */
 	void (*thread_start)(void);
 	uint64_t *faults; /* [VFM_OP_N], pinned: fault.h */
-	/* State of several threads, under the lock. */
+	/* State of several threads; under the lock. */
 	pthread_mutex_t lock;
 	struct vfm_ranges host;                           /* memory of alloc_host */
 	struct vfm_cuda_stream *stream[VFM_CUDA_STREAMS]; /* by slot */
-	uint32_t generation[VFM_CUDA_STREAMS];            /* streams that have used the slot */
+	uint32_t generation[VFM_CUDA_STREAMS];            /* number of streams that have used the slot */
 	atomic_int failures;                              /* mask of failed streams: 0 is the fast path */
 };
 

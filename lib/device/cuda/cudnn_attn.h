@@ -1,7 +1,7 @@
 /* cudnn_attn.h - attention, forward and backward, as graphs of cuDNN (cudnn_graph.h).
  *
- * A plan is for a shape: b samples of at most sq queries and sk keys.  Ragged offsets and lengths of packed samples are
- * device values, so one plan serves every pack that is not larger (attn.c rounds up); without them samples have sq
+ * A plan has a shape: b samples of at most sq queries and sk keys.  Ragged offsets and lengths of packed samples are
+ * device values, so one plan serves every pack that is not larger (attn.c rounds up).  Without them, samples have sq
  * queries and sk keys.  `ragged`, `apart` and `unified` choose among graphs with the same result, since a version of
  * cuDNN or a device may support only some.
  */
@@ -28,13 +28,13 @@ enum vfm_dnn_rows {
 /* Plain data, compared as bytes: zero it first. */
 struct vfm_dnn_attn_key {
 	int64_t b, h, hkv, sq, sk, d;
-	int64_t row[VFM_DNN_ROWS];        /* elements from a row to the next */
+	int64_t row[VFM_DNN_ROWS];        /* elements from one row to the next */
 	int64_t lse_row;                  /* the same for lse, whose heads are contiguous */
 	enum vfm_dtype dq_type, dkv_type; /* bf16 or f32 */
 	bool bwd, deterministic;
 	bool ragged;  /* the samples have offsets and lengths */
-	bool apart;   /* lse is [b, h, sq] instead of [rows, heads]; ragged backward: so is its scratch */
-	bool unified; /* forward: cuDNN's single operation of attention instead of a graph of its steps */
+	bool apart;   /* lse is [b, h, sq] instead of [rows, heads]; ragged backward: likewise its scratch */
+	bool unified; /* forward: cuDNN's single attention operation instead of a graph of its steps */
 };
 
 struct vfm_dnn_attn {
@@ -44,24 +44,24 @@ struct vfm_dnn_attn {
 	vfm_dnn_t lse, len_q, len_k, lse_offset;
 	vfm_dnn_t scale, none, one; /* values in host memory: the scale, -inf, 1 */
 	vfm_dnn_t dsum, dq_sum;     /* scratch of the backward */
-	vfm_dnn_t dk_all, dv_all;   /* scratch: dk and dv of each query head, if several share one of keys */
+	vfm_dnn_t dk_all, dv_all;   /* scratch: dk and dv of each query head, if several share one head of keys */
 };
 
-/* most: of the plans that vfm_dnn_build builds.  Returns NULL and VFM_EENV if cuDNN has no plan, for instance for the
+/* most: maximum plans that vfm_dnn_build builds.  Returns NULL and VFM_EENV if cuDNN has no plan, for instance for the
  * head dimension. */
 struct vfm_dnn_attn *vfm_dnn_attn_new(
 	const struct vfm_dnn_on *on, const struct vfm_dnn_attn_key *key, int most, struct vfm_err *err);
-void vfm_dnn_attn_free(struct vfm_dnn_attn *a); /* NULL is fine */
+void vfm_dnn_attn_free(struct vfm_dnn_attn *a); /* no-op for NULL */
 
-/* Bytes of scratch for tq and tk rows in all; the contents are undefined. */
+/* Bytes of scratch for tq and tk rows in total; the contents are undefined. */
 struct vfm_dnn_attn_scratch {
 	size_t dsum, dq_sum, dkv_all /* each of two */, workspace;
 };
 struct vfm_dnn_attn_scratch vfm_dnn_attn_scratch(const struct vfm_dnn_attn *a, int64_t tq, int64_t tk);
 
-/* Runs each plan of g several times with the operands of a call, whose outputs are overwritten, and keeps the fastest
- * (vfm_dnn_use).  Another than cuDNN's first must be 3 % faster.  Plans that cuDNN refuses to run are dropped; if it
- * refuses all, the first is kept.  Blocks the host.  Returns a failure of the device. */
+/* Runs each plan of g several times with the operands of a call, whose outputs it overwrites, and keeps the fastest
+ * (vfm_dnn_use).  A plan other than cuDNN's first must be 3 % faster.  Drops plans that cuDNN refuses to run; if it
+ * refuses all, keeps the first.  Blocks the host.  Returns a failure of the device. */
 int vfm_dnn_tune(struct vfm_stream *s, struct vfm_dnn_graph *g, const struct vfm_dnn_bind *b, int n, void *workspace,
 	struct vfm_err *err);
 

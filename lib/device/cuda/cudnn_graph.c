@@ -312,9 +312,9 @@ void vfm_dnn_sdpa(struct vfm_dnn_graph *g, const struct vfm_dnn_sdpa *x)
 
 /* ---- plans ---- */
 
-/* NVRTC compiles the kernels of plans and opens its builtins by name alone, which the loader does not find where only
- * the RUNPATH of this library leads to the toolkit.  Loads them from the folder of NVRTC.  Failures are left to cuDNN,
- * which reports them when it compiles. */
+/* Loads the builtins of NVRTC, which compiles the kernels of plans, from NVRTC's folder.  NVRTC opens them by name
+ * alone, and the loader does not find them if only the RUNPATH of this library leads to the toolkit.  Ignores failures:
+ * cuDNN reports them when it compiles. */
 static void load_builtins(void)
 {
 	char name[32], dir[PATH_MAX], path[PATH_MAX + 64];
@@ -332,7 +332,7 @@ static void load_builtins(void)
 	dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* Returns whether an engine says that it adds in any order, or does not say how it computes. */
+/* Returns whether an engine states that its order of additions varies, or states nothing about it. */
 static bool adds_in_any_order(desc engine)
 {
 	cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];

@@ -1,6 +1,6 @@
 /* fault.h - reports of invalid indices by kernels, without blocking.
  *
- * A device has a word for each op in pinned host memory, initially 0.  A kernel that reads an index outside the tensor
+ * A device has one word per op in pinned host memory, initially 0.  A kernel that reads an index outside the tensor
  * treats it as "no row" and writes the word of its op (kern.h, row_of).  stream_sync and event_sync check the words and
  * return the error that the CPU would have returned.  Words are never reset.
  */

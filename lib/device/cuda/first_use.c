@@ -1,9 +1,9 @@
-/* Kernels are loaded when the device opens, and ops are timed when it is idle.
+/* Loads kernels when the device opens, and times ops when it is idle.
  *
  * CUDA loads a kernel at its first launch (CUDA_MODULE_LOADING=LAZY, the default), and the driver may wait for running
- * work to do so ("Lazy Loading" in NVIDIA's CUDA programming guide): a deadlock if that is a collective whose other
- * ranks wait for this one.  nvcc's code registers each kernel by __cudaRegisterFunction when the plugin is loaded; the
- * linker puts the function below in its place (--wrap in the Makefile). */
+ * work to do so ("Lazy Loading" in NVIDIA's CUDA programming guide).  That is a deadlock if the running work is a
+ * collective whose other ranks wait for this one.  nvcc's code registers each kernel with __cudaRegisterFunction when
+ * the plugin is loaded; the linker replaces this call by the function below (--wrap in the Makefile). */
 #include <time.h>
 
 #include "base/clock.h"
@@ -38,7 +38,7 @@ void vfm_cuda_load_kernels(void)
 	cudaGetLastError(); /* a launch reports it */
 }
 
-/* Whether stream i has work.  The lock keeps it from being freed meanwhile. */
+/* Returns whether stream i has work.  The lock keeps it from being freed meanwhile. */
 static bool has_work(struct vfm_cuda_sys *y, int i)
 {
 	bool busy;

@@ -1,5 +1,5 @@
-/* gemm.h - GEMM by cuBLASLt, and with our own kernels.  C and C++; without headers of CUDA, so that gemm_plan.c and
- * gemm_choice.c are tested without a GPU.  In the emulation tests/ops/emu_lt.c replaces the library.
+/* gemm.h - GEMM by cuBLASLt and by our own kernels.  For C and C++; without CUDA headers, so that gemm_plan.c and
+ * gemm_choice.c are tested without a GPU.  In the emulation, tests/ops/emu_lt.c replaces the library.
  */
 #ifndef VFM_DEVICE_CUDA_GEMM_H
 #define VFM_DEVICE_CUDA_GEMM_H
@@ -21,10 +21,10 @@ enum {
 	VFM_LT_GELU = 2,
 	VFM_LT_AUX = 4,     /* GELU; stores its input */
 	VFM_LT_DGELU = 8,   /* times GELU'(aux) */
-	VFM_LT_BGRADB = 16, /* the sums over k of op(B), which is our op(A), are stored in the dtype of C */
+	VFM_LT_BGRADB = 16, /* stores the sums over k of op(B), which is our op(A), in the dtype of C */
 };
 
-/* `count` products of equal shape at these distances, in elements; one product: 1 and zeros. */
+/* `count` products of equal shape at these distances, in elements; for one product, 1 and zeros. */
 struct vfm_gemm_batch {
 	int64_t count, a, b, c, bias, aux, rowsum;
 };
@@ -33,8 +33,8 @@ struct vfm_lt_problem {
 	enum vfm_dtype a, b, c, bias; /* the library's A and B, its C = D, its bias or bias gradient */
 	bool ta, tb;
 	bool beta;   /* C is added to */
-	bool tf32;   /* products of f32 in TF32 */
-	bool fast8;  /* fp8: sums in fewer bits (CUBLASLT_MATMUL_DESC_FAST_ACCUM) */
+	bool tf32;   /* computes f32 products in TF32 */
+	bool fast8;  /* fp8: accumulates with fewer bits (CUBLASLT_MATMUL_DESC_FAST_ACCUM) */
 	bool scaled; /* scalars on the device multiply A and B */
 	int sms;     /* multiprocessors to use; 0: all */
 	unsigned epi;
@@ -43,62 +43,65 @@ struct vfm_lt_problem {
 	int align_a, align_b, align_c, align_aux; /* alignment of addresses in bytes: 1 … 16, or 256 */
 };
 
-/* An op, and what the implementation may use. */
+/* An op and the resources for its implementation. */
 struct vfm_gemm_op {
 	struct vfm_gemm g;
 	struct vfm_gemm_batch batch;
 	bool tune; /* may be timed */
-	bool tf32; /* products of f32 in TF32 */
+	bool tf32; /* may compute f32 products in TF32 */
 	int sms;   /* multiprocessors to use; 0: all */
 	size_t ws; /* bytes of scratch memory for the library */
 };
 
-/* Returns the multiprocessors to use of `all`, 0 for all, while collectives occupy `comm` of them: a
- * product in one wave then overlaps them.  No multiprocessors are reserved if they occupy more than half of all. */
+/* Returns the number of multiprocessors, out of `all`, to use while collectives occupy `comm` of them, so that a
+ * product in one wave overlaps them; 0 means all.  Reserves none if the collectives occupy more than half of all. */
 int vfm_gemm_sms(int all, int comm);
 
 /* An implementation of an op: a product of the library with this epilogue, and our kernels for the rest. */
 struct vfm_gemm_path {
 	unsigned epi;
 	bool own_epi;    /* our kernel applies the rest of the epilogue to the product, in place */
-	bool f32;        /* own_epi of an f32 product in scratch memory, some rows at a time */
+	bool f32;        /* own_epi for an f32 product in scratch memory, some rows at a time */
 	bool own_rowsum; /* our kernel sums the rows */
 };
 enum { VFM_GEMM_PATHS = 6 };
 /* Lists the implementations, from the one with the fewest passes to the one that always works (f32).  Returns their
- * number.  M, N, K > 0.  Row sums of the library stand before the same product with our kernel, and only where C is
- * f32, whose dtype they have. */
+ * number.  M, N, K > 0.  Row sums of the library come before the same product with our kernel, and only if C is f32,
+ * since they have its dtype. */
 int vfm_gemm_paths(const struct vfm_gemm_op *op, struct vfm_gemm_path out[VFM_GEMM_PATHS]);
-/* Returns the epilogue flags that cover the whole op except row sums, 0 if the library has no such epilogue (SiLU).
- * *why: NULL, or why the operands exclude an epilogue of the library. */
+/* Returns the epilogue flags that cover the whole op except row sums, or 0 if the library has no such epilogue (SiLU).
+ * Sets *why to the reason if the operands exclude an epilogue of the library, else to NULL. */
 unsigned vfm_gemm_whole_epilogue(const struct vfm_gemm_op *op, const char **why);
 
-/* Returns the library's problem of a path.  Not for f32, whose product is an op of its own. */
+/* Returns the library's problem for a path.  Not for f32, whose product is a separate op. */
 struct vfm_lt_problem vfm_lt_problem_of(const struct vfm_gemm_op *op, const struct vfm_gemm_path *path);
-/* The operand that receives the library's product: aux if our kernel computes C from it, else c. */
+/* Returns the operand that receives the library's product: aux if our kernel computes C from it, else c. */
 const struct vfm_tensor *vfm_gemm_product_of(const struct vfm_gemm *g, const struct vfm_gemm_path *path);
-/* Whether the bias must be converted first: the library requires the dtype of the result, or bf16 for fp8. */
+/* Returns whether the bias must be converted first: the library requires the dtype of the result, or bf16 for fp8. */
 bool vfm_lt_bias_differs(const struct vfm_lt_problem *p, const struct vfm_gemm *g);
 
-/* Returns the key of a problem: "bf16-bf16-bf16 tn 16384x8192x4096 x1 ld16,16,16,0 align256,256,256,0 epi5". Dimensions
- * above 64 are rounded up to four significant bits, since packs differ by a few tokens; leading dimensions count by
- * their alignment. */
+/* Writes the key of a problem: "bf16-bf16-bf16 tn 16384x8192x4096 x1 ld16,16,16,0 align256,256,256,0 epi5".  Dimensions
+ * above 64 are rounded up to four significant bits, since packs differ by a few tokens.  Leading dimensions are
+ * represented by their alignment. */
 enum { VFM_LT_KEY = 224 };
 void vfm_lt_key(const struct vfm_lt_problem *p, char key[VFM_LT_KEY]);
 int64_t vfm_lt_round(int64_t dim);
-/* The rows of data of an op, which differ between packs and experts.  They are the rows of C, or for the gradient of
- * weights the terms of its sums.  set: for a single product; the operands get n rows, with their addresses.  round: to
- * those of the key; returns whether this changes the op.  No-op for a batch, whose strides depend on the rows. */
+/* The data rows of an op, which differ between packs and experts: the rows of C, or for a weight gradient the terms of
+ * its sums.
+ *
+ * - set gives the operands of a single product n rows, with the same addresses.
+ * - round uses the number of the key; returns whether this changes the op.  No-op for a batch, whose strides depend on
+ *   the rows. */
 int64_t vfm_gemm_rows(const struct vfm_gemm *g);
 void vfm_gemm_set_rows(struct vfm_gemm *g, int64_t n);
 bool vfm_gemm_round_rows(struct vfm_gemm_op *op);
-/* Returns the key of an op: that of its problem with the whole epilogue, and the rest of the op. */
+/* Writes the key of an op: that of its problem with the whole epilogue, and the rest of the op. */
 void vfm_gemm_key(const struct vfm_gemm_op *op, char key[VFM_LT_KEY]);
 
 /* The file of chosen algorithms, by key: JSON Lines {"v":2,"key":…,"path":code,"algo":<hex>,"ws":bytes,"us":time},
- * where path is vfm_gemm_path_code and the time, in microseconds, is that of the whole op.  Each line is appended in
- * one write.  The first line of a key counts, so ranks that read after they have written agree.  Skips broken lines and
- * lines of another version.  Ignores a path that is no regular file, or a file of more than 64 MiB. */
+ * where path is vfm_gemm_path_code, and the time, in microseconds, is that of the whole op.  Each line is appended with
+ * one write.  The first line of a key counts, so ranks that read after they have written agree.  Broken lines and lines
+ * of another version are skipped.  A path that is not a regular file, or a file above 64 MiB, is ignored. */
 enum { VFM_LT_ALGO = 64 };
 struct vfm_lt_entry {
 	char key[VFM_LT_KEY];      /* first */
@@ -117,9 +120,9 @@ void vfm_lt_cache_open(struct vfm_lt_cache *c, const char *path);
 void vfm_lt_cache_close(struct vfm_lt_cache *c);
 const struct vfm_lt_entry *vfm_lt_cache_find(const struct vfm_lt_cache *c, const char *key);
 /* Appends e, reads entries of other processes, and returns the entry that is first in the file.  If the file cannot be
- * written: with `alone` returns e, kept in memory; else NULL, because other ranks would not know it. */
+ * written: with `alone`, returns e, kept in memory; else returns NULL, because other ranks would not know it. */
 const struct vfm_lt_entry *vfm_lt_cache_add(struct vfm_lt_cache *c, const struct vfm_lt_entry *e, bool alone);
-/* A number for each path, and the path of a number; false: the op has no such path. */
+/* Return the number of a path, and the path of a number; false: the op has no such path. */
 unsigned vfm_gemm_path_code(const struct vfm_gemm_path *p);
 bool vfm_gemm_path_of_code(const struct vfm_gemm_op *op, unsigned code, struct vfm_gemm_path *p);
 /* "gemm-NVIDIA-H200-130101.jsonl" */
@@ -130,7 +133,7 @@ void vfm_lt_cache_name(const char *device, size_t version, char *out, size_t len
  * The library and the device are a table of functions, which gemm_lt.c implements with cuBLASLt.
  *
  * A choice is kept in memory for exactly these operands (dimensions, strides, alignment, dtypes), and in a file by the
- * key of the op.  Without timing the library is asked for rounded numbers of rows, once for each, because the groups of
+ * key of the op.  Without timing, the library chooses once for each rounded number of rows, because the groups of
  * experts have new ones in every step.  VFM_CUDA_GEMM=epilogue|plain|auto forces one kind of implementation. */
 
 struct vfm_lt_algo {
@@ -147,18 +150,19 @@ struct vfm_gemm_choice {
 	bool refused;            /* the library refused the epilogue or the product, which it should support */
 };
 
-/* The library and the device.  ctx is the first argument of all functions. */
+/* The library and the device; ctx is the first argument of all functions. */
 struct vfm_gemm_lib {
-	/* Lists the algorithms of p that need at most ws bytes of scratch memory, the one that the library recommends
-	 * first.  Returns their number; 0: the library does not support p. */
+	/* Lists the algorithms for p that need at most ws bytes of scratch memory, beginning with the one that the
+	 * library recommends.  Returns their number; 0: the library does not support p. */
 	int (*list)(void *ctx, const struct vfm_lt_problem *p, size_t ws, struct vfm_lt_algo *out, int most);
-	/* Whether the library supports the algorithm for exactly p with at most ws bytes; sets a->ws. */
+	/* Returns whether the library supports the algorithm for exactly p with at most ws bytes; sets a->ws. */
 	bool (*supports)(void *ctx, const struct vfm_lt_problem *p, size_t ws, struct vfm_lt_algo *a);
-	/* Begins the timing of an op: allocates operands of its shapes with random values.  Returns 1: ready; 0: not
-	 * possible, and *why is the reason, or NULL if the user does not want timing; negative: an error. */
+	/* Begins to time an op: allocates operands of its shapes with random values.  Returns 1 if ready.  Returns 0 if
+	 * timing is not possible, with the reason in *why, or NULL if the user does not want timing.  Negative: an
+	 * error. */
 	int (*time_begin)(void *ctx, const struct vfm_gemm_op *op, const char **why, struct vfm_err *err);
-	/* Times the whole op by this choice.  May stop early if it is much slower than `best` microseconds (negative:
-	 * none).  Returns 1; 0: the library refused the call; negative: the device failed. */
+	/* Times the whole op with this choice.  May stop early if it is much slower than `best` microseconds (negative:
+	 * no limit).  Returns 1; 0 if the library refused the call; negative if the device failed. */
 	int (*time)(void *ctx, const struct vfm_gemm_choice *c, double best, double *us, struct vfm_err *err);
 	void (*time_end)(void *ctx);
 	void (*warn)(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* may be NULL */
@@ -169,24 +173,24 @@ enum vfm_gemm_mode { VFM_GEMM_AUTO, VFM_GEMM_EPILOGUE, VFM_GEMM_PLAIN };
 int vfm_gemm_mode_of_env(enum vfm_gemm_mode *mode, struct vfm_err *err);
 
 struct vfm_gemm_chooser;
-/* lib must outlive the chooser.  path: the file, or NULL; it may be that of other ranks, unless `alone`. */
+/* lib must outlive the chooser.  path: the file, or NULL; other ranks may share it, unless `alone`. */
 struct vfm_gemm_chooser *vfm_gemm_chooser_new(
 	const struct vfm_gemm_lib *lib, void *ctx, enum vfm_gemm_mode mode, const char *path, bool alone);
 void vfm_gemm_chooser_free(struct vfm_gemm_chooser *c);
 
-/* Chooses an implementation; M, N, K > 0.  Returns 1; 0: only our own kernels compute the op (out->path.f32, whose
- * product the caller asks for as an op of its own); negative: an error.  A refusal, and a choice without timing that
- * the user did not ask for, are warned about once for each kind. */
+/* Chooses an implementation; M, N, K > 0.  Returns 1; 0 if only our own kernels compute the op (out->path.f32, whose
+ * product the caller requests as a separate op); negative for an error.  Warns once per kind about a refusal, and about
+ * a choice without timing that the user did not request. */
 int vfm_gemm_choose(
 	struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op, struct vfm_gemm_choice *out, struct vfm_err *err);
 
 /* ---- kern/gemm.cu ---- */
 
-/* Enqueues an op by a choice.  ws: vfm_gemm_ws(op, c) bytes at a 256-byte boundary. */
+/* Enqueues an op with a choice.  ws: vfm_gemm_ws(op, c) bytes at a 256-byte boundary. */
 size_t vfm_gemm_ws(const struct vfm_gemm_op *op, const struct vfm_gemm_choice *c);
 int vfm_gemm_enqueue(struct vfm_stream *s, const struct vfm_gemm_op *op, const struct vfm_gemm_choice *c, void *ws,
 	struct vfm_err *err);
-/* Fills x with n normally distributed elements of variance 1, f32, bf16 or fp8: a GPU multiplies zeros faster
+/* Fills x with n normally distributed elements of variance 1, f32, bf16 or fp8, since a GPU multiplies zeros faster
  * than the numbers of a training step. */
 int vfm_gemm_noise(struct vfm_stream *s, enum vfm_dtype dt, void *x, int64_t n, uint64_t seed, struct vfm_err *err);
 
@@ -201,17 +205,17 @@ struct vfm_lt_args {       /* device memory */
 	void *ws;                       /* at least algo->ws bytes */
 };
 
-/* Bytes of scratch memory: for tuned products, and for small concurrent ones. */
+/* Bytes of scratch memory for tuned products, and for small concurrent ones. */
 enum { VFM_LT_WS = 64 << 20, VFM_LT_WS_SMALL = 8 << 20 };
 
-/* vfm_gemm_choose for the device of s; sets the fields of op that the device determines.  Timing uses operands of its
- * own.  Counts the fallbacks of the device (device/dev/dev.h) unless `part`: a product within another op. */
+/* vfm_gemm_choose for the device of s; sets the fields of op that the device determines.  Timing uses separate
+ * operands.  Counts the fallbacks of the device (device/dev/dev.h), unless the product is `part` of another op. */
 int vfm_lt_choose(
 	struct vfm_stream *s, struct vfm_gemm_op *op, bool part, struct vfm_gemm_choice *out, struct vfm_err *err);
 /* Enqueues c->p. */
 int vfm_lt_run(struct vfm_stream *s, const struct vfm_gemm_choice *c, const struct vfm_lt_args *x, struct vfm_err *err);
-/* fork: streams wait for s and run products concurrently that do not fill the device; join: s waits for them.  Returns
- * their number. */
+/* fork makes streams wait for s, so that they run concurrently products that do not fill the device, and returns their
+ * number.  join makes s wait for them. */
 int vfm_lt_fork(struct vfm_stream *s, struct vfm_stream *const **sides, struct vfm_err *err);
 int vfm_lt_join(struct vfm_stream *s, struct vfm_err *err);
 
@@ -222,7 +226,7 @@ static inline size_t vfm_round_256(size_t n)
 }
 
 struct vfm_cuda_gemm;
-/* Called after all work and all other streams are gone, while memory still exists. */
+/* Called when all work has completed and all other streams are gone, while memory still exists. */
 void vfm_cuda_gemm_free(struct vfm_cuda_gemm *g) __attribute__((weak));
 
 #ifdef __cplusplus

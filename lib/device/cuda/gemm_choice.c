@@ -159,8 +159,8 @@ static void remember_choice(struct choice_table *t, const int64_t id[N_ID], cons
 
 /* ---- candidates ----------------------------------------------------------------------------------------------- */
 
-/* Whether the mode excludes a path.  plain: no epilogue of the library, and our row sums.  epilogue: nothing of our own
- * that the library has. */
+/* Returns whether the mode excludes a path.  plain: no epilogue of the library, and our row sums.  epilogue: nothing of
+ * our own that the library has. */
 static bool excluded(enum vfm_gemm_mode mode, const struct vfm_gemm_path *all, int n, int i)
 {
 	if (mode == VFM_GEMM_PLAIN)
@@ -221,8 +221,9 @@ static struct vfm_gemm_choice recommended(struct vfm_gemm_chooser *c, const stru
 	return out;
 }
 
-/* The same, asked once for all numbers of rows that are rounded to the same: a function of the op alone, so that a
- * resumed run has the same bits.  A number that the algorithm does not support is asked for by itself. */
+/* Returns the untimed choice for a rounded number of rows, so that it depends only on the op and a resumed run has the
+ * same bits.  Computed once per rounded number.  If the algorithm does not support the exact number, returns the choice
+ * for the exact number. */
 static struct vfm_gemm_choice untimed_choice(struct vfm_gemm_chooser *c, const struct vfm_gemm_op *op)
 {
 	struct vfm_gemm_op r = *op;
@@ -246,8 +247,8 @@ static struct vfm_gemm_choice untimed_choice(struct vfm_gemm_chooser *c, const s
 	return c->lib->supports(c->ctx, &x.p, op->ws, &x.algo) ? x : recommended(c, op);
 }
 
-/* Finds the fastest candidate.  The first algorithm of every path comes first, so that each path has a turn before the
- * time is up.  1: *best is set; 0: none could be timed. */
+/* Finds the fastest candidate.  Times the first algorithm of every path first, so that each path is tried before the
+ * time is up.  Returns 1 with *best set, or 0 if none could be timed. */
 static int fastest(
 	struct vfm_gemm_chooser *c, const struct algos *k, int n, struct vfm_gemm_choice *best, struct vfm_err *err)
 {

@@ -32,8 +32,8 @@ int vfm_gemm_sms(int all, int comm)
 	return comm > 0 && comm <= all / 2 ? all - comm : 0;
 }
 
-/* Whether the library can add the bias: with fp8 operands it takes a bias in bf16 only, which must not round the bias
- * of an f32 result. */
+/* Returns whether the library can add the bias: with fp8 operands it takes a bias in bf16 only, which must not round
+ * the bias of an f32 result. */
 static bool library_adds_bias(const struct vfm_gemm *a)
 {
 	return !(f8(a->a.dtype) && a->c.dtype == VFM_F32 && a->bias.dtype == VFM_F32);

@@ -1,4 +1,4 @@
-/* holders.h - counts device memory by the `what` of vfm_dev_alloc, and writes the out-of-memory message. */
+/* holders.h - counts device memory by the `what` of vfm_dev_alloc, and formats the out-of-memory message. */
 #ifndef VFM_DEVICE_DEV_HOLDERS_H
 #define VFM_DEVICE_DEV_HOLDERS_H
 
@@ -9,16 +9,16 @@
 #include "device/dev/dev.h"
 #include "io/names.h"
 
-/* `= {0}` is empty.  Names that differ in digits only ("blocks.3.fc1") count as one.  Not thread-safe. */
+/* `= {0}` is empty.  Names that differ only in digits ("blocks.3.fc1") count as one.  Not thread-safe. */
 struct vfm_holders {
 	struct vfm_holder {
 		char name[56];
 		uint64_t bytes;
 	} * v; /* [n] */
 	size_t n, cap;
-	struct vfm_names names; /* their numbers are places in v */
+	struct vfm_names names; /* their numbers are indices into v */
 };
-/* Adds bytes to the name `what`; returns its number for vfm_holders_sub. */
+/* Adds bytes to the name `what` and returns its number for vfm_holders_sub. */
 uint32_t vfm_holders_add(struct vfm_holders *h, const char *what, uint64_t bytes);
 void vfm_holders_sub(struct vfm_holders *h, uint32_t id, uint64_t bytes);
 void vfm_holders_release(struct vfm_holders *h);
@@ -33,13 +33,13 @@ struct vfm_oom {
 	const struct vfm_holders *holders;
 	const struct vfm_dev_oom_hints *oom_hints; /* of the device */
 };
-/* One sentence: "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit in addition to the 138.10 GiB in
- * use, of 139.80 GiB (activations 61.00 GiB, parameters 42.00 GiB, gradients 21.00 GiB); approximate savings:
- * train.recompute=full (55.00 GiB), train.recompute=light (30.50 GiB)". Omits settings that save less than a
- * two-hundredth of the device. */
+/* Writes one sentence: "out of memory on NVIDIA H200: 1.50 GiB for activations do not fit in addition to the 138.10 GiB
+ * in use, of 139.80 GiB (activations 61.00 GiB, parameters 42.00 GiB, gradients 21.00 GiB); approximate savings:
+ * train.recompute=full (55.00 GiB), train.recompute=light (30.50 GiB)".  Omits settings that save less than 1/200 of
+ * the device. */
 void vfm_oom_sentence(const struct vfm_oom *o, char *buf, size_t len);
 
-/* The last part of it: "; approximate savings: ...". */
+/* Appends the last part of that sentence: "; approximate savings: ...". */
 void vfm_oom_add_hints(const struct vfm_dev_oom_hints *a, uint64_t total, struct vfm_buf *b);
 
 #endif

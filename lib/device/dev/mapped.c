@@ -161,7 +161,8 @@ static void try_space(
 	}
 }
 
-/* Returns the placement that needs the fewest new chunks; of these the one in the smallest hole, then the lowest. */
+/* Returns the placement that requires the fewest new chunks; among equals, the one in the smallest hole, then the
+ * lowest. */
 static struct mapped_place cheapest_place(const struct vfm_mapped_zone *z, uint64_t bytes)
 {
 	struct mapped_place best = {.missing = UINT64_MAX, .hole = UINT64_MAX};

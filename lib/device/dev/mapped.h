@@ -2,15 +2,15 @@
  *
  * A zone is a range of virtual addresses that a heap (heap.h) manages, divided into chunks.  The pool maps physical
  * memory to a chunk when it allocates a range in it.  If physical memory runs out, the pool compacts: it unmaps chunks
- * that lie in holes, so fragmentation costs addresses and no memory.  The device provides the mapping functions
+ * that lie in holes, so fragmentation costs addresses but no memory.  The device provides the mapping functions
  * (lib/device/cuda/cuda_mem.c).  Not thread-safe.
  *
- * With a limit the pool compacts before it maps more; it exceeds the limit only for ranges in use, and then compacts no
- * more for the bytes that it has.
+ * With a limit, the pool compacts before it maps more than the limit.  It exceeds the limit only for ranges in use, and
+ * then no longer compacts for bytes that it already has.
  *
- * A compaction waits for the device, so it must not recur in a periodic program (a training step), as it would by best
- * fit alone.  After the first compaction the pool allocates where the fewest chunks lack memory, if the best fit is not
- * completely mapped.
+ * A compaction waits for the device, so it must not recur in a periodic program (a training step).  Best fit alone
+ * would let it recur.  After the first compaction, the pool therefore uses the best fit only if it is completely
+ * mapped, and otherwise the hole with the fewest unmapped chunks.
  */
 #ifndef VFM_DEVICE_DEV_MAPPED_H
 #define VFM_DEVICE_DEV_MAPPED_H
@@ -36,22 +36,22 @@ struct vfm_mapped {
 	const struct vfm_mapped_table *t;
 	void *ctx;
 	uint64_t bytes; /* mapped now */
-	uint64_t used;  /* of the chunks that hold allocated ranges: the least that may be mapped */
+	uint64_t used;  /* bytes of the chunks that hold allocated ranges: the minimum to map */
 	uint64_t used_peak;
-	uint64_t limit;      /* bytes to map before a compaction; 0: as many as there are */
-	int64_t compactions; /* waits for the device in order to unmap chunks */
+	uint64_t limit;      /* bytes to map before a compaction; 0: unlimited */
+	int64_t compactions; /* waits for the device to unmap chunks */
 	int zones;
 	struct vfm_mapped_zone {
 		uint64_t size, chunk; /* bytes */
 		struct vfm_heap *heap;
 		bool *mapped;    /* [size / chunk] */
-		uint32_t *users; /* [size / chunk] allocated ranges that lie in it */
+		uint32_t *users; /* [size / chunk] number of allocated ranges in the chunk */
 	} zone[VFM_MAPPED_ZONES];
 };
 
 /* Passes ctx to the functions of the table. */
 void vfm_mapped_init(struct vfm_mapped *m, const struct vfm_mapped_table *t, void *ctx);
-void vfm_mapped_release(struct vfm_mapped *m); /* unmaps all */
+void vfm_mapped_release(struct vfm_mapped *m); /* unmaps everything */
 
 /* Adds a zone and returns its number.  size is a multiple of chunk, chunk one of grain, and grain a power of 2. */
 int vfm_mapped_zone(struct vfm_mapped *m, uint64_t size, uint64_t chunk, uint64_t grain);
@@ -62,7 +62,7 @@ void vfm_mapped_set_limit(struct vfm_mapped *m, int64_t bytes);
 /* Allocates a mapped range and returns its offset in *at.  Returns FULL if neither holes nor new memory suffice, or the
  * negative code of map. */
 int vfm_mapped_take(struct vfm_mapped *m, int zone, uint64_t bytes, uint32_t tag, uint64_t *at, struct vfm_err *err);
-/* Frees a range, as vfm_heap_give. */
+/* Frees a range like vfm_heap_give. */
 uint64_t vfm_mapped_give(struct vfm_mapped *m, int zone, uint64_t at, uint32_t *tag);
 
 #endif

@@ -1,7 +1,9 @@
-/* plugin.h - loads device backends from shared objects, so that commands start on machines without their libraries.
+/* plugin.h - loads device backends from shared objects, so that commands start on machines without the vendor's
+ * libraries.
  *
- * libvfm_NAME.so exports one symbol, `vfm_plugin`, a struct vfm_plugin, and has its own copies of the functions of this
- * library that it uses.  The loader looks in $VFM_PLUGIN_DIR, else in ../lib and ../lib/vfm relative to the command.
+ * libvfm_NAME.so exports one symbol, `vfm_plugin`, a struct vfm_plugin, and contains its own copies of the functions of
+ * this library that it uses.  The loader looks in $VFM_PLUGIN_DIR, or else in ../lib and ../lib/vfm relative to the
+ * command.
  */
 #ifndef VFM_DEVICE_DEV_PLUGIN_H
 #define VFM_DEVICE_DEV_PLUGIN_H
@@ -10,7 +12,8 @@
 
 struct vfm_transport; /* comm/device/transport.h */
 
-/* Changes with any struct that both sides see (of device/dev, device/ops, comm/device); the commit is compared, too. */
+/* Incremented with any change of a struct that both sides use (of device/dev, device/ops, comm/device).  The loader
+ * also compares the commit. */
 enum { VFM_PLUGIN_ABI = 4 };
 
 struct vfm_plugin_opts {
@@ -38,13 +41,13 @@ const struct vfm_plugin *vfm_plugin_load(const char *name, struct vfm_err *err);
 /* Returns whether a folder contains the plugin's file; does not open it. */
 bool vfm_plugin_exists(const char *name);
 
-/* Returns the device of this rank, in 0 .. visible-1.  Each rank of a node has its own device.  VFM_EENV: no device is
- * visible; VFM_EUSAGE: more ranks than devices. */
+/* Returns the device of this rank, 0 .. visible-1.  Each rank of a node has its own device.  VFM_EENV: no device is
+ * visible; VFM_EUSAGE: there are more ranks than devices. */
 struct vfm_plugin_choice {
 	const char *what; /* "CUDA" */
 	int visible;
 	int local_rank, local_size;
-	bool bound; /* the launcher may have given each rank devices of its own */
+	bool bound; /* the launcher may have given each rank its own devices */
 	bool share; /* ranks may share a device: for tests of correctness */
 };
 int vfm_plugin_choose(const struct vfm_plugin_choice *c, struct vfm_err *err);

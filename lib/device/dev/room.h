@@ -1,6 +1,5 @@
-/* device/dev - the device table.
- *
- * Memory, streams, events, uploads under compute, measurements of stalls and of the host link, plugins.
+/* device/dev - the device table: memory, streams, events, uploads that overlap compute, measurements of stalls and of
+ * the host link, plugins.
  *
  * Used by: comm/coll, comm/device, device, encoder/text, encoder/vae, net, train, vfm-bench
  * Calls: base, io

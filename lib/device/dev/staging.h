@@ -1,5 +1,5 @@
-/* staging.h - arithmetic of copies from pageable memory to a device: a ring of segments of pinned memory, and the set
- * of address ranges that are pinned already.  Needs no device.
+/* staging.h - arithmetic of copies from pageable memory to a device: a ring of pinned segments, and the set of address
+ * ranges that are already pinned.  Needs no device.
  */
 #ifndef VFM_DEVICE_DEV_STAGING_H
 #define VFM_DEVICE_DEV_STAGING_H
@@ -8,20 +8,20 @@
 #include <stddef.h>
 
 /* Copies fill one segment after the other.  The caller records an event after a full segment and reuses the segment
- * when that event has passed.  Small copies therefore share an event, and a large copy is split into chunks: one is
- * filled while the last one is sent. */
+ * when that event has passed.  So small copies share an event, and a large copy is split into chunks: one is filled
+ * while the previous one is sent. */
 struct vfm_staging {
-	size_t segment; /* bytes of one, a multiple of 64 */
+	size_t segment; /* bytes of a segment, a multiple of 64 */
 	int n;          /* segments, 2 or more */
 	int cur;
-	size_t used; /* of the current one */
+	size_t used; /* bytes of the current segment */
 };
 struct vfm_staging_chunk {
 	size_t at, bytes; /* offset in the ring; bytes of the copy that fit there, at least 1 */
 	/* first record the event of segment `leave` and wait for that of segment `enter`; -1: none */
 	int leave, enter;
 };
-/* Returns the place of the next chunk of a copy of `want` > 0 bytes. */
+/* Returns the next chunk of a copy of `want` > 0 bytes. */
 struct vfm_staging_chunk vfm_staging_next(struct vfm_staging *s, size_t want);
 
 /* A set of address ranges; `= {0}` is empty.  Not thread-safe. */
@@ -35,7 +35,7 @@ struct vfm_ranges {
 void vfm_ranges_add(struct vfm_ranges *r, const void *p, size_t bytes);
 bool vfm_ranges_remove(struct vfm_ranges *r, const void *p); /* false: no range begins at p */
 bool vfm_ranges_hold(
-	const struct vfm_ranges *r, const void *p, size_t bytes); /* whether one range contains all of it */
+	const struct vfm_ranges *r, const void *p, size_t bytes); /* whether one range contains all of [p, p + bytes) */
 void vfm_ranges_release(struct vfm_ranges *r);
 
 #endif

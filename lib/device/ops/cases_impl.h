@@ -4,33 +4,33 @@
 
 #include "device/ops/cases.h"
 
-/* Appends a case; its name is the op's followed by fmt. */
+/* Appends a case.  Its name is that of the op followed by fmt. */
 struct vfm_case *vfm_case_add(struct vfm_cases *l, enum vfm_op_id op, unsigned flags, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-/* Sets seqs[which] of the case to n samples of these lengths. */
+/* Sets seqs[which] of the case to n samples with lengths len [n]. */
 void vfm_case_seqs(struct vfm_cases *l, struct vfm_case *c, int which, int n, const int *len);
 
-/* Each adds forward and backward of an op for n samples of these lengths and rows of d elements. */
+/* These functions add the forward and backward of an op for n samples with lengths len [n] and rows of d elements. */
 enum { NORM_PLAIN, NORM_WEIGHT, NORM_WEIGHT_BIAS, NORM_MOD };
 void vfm_case_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, enum vfm_dtype xt,
 	enum vfm_dtype yt, enum vfm_dtype st, int n, const int *len, int64_t d);
 void vfm_case_add_norm(struct vfm_cases *l, unsigned flags, enum vfm_norm_kind kind, int mode, bool gated,
 	enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype st, int n, const int *len, int64_t d);
-/* Adds a norm alone, which quantizes its result (history) or computes its amax; branch: with a residual sum. */
+/* Adds only a norm, which quantizes its result (history) or computes its amax.  branch: with a residual sum. */
 void vfm_case_norm8(struct vfm_cases *l, unsigned flags, int mode, bool branch, enum vfm_dtype xt, enum vfm_dtype st,
 	int n, const int *len, int64_t d, bool history, bool first);
 void vfm_case_gate(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype ht, enum vfm_dtype gt, int n,
 	const int *len, int64_t d);
-/* row_norm_rope and its backward of n tokens with h heads of d; row_dot, unless rope is VFM_ROPE_HEAD */
-enum vfm_case_rope { VFM_ROPE_NONE, VFM_ROPE_TOKEN, VFM_ROPE_HEAD }; /* absent; [n,d]; [n,h,d] */
+/* Adds row_norm_rope and its backward for n tokens with h heads of d, and row_dot unless rope is VFM_ROPE_HEAD. */
+enum vfm_case_rope { VFM_ROPE_NONE, VFM_ROPE_TOKEN, VFM_ROPE_HEAD }; /* no rope; rope [n,d]; rope [n,h,d] */
 void vfm_case_row_norm(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d,
 	enum vfm_case_rope rope);
-/* add_row of t rows of d elements; with rt f32 also add_row_bwd */
+/* Adds add_row for t rows of d elements; also add_row_bwd if rt is f32. */
 void vfm_case_add_row(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enum vfm_dtype rt, int64_t t, int64_t d);
-/* n tokens of h heads */
+/* Adds qk_norm_rope and its backward for n tokens of h heads. */
 void vfm_case_qk(
 	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, bool norm, bool rope);
-/* With norm and rope, and a second tensor [n2,h2,d]. */
+/* As vfm_case_qk with norm and rope, and with a second tensor [n2,h2,d]. */
 void vfm_case_qk_pair(
 	struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t h, int64_t d, int64_t n2, int64_t h2);
 
@@ -45,7 +45,7 @@ void vfm_cases_conv(struct vfm_cases *l);
 static const enum vfm_dtype types[2] = {VFM_F32, VFM_BF16};
 static const struct vfm_tensor none; /* an absent operand */
 
-/* Short samples; one is empty, one has a single token. */
+/* Short samples, one of them empty and one with a single token. */
 enum { N_MIXED = 5, T_MIXED = 143 };
 static const int mixed[N_MIXED] = {37, 1, 0, 100, 5};
 /* Samples without a row on this rank. */
@@ -74,7 +74,7 @@ static inline struct vfm_tensor vec(enum vfm_dtype t, int64_t n)
 	return vfm_t1(NULL, t, n);
 }
 
-/* [rows, heads, d] within rows of heads * d + pad. */
+/* Returns a view [rows, heads, d] within rows of heads * d + pad. */
 static inline struct vfm_tensor heads(enum vfm_dtype t, int64_t rows, int64_t h, int64_t d, int64_t pad)
 {
 	struct vfm_tensor r = vfm_t3(NULL, t, rows, h, d);

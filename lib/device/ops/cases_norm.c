@@ -409,8 +409,9 @@ static void row_norm_cases(struct vfm_cases *l)
 	}
 }
 
-/* Shapes that make vectorized kernels branch: several warps a row, several rows a block, rows too long for registers,
- * columns in slabs, heads that are not a power of two of vectors, misaligned rows, many samples with empty ones. */
+/* Shapes at which vectorized kernels branch: several warps per row; several rows per block; rows too long for
+ * registers; columns in slabs; heads whose number of vectors is not a power of two; misaligned rows; many samples, some
+ * empty. */
 enum { N_MANY = 40 };
 static const int many[N_MANY] = {5, 0, 9, 1, 0, 0, 16, 2, 3, 8, 0, 7, 1, 1, 12, 4, 0, 6, 31, 2, 0, 0, 0, 10, 3, 5, 5, 8,
 	1, 0, 20, 2, 2, 9, 0, 1, 4, 17, 3, 0};
@@ -462,8 +463,8 @@ static void wide_norm_cases(struct vfm_cases *l)
 	vfm_case_norm(l, VFM_CASE_TEST, VFM_NORM_LAYER, NORM_WEIGHT_BIAS, VFM_F32, VFM_F32, VFM_F32, 3, few, 16392);
 }
 
-/* Rows of one and of several warps, several rows a block, several vectors a thread, rows too long for registers,
- * misaligned rows, many samples with empty ones. */
+/* Rows of one and of several warps; several rows per block; several vectors per thread; rows too long for registers;
+ * misaligned rows; many samples, some empty. */
 static void wide_add_norm_cases(struct vfm_cases *l)
 {
 	static const int widths[] = {264, 1152, 4096, 4104, 6144, 8200}, long_sample[] = {700};

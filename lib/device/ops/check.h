@@ -1,10 +1,10 @@
-/* check.h - macros of ops*.c: the row of an op, which describes its operands, and further checks. */
+/* check.h - macros of ops*.c: the row of an op, which describes its operands, and additional checks. */
 #ifndef VFM_DEVICE_OPS_CHECK_H
 #define VFM_DEVICE_OPS_CHECK_H
 
 #include "device/ops/info.h"
 
-/* Properties that an operand may have: dtypes, as bits of their enum, and flags. */
+/* Properties of an operand: allowed dtypes, as bits of their enum, and flags. */
 enum {
 	F32 = 1u << VFM_F32,
 	BF16 = 1u << VFM_BF16,
@@ -17,9 +17,9 @@ enum {
 	ACT = F32 | BF16,
 	F8 = 1u << VFM_F8E4M3 | 1u << VFM_F8E5M2,
 	OPT = 1u << 30,     /* may be absent */
-	STRIDED = 1u << 29, /* outer strides may be larger than the shape asks for */
-	LIKE = 1u << 28,    /* has the dtype of the op's first operand, or one that is given, too */
-	/* of the cost: the operand is read or written, not both; it is small, or `extra` counts it */
+	STRIDED = 1u << 29, /* outer strides may exceed the shape */
+	LIKE = 1u << 28,    /* also allows the dtype of the op's first operand */
+	/* for the cost: the operand is read or written, not both; the operand is small, or `extra` counts it */
 	ONCE = 1u << 27,
 	UNCOUNTED = 1u << 26,
 };
@@ -59,20 +59,32 @@ static inline double op_bytes(const struct vfm_tensor *t)
 VFM_OP_LIST(X)
 #undef X
 
-/* OP(op, check, seqs, operands…) is the row of an op.  It defines the description of the op and vfm_op_X, which checks
- * the operands, calls `check` for what their shapes do not say (no_check: nothing), and then the device's
- * implementation.  It also defines vfm_cost_X: no FLOPs, and the bytes of each operand, of IO twice.
- * OP_EXTRA(op, check, extra, seqs, operands…) adds what extra(args) returns: FLOPs, and bytes moved more often.
+/* OP(op, check, seqs, operands…) is the row of an op.  It defines
  *
- * An operand is IN(name, contents, allows, shape), OUT(name, allows, shape), OUT_OVER(name, other, allows, shape),
- * which may have the memory of the other, IO(name, contents, allows, shape), which the op adds to or updates, or
- * IO_IF(name, flag, contents, allows, shape), which it adds to if this member of its arguments is true.
- * Contents (enum vfm_content) are those in the cases; outputs have some, too, because accumulating variants read them.
+ * - the description of the op
+ * - vfm_op_X, which checks the operands, calls `check` for conditions that shapes cannot express (no_check: none), then
+ *   calls the device's implementation
+ * - vfm_cost_X: no FLOPs, and the bytes of each operand, twice for IO
  *
- * A shape has for each dimension a letter, the same length in all operands; a multiple of one, as in "T2F"; a number,
- * as in "S4"; or '*', any length.  `check` checks operands that are IN_CHECK.  SEQS(name, dims): a member that is a
- * struct vfm_seqs, with the letters of its rows and of its samples ('*': any number); absent only if no operand that is
- * present has the samples' letter. */
+ * OP_EXTRA(op, check, extra, seqs, operands…) adds the result of extra(args): FLOPs, and bytes that are moved more
+ * often.
+ *
+ * An operand is one of
+ *
+ * - IN(name, contents, allows, shape)
+ * - OUT(name, allows, shape)
+ * - OUT_OVER(name, other, allows, shape), which may share the memory of the operand `other`
+ * - IO(name, contents, allows, shape), which the op adds to or updates
+ * - IO_IF(name, flag, contents, allows, shape), which the op adds to if the member `flag` of its arguments is true
+ *
+ * Contents (enum vfm_content) are those in the cases.  Outputs have contents, too, because accumulating variants read
+ * them.
+ *
+ * A shape has one of these for each dimension: a letter, which has the same value in all operands; a multiple of one
+ * ("T2F"); a number ("S4"); or '*', any length.  `check` checks operands that are IN_CHECK.
+ *
+ * SEQS(name, dims) is a member of type struct vfm_seqs, with the letters of its rows and of its samples ('*': any
+ * number).  It may be absent only if no operand that is present has the samples' letter. */
 #define OPERAND(f, role, c, over, adds, ...)                                                                           \
 	{                                                                                                              \
 #f, offsetof(op_args, f), role, VFM_C_##c, over, adds, __VA_ARGS__                                     \
@@ -83,7 +95,7 @@ VFM_OP_LIST(X)
 #define IO(f, c, ...)          OPERAND(f, VFM_INOUT, c, NULL, 0, __VA_ARGS__)
 #define IO_IF(f, flag, c, ...) OPERAND(f, VFM_INOUT, c, NULL, offsetof(op_args, flag), __VA_ARGS__)
 #define IN_CHECK               0, NULL
-/* in parentheses, as an argument that OP passes on */
+/* in parentheses, since OP passes it on as one argument */
 #define NO_SEQS                  ({0})
 #define SEQS(f, dims)            ({#f, offsetof(op_args, f), dims})
 #define SEQS2(f, g)              (STRIP f, STRIP g)

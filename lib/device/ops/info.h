@@ -1,5 +1,5 @@
-/* info.h - describes each op to code that handles any of them: operands with their roles, call, cost.  The row OP(...)
- * of the op defines its description (check.h, ops*.c).
+/* info.h - describes each op to generic code: operands and their roles, call, cost.  The row OP(...) of the op defines
+ * its description (check.h, ops*.c).
  */
 #ifndef VFM_DEVICE_OPS_INFO_H
 #define VFM_DEVICE_OPS_INFO_H
@@ -32,10 +32,10 @@ struct vfm_operand {
 	size_t offset; /* of the struct vfm_tensor within the op's arguments */
 	enum vfm_role role;
 	enum vfm_content content;
-	const char *over;  /* the operand whose memory it may have; NULL: none */
-	size_t adds;       /* VFM_INOUT: offset of the bool that says whether the op adds to it; 0: it does */
+	const char *over;  /* the operand whose memory it may share; NULL: none */
+	size_t adds;       /* VFM_INOUT: offset of the bool that says whether the op adds to it; 0: always */
 	unsigned allows;   /* dtypes and properties (check.h) */
-	const char *shape; /* "TD", as check.h says; NULL: only the op knows */
+	const char *shape; /* "TD" (check.h); NULL: only the op knows it */
 };
 
 struct vfm_op_seqs {
@@ -53,7 +53,7 @@ struct vfm_op_info {
 	struct vfm_cost (*cost)(const void *args);
 };
 const struct vfm_op_info *vfm_op_info(enum vfm_op_id op);
-/* Returns the bytes of all operands, twice of those that the op adds to. */
+/* Returns the bytes of all operands, twice for those that the op adds to. */
 double vfm_op_bytes(enum vfm_op_id op, const void *args);
 
 enum { VFM_MAX_OPERANDS = 16 };

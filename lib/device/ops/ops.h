@@ -1,14 +1,14 @@
 /* ops.h - the op table: everything that a device must be able to compute.
  *
- * An op is a struct of operands and a function vfm_op_X(stream, &args, err).  It checks shapes and dtypes (VFM_EUSAGE,
- * naming op and operand), then enqueues the work on the stream's device and returns.  Ops are local.
+ * An op is a struct of operands and a function vfm_op_X(stream, &args, err).  The function checks shapes and dtypes
+ * (VFM_EUSAGE names op and operand), then enqueues the work on the stream's device and returns.  Ops are local.
  *
  * Letters: T tokens of a pack, S samples in it, D hidden, H heads, d head dim, F features.  Activations are f32 or
  * bf16, as each struct says; statistics, biases, norm weights and reductions are f32.  Sums are accumulated in f32 or
- * better, in a fixed order for a given shape.  seg[T] is each token's sample (ascending); `seqs` has the boundaries.
+ * better, in an order that the shape determines.  seg[T] is each token's sample (ascending); `seqs` has the boundaries.
  *
- * "+=" adds to the operand, "=" overwrites it.  Every dimension may be 0, because a rank may hold no row
- * of a pack.  A sum over no rows is zero for "=" and a no-op for "+=".  S may be positive while T is 0.
+ * "+=" adds to the operand, "=" overwrites it.  Every dimension may be 0, because a rank may hold no rows of a pack.  A
+ * sum over no rows is zero for "=" and a no-op for "+=".  S may be positive while T is 0.
  */
 #ifndef VFM_DEVICE_OPS_OPS_H
 #define VFM_DEVICE_OPS_OPS_H
@@ -29,8 +29,8 @@ struct vfm_seqs {
 	struct vfm_tensor seg;    /* [T] i32, device; absent where the op does not need it */
 };
 
-/* Samples that end where the next begin: n, total, max_len and cu [n+1], which the caller keeps alive; all else absent.
- */
+/* Initialises samples whose ends are the begins of the next: sets n, total, max_len and cu [n+1], which the caller
+ * keeps alive.  Everything else is absent. */
 void vfm_seqs_init(struct vfm_seqs *q, int n, const int32_t *cu);
 /* Returns the number of rows of sample i. */
 static inline int64_t vfm_seqs_len(const struct vfm_seqs *q, int i)
@@ -38,15 +38,15 @@ static inline int64_t vfm_seqs_len(const struct vfm_seqs *q, int i)
 	return (int64_t)q->cu[i + 1] - q->cu[i];
 }
 
-/* GELU_TANH is the approximation by tanh; GELU, x Phi(x) with the normal distribution function, only for `unary`. */
+/* GELU_TANH is the approximation by tanh.  GELU is x Phi(x) with the normal distribution function, only for `unary`. */
 enum vfm_act { VFM_ACT_NONE, VFM_ACT_GELU_TANH, VFM_ACT_SILU, VFM_ACT_GELU };
 
 /* C = epilogue(op(A) op(B)) [+ C].  f32 accumulation.
  * Forward of a linear layer: a = x [T,in], b = weight [out,in] with trans_b.
  * Data gradient: a = dy [T,out], b = weight.  Weight gradient: a = dy [T,out] with trans_a, b = x. */
 struct vfm_gemm {
-	/* [M,K], or [K,M] with trans_a; f32 or bf16; rows may be strided.  With fp8, op(A) op(B) stands for
-	 * scale_a scale_b op(A) op(B) */
+	/* [M,K], or [K,M] with trans_a; f32 or bf16; rows may be strided.  With fp8, the product is scale_a scale_b
+	 * op(A) op(B) */
 	struct vfm_tensor a;
 	/* [K,N], or [N,K] with trans_b; dtype of a.  fp8: each is e4m3 or e5m2, not both e5m2; no a_rowsum */
 	struct vfm_tensor b;
@@ -55,9 +55,9 @@ struct vfm_gemm {
 	bool accumulate; /* C += instead of C = (without act) */
 	/* optional [N] f32 or bf16, added before the activation; a backend may round it to the dtype of c first */
 	struct vfm_tensor bias;
-	/* C = act(z), z = op(A) op(B) + bias; a backend may round z to the dtype of c first, as it stores it in aux */
+	/* C = act(z), z = op(A) op(B) + bias; a backend may first round z to the dtype of c, the dtype of aux */
 	enum vfm_act act;
-	enum vfm_act dact;          /* C = (op(A) op(B)) * dact'(aux); a backend may round the product first */
+	enum vfm_act dact; /* C = (op(A) op(B)) * dact'(aux); a backend may first round the product to the dtype of c */
 	struct vfm_tensor aux;      /* [M,N], dtype of c.  With act: optional output z.  With dact: input z */
 	struct vfm_tensor a_rowsum; /* optional [M] f32 += sum over K of op(A): the bias gradient */
 	/* [1] f32 on the device, powers of two (vfm_quant.inv); required with fp8, absent otherwise */
@@ -65,44 +65,48 @@ struct vfm_gemm {
 };
 
 /* Quantizes x to 8-bit floats for vfm_gemm: y = x * scale, rounded to nearest even.  Finite values saturate; NaN and
- * infinity become NaN.  scale = 2^vfm_f8_exponent(amax): with current scaling amax is the largest |x|, which costs a
- * pass over x.  With delayed scaling it is the maximum of history (Micikevicius et al., arXiv 2209.05433, section 3.2).
- * GEMMs of fp8 need K contiguous in both operands; yt provides the transpose. */
+ * infinity become NaN.  scale = 2^vfm_f8_exponent(amax).
+ *
+ * - Current scaling: amax is the largest |x|, which costs a pass over x.
+ * - Delayed scaling: amax is the maximum of history (Micikevicius et al., arXiv 2209.05433, section 3.2).
+ *
+ * fp8 GEMMs need K contiguous in both operands; yt provides the transpose. */
 struct vfm_quant {
 	struct vfm_tensor x; /* [T,D] f32 or bf16; rows may be strided */
 	struct vfm_tensor y; /* optional [T,D] f8_e4m3 or f8_e5m2 */
 	/* optional [D,T'], dtype of y: its transpose; T' is T rounded up to a multiple of 16, and columns beyond T are
 	 * zero.  At least one of y and yt is present */
 	struct vfm_tensor yt;
-	/* optional [h] f32 >= 0: amax of earlier steps, or that of x, from the op that made it.  The maximum gives the
-	 * scale; if it is 0, this x does */
+	/* optional [h] f32 >= 0: amax of earlier steps, or amax of x from the op that made it.  The maximum gives the
+	 * scale; if it is 0, the largest |x| does */
 	struct vfm_tensor history;
-	/* [1] f32 = the largest finite |x|.  With history: raised to it (the old value is >= 0); may be history */
+	/* [1] f32 = the largest finite |x|.  With history, it is raised to that; the old value is >= 0.  May be
+	 * history */
 	struct vfm_tensor amax;
 	struct vfm_tensor inv;    /* [1] f32 = 1 / scale */
 	struct vfm_tensor colsum; /* optional [D] f32 += sum over T of x: the bias gradient */
 };
 
-/* y = the transpose of 8-bit floats x, zeros after it: vfm_quant.yt of an x that was quantized without. */
+/* y = transpose of the 8-bit floats x, padded with zeros: vfm_quant.yt for an x that was quantized without it. */
 struct vfm_transpose8 {
 	struct vfm_tensor x; /* [T,D] f8_e4m3 or f8_e5m2 */
 	struct vfm_tensor y; /* [D,T'], dtype of x; T' is T rounded up to a multiple of 16 */
 };
 
-/* Advances n histories by a step: past[i] = past[i][1:] followed by the largest of parts[:,i] */
+/* Advances n histories by a step: past[i] = past[i][1:] followed by the maximum of parts[:,i]. */
 struct vfm_amax_push {
 	struct vfm_tensor parts;      /* [R,n] f32 >= 0: amax of R ranks; rows may be strided */
 	struct vfm_tensor past;       /* [n,h] f32, oldest first, in and out */
-	struct vfm_tensor grad_scale; /* optional [1] f32; not finite: past stays as it is */
+	struct vfm_tensor grad_scale; /* optional [1] f32; if it is not finite, past stays unchanged */
 };
 
 enum vfm_norm_kind { VFM_NORM_LAYER, VFM_NORM_RMS };
 
 /* y = n(s) * (1 + scale[seg]) + shift[seg], or n(s) * weight + bias; n: layer norm
  * (s - mean) / sqrt(var + eps), or RMS s / sqrt(mean(s^2) + eps).
- * s = x; with h it is the residual sum in front of the norm, s = x + gate[seg] * h (gate absent: 1).
- * With history y is rounded to bf16, and then as vfm_quant rounds it to f8_e4m3, with the scale
- * 2^vfm_f8_exponent(maximum of history), which is 1 if the maximum is 0. */
+ * s = x; with h, s is the residual sum in front of the norm, s = x + gate[seg] * h (gate absent: 1).  With history, y
+ * is rounded to bf16 and then to f8_e4m3 as in vfm_quant, with the scale 2^vfm_f8_exponent(maximum of history), or 1 if
+ * the maximum is 0. */
 struct vfm_norm {
 	enum vfm_norm_kind kind;
 	float eps;
@@ -117,12 +121,16 @@ struct vfm_norm {
 	struct vfm_tensor mean, rstd;   /* optional [T] f32 outputs (no mean for RMS) */
 	struct vfm_tensor history;      /* optional [h] f32 >= 0: amax of y in earlier steps */
 	struct vfm_tensor inv;          /* with history: [1] f32 = 1 / scale */
-	/* optional [1] f32 >= 0: raised to the largest finite |y|, of y in bf16 with history */
+	/* optional [1] f32 >= 0, raised to the largest finite |y|; with history, y as rounded to bf16 */
 	struct vfm_tensor amax;
 };
-/* dx is the gradient of s.  With dh also dh = gate[seg] * dx and dgate[s] = sum over the tokens of s of h * dx; dh_sum
- * += sum over T of dh, the bias gradient of the linear layer that made h.  dh, dgate and dh_sum use dx before it is
- * rounded. */
+/* dx is the gradient of s.  With dh, also computes
+ *
+ *   dh = gate[seg] * dx
+ *   dgate[s] = sum over the tokens of s of h * dx
+ *   dh_sum += sum over T of dh, the bias gradient of the linear layer that made h
+ *
+ * from dx before it is rounded. */
 struct vfm_norm_bwd {
 	enum vfm_norm_kind kind;
 	struct vfm_tensor x, dy;          /* [T,D]; x is s */
@@ -132,7 +140,7 @@ struct vfm_norm_bwd {
 	const struct vfm_seqs *seqs;      /* with scale or gate */
 	struct vfm_tensor mean, rstd;     /* [T] f32, from the forward */
 	struct vfm_tensor dx;             /* [T,D] f32 or bf16 */
-	bool dx_accumulate;               /* dx +=: it holds the gradient of the other readers of s */
+	bool dx_accumulate;               /* dx +=: it contains the gradients from the other readers of s */
 	struct vfm_tensor dweight, dbias; /* optional [D] f32 += */
 	struct vfm_tensor dshift, dscale; /* optional [S,D] f32, rows may be strided, = */
 	struct vfm_tensor dh;             /* optional [T,D] f32 or bf16, dtype of h if h is present, = */
@@ -190,7 +198,7 @@ struct vfm_qk_norm_rope_bwd {
 	/* Optional, as in the forward; dy2 has the dtype of dy. */
 	struct vfm_tensor x2, dy2, weight2, rope2, rstd2, dx2, dweight2;
 };
-/* Return the second tensor as the only one, with its x (dy) absent if there is none. */
+/* Return the arguments for the second tensor alone.  Its x (dy) is absent if there is none. */
 static inline struct vfm_qk_norm_rope vfm_qk_second(const struct vfm_qk_norm_rope *a)
 {
 	struct vfm_qk_norm_rope b = *a;
@@ -215,15 +223,15 @@ struct vfm_row_dot {
 	struct vfm_tensor y;   /* optional, the same; absent: x */
 	struct vfm_tensor out; /* [T] f32 = */
 };
-/* Returns the features of a row of the table of vfm_row_norm_rope: feature c of a token, of H*d, has those of c modulo
- * this number. */
+/* Returns the period of the table of vfm_row_norm_rope: feature c of a token, of H*d, uses the angles of feature c
+ * modulo this number. */
 static inline int64_t vfm_rope_width(const struct vfm_tensor *rope)
 {
 	return rope->ndim == 3 ? rope->shape[1] * rope->shape[2] : rope->shape[1];
 }
 /* RMS norm over all heads of a token, and the rotation of vfm_qk_norm_rope:
  *   y = rope(x rstd[t] weight),  rstd = 1 / sqrt(sumsq / width + eps)
- * Under tensor parallelism a rank holds some of the heads; sumsq is the sum over those of all ranks. */
+ * Under tensor parallelism a rank holds some of the heads; sumsq is the sum over all ranks. */
 struct vfm_row_norm_rope {
 	struct vfm_tensor x;      /* [T,H,d] f32 or bf16, rows may be strided */
 	struct vfm_tensor y;      /* [T,H,d], dtype of x; may not overlap x */
@@ -253,7 +261,7 @@ struct vfm_attn {
 	const struct vfm_seqs *seqs_q, *seqs_k; /* the same number of samples */
 	float scale;
 };
-/* With o and lse of all keys (ring attention) the results are the gradients of this block of keys. */
+/* With o and lse of all keys (ring attention), the results are the gradients for this block of keys. */
 struct vfm_attn_bwd {
 	struct vfm_tensor q, k, v, o, lse, dout;
 	struct vfm_tensor dq, dk, dv; /* shapes of q, k, v; rows may be strided; dtype of q or f32; = */
@@ -269,7 +277,7 @@ struct vfm_unary {
 	struct vfm_tensor y;
 };
 
-/* y = alpha x + beta y.  y is not read if beta is 0, nor x if alpha is 0.  Casts use alpha 1, beta 0. */
+/* y = alpha x + beta y.  Does not read y if beta is 0, nor x if alpha is 0.  Casts use alpha 1, beta 0. */
 struct vfm_axpby {
 	float alpha, beta;
 	struct vfm_tensor x, y; /* the same shape, f32 or bf16, rows may be strided */
@@ -279,8 +287,8 @@ struct vfm_axpby {
 struct vfm_sum_parts {
 	struct vfm_tensor x;   /* [n,L] f32 or bf16; rows may be strided */
 	struct vfm_tensor own; /* optional [L], dtype of x: one more part, which precedes x[at] */
-	int at;                /* place of own: 0 to n */
-	struct vfm_tensor y;   /* [L] f32 or bf16; may be a row of x, or own, where the dtypes are the same */
+	int at;                /* position of own: 0 to n */
+	struct vfm_tensor y;   /* [L] f32 or bf16; may be a row of x, or own, if the dtypes are equal */
 };
 
 /* out[s] = [cos(t f_0) ... | sin(t f_0) ...], f_i = max_period^(-i / (F/2)) */
@@ -296,7 +304,7 @@ struct vfm_diffuse {
 	uint64_t seed, step;
 	struct vfm_tensor x0;   /* [T,F] f32, bf16 or f16 */
 	struct vfm_tensor id;   /* [S] i64: the sample's id as bits */
-	struct vfm_tensor idx;  /* [T] i32: the token's place within its sample */
+	struct vfm_tensor idx;  /* [T] i32: the token's index within its sample */
 	struct vfm_tensor coef; /* [S,4] f32: a, b, c, e */
 	const struct vfm_seqs *seqs;
 	struct vfm_tensor input, target; /* [T,F]: f32 or bf16; f32.  target optional */
@@ -325,11 +333,11 @@ struct vfm_mse {
  * Split master weights take 4 bytes a weight instead of 6: p is absent, and w and p_lo hold its upper and lower 16 bits
  * exactly (vfm_master_join in spec/model/dtype.h).  w is then p rounded half away from zero.
  *
- * m may be bf16, rounded to nearest.  A step changes it by the fraction 1 - beta1, far more than half a unit of bf16
- * (2^-9), so stochastic rounding is not needed; beta1 > 0.99 is an error.  v is f32, because 1 - beta2 is below that
+ * m may be bf16, rounded to nearest.  A step changes m by the fraction 1 - beta1, far more than half a unit of bf16
+ * (2^-9), so it needs no stochastic rounding; beta1 > 0.99 is an error.  v is f32, because 1 - beta2 is below that
  * unit.
  *
- * If grad_scale is not finite, the step is skipped: all operands keep their bits. */
+ * If grad_scale is not finite, the step is skipped and all operands keep their bits. */
 struct vfm_adamw {
 	float lr, beta1, beta2, eps, wd, c1, c2, ema_decay;
 	struct vfm_tensor p;          /* [n] f32; absent: split master weights */
@@ -337,12 +345,12 @@ struct vfm_adamw {
 	struct vfm_tensor v;          /* [n] f32 */
 	struct vfm_tensor g;          /* [n] f32 or bf16 */
 	struct vfm_tensor grad_scale; /* optional [1] f32 */
-	struct vfm_tensor w;          /* optional [n] bf16, written; with p_lo required, and read too */
-	struct vfm_tensor p_lo;       /* [n] i16; only without p */
+	struct vfm_tensor w;          /* optional [n] bf16, written; with p_lo it is required and also read */
+	struct vfm_tensor p_lo;       /* [n] i16; only if p is absent */
 	struct vfm_tensor ema;        /* optional [n] f32 */
 };
 
-/* Splits master weights, x -> (hi, lo), or with join restores them, (hi, lo) -> x (vfm_master_split,
+/* Splits master weights, x -> (hi, lo), or restores them with `join`, (hi, lo) -> x (vfm_master_split,
  * spec/model/dtype.h). */
 struct vfm_split_master {
 	bool join;
@@ -351,27 +359,27 @@ struct vfm_split_master {
 	struct vfm_tensor lo; /* [n] i16 */
 };
 
-/* Converts x to block-wise 8-bit floats, or with back from them (dynamic8.h).  Block b are the elements
- * [256 b - first, 256 (b + 1) - first) of x.  Each code is the value nearest to y = x / scale in f32, so every device
- * has the same codes. */
+/* Converts x to block-wise 8-bit floats, or back (dynamic8.h).  Block b is the elements [256 b - first, 256 (b + 1) -
+ * first) of x.  Each code is the value nearest to y = x / scale in f32, so all devices produce the same codes. */
 struct vfm_block8 {
 	bool back;
 	bool is_signed;          /* else x < 0 becomes 0 */
-	int64_t first;           /* place of x[0] in its block; 0 unless back */
+	int64_t first;           /* position of x[0] in its block; 0 unless back */
 	struct vfm_tensor x;     /* [n] f32 */
 	struct vfm_tensor code;  /* [n] u8 */
 	struct vfm_tensor scale; /* [ceil((first + n) / 256)] f32 */
 };
 
-/* Converts x to e4m3 in blocks of VFM_MX_BLOCK elements of a row, each with a power of two as its scale, or with back
- * from it: the format MXFP8 (OCP Microscaling Formats 1.0, 2023), x = 2^(scale - 127) code.  The scale is that of
- * vfm_f8_exponent(amax), so that no finite element saturates.  Elements are rounded to nearest even; NaN and infinity
- * become NaN.  Dequantized values are exact in bf16, and quantize to the same values. */
+/* Converts x to MXFP8, or back (OCP Microscaling Formats 1.0, 2023): e4m3 in blocks of VFM_MX_BLOCK elements of a row,
+ * each with a power of two as its scale, x = 2^(scale - 127) code.  The scale comes from vfm_f8_exponent(amax), so no
+ * finite element saturates.  Elements are rounded to nearest even; NaN and infinity become NaN.  Dequantized values are
+ * exact in bf16 and quantize to the same values. */
 enum { VFM_MX_BLOCK = 32 };
 struct vfm_mxfp8 {
 	bool back;
-	struct vfm_tensor x;     /* [R,n] f32 or bf16; n is a multiple of 32 */
-	struct vfm_tensor code;  /* [R,n] f8_e4m3; rows may be strided by a multiple of 16, from an aligned address */
+	struct vfm_tensor x; /* [R,n] f32 or bf16; n is a multiple of 32 */
+	/* [R,n] f8_e4m3; rows may be strided by a multiple of 16, from an address that is a multiple of 16 */
+	struct vfm_tensor code;
 	struct vfm_tensor scale; /* [R,n/32] u8 <= 254; rows may be strided */
 };
 
@@ -390,7 +398,8 @@ struct vfm_clip {
 	float max_norm;                /* <= 0: no clipping */
 };
 
-/* x[i] = mean + std * normal(rng, first + i); std 0: a constant.  Bits of the normals: base/philox.h. */
+/* x[i] = mean + std * normal(rng, first + i); std 0 gives a constant.  base/philox.h defines the bits of the
+ * normals. */
 struct vfm_fill {
 	struct vfm_tensor x; /* [n] f32 or bf16 */
 	struct vfm_rng rng;
@@ -399,10 +408,11 @@ struct vfm_fill {
 };
 
 /* ---- rows by index ----
- * index: i32 on the device with values in [0, M); negative: no row.  An index of M or more is an error of the caller,
- * as are expert numbers, keys and positions out of range below.  The CPU returns VFM_EUSAGE at once.  A GPU treats the
- * index as "no row", and the host's next wait for it (stream_sync, event_sync) returns VFM_EUSAGE. A tensor [M,H,d] has
- * rows of D = H d elements; its heads are contiguous. */
+ *
+ * index: i32 on the device, in [0, M); negative means "no row".  An index of M or more is an error of the caller, and
+ * so are expert numbers, keys and positions out of range below.  The CPU returns VFM_EUSAGE at once.  A GPU treats the
+ * index as "no row", and the host's next wait for the GPU (stream_sync, event_sync) returns VFM_EUSAGE.  A tensor
+ * [M,H,d] has rows of D = H d elements; its heads are contiguous. */
 
 /* y[i] = weight[i] x[index[i]]; zeros for "no row".  An index may repeat. */
 struct vfm_index_select {
@@ -607,17 +617,17 @@ struct vfm_grouped_gemm {
 	struct vfm_tensor a_colsum;
 };
 
-/* Convolution of frames, channels last, causal in time; no backward.  Before x stand `past` and, before that, `zeros`
- * frames of zeros.  With `up` a pixel of x or past counts as 2 x 2 equal ones; H and W are then twice those of x.
+/* Convolution of frames, channels last, causal in time; no backward.  `past` precedes x, and `zeros` frames of zeros
+ * precede `past`.  With `up` a pixel of x or past is repeated as 2 x 2 pixels; H and W are then twice those of x.
  * In space frames are padded by pad = top, bottom, left, right zeros.  With F the frames so padded,
  *   y[t,h,w,o] = bias[o] + sum over i, j, l, c of
  *                F[t stride0 + i, h stride1 + j - top, w stride2 + l - left, c] weight[o, (i kh + j) kw + l, c]
  *                + add[t,h,w,o].
  * T' = (zeros + P + T - kt) / stride0 + 1, or 0 if there are fewer than kt frames; H' and W' likewise.
  * A frame has the same bits in a call for the whole clip and in calls for parts of it, whose `past` holds the frames
- * before each part.  The order of sums depends on the shapes of weight and of a frame alone.  On CUDA it may also
- * depend on whether frames are aligned to 256 bytes.  A backend may round bias, and the sum that it is added to, to the
- * dtype of y. */
+ * before each part.  The order of sums depends only on the shapes of weight and of a frame; on CUDA it may also
+ * depend on whether frames are aligned to 256 bytes.  A backend may round bias, and the sum to which it is
+ * added, to the dtype of y. */
 struct vfm_conv3d {
 	struct vfm_tensor x;      /* [T,H,W,C] f32 or bf16 */
 	struct vfm_tensor past;   /* optional [P,H,W,C], dtype of x; any distance of frames, also a negative one */

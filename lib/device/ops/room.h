@@ -1,7 +1,5 @@
-/* device/ops - the op table.
- *
- * The contract of each kernel: shapes, checks, cost; and the one list of cases, which is parity test, gradient
- * test and benchmark.
+/* device/ops - the op table: the contract of each kernel (shapes, checks, cost), and the one list of cases for parity
+ * tests, gradient tests and benchmarks.
  *
  * Used by: comm, device, encoder/text, encoder/vae, net, train, vfm-bench, vfm-sample
  * Calls: base, device/dev, spec/model

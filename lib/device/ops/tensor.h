@@ -13,9 +13,9 @@
 
 enum { VFM_MAX_DIM = 4 };
 
-/* Held contents.  Ops may keep a copy, in a layout of their own, of a tensor whose `version` is not 0.  They read the
- * copy when the same address and version come again (vfm_dev_version, vfm_dev_drop_copies).  The caller ensures that
- * they find the same contents each time.  Tensors that an op writes have version 0. */
+/* Held contents: an op may keep its own copy, in another layout, of a tensor with a nonzero `version`.  It uses the
+ * copy when the same address and version come again (vfm_dev_version, vfm_dev_drop_copies), so the caller must keep the
+ * contents unchanged.  Tensors that an op writes have version 0. */
 struct vfm_tensor {
 	void *data;
 	enum vfm_dtype dtype;
@@ -51,19 +51,19 @@ struct vfm_tensor vfm_t1(void *data, enum vfm_dtype dt, int64_t n);
 struct vfm_tensor vfm_t2(void *data, enum vfm_dtype dt, int64_t rows, int64_t cols);
 struct vfm_tensor vfm_t3(void *data, enum vfm_dtype dt, int64_t a, int64_t b, int64_t c);
 struct vfm_tensor vfm_t4(void *data, enum vfm_dtype dt, int64_t a, int64_t b, int64_t c, int64_t d);
-/* The same in the next place of a block; without memory while its bytes are counted (base/suballoc.h). */
+/* As vfm_t1 to vfm_t4 for the next bytes of a block; without memory in the pass that counts bytes (base/suballoc.h). */
 struct vfm_tensor vfm_sub_t1(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t n);
 struct vfm_tensor vfm_sub_t2(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t rows, int64_t cols);
 struct vfm_tensor vfm_sub_t3(struct vfm_suballoc *a, enum vfm_dtype dt, int64_t n, int64_t rows, int64_t cols);
 
-/* [rows, cols] -> columns [first, first + n): the same rows, the old row stride. */
+/* Returns columns [first, first + n) of [rows, cols], with the row stride of t. */
 struct vfm_tensor vfm_cols(const struct vfm_tensor *t, int64_t first, int64_t n);
-/* Rows [first, first + n): a slice along the first dimension. */
+/* Returns rows [first, first + n): a slice along the first dimension. */
 struct vfm_tensor vfm_row_slice(const struct vfm_tensor *t, int64_t first, int64_t n);
-/* [T, n * heads * hd] -> [T, heads, hd], part i of n (q, k or v of a fused projection). */
+/* Returns part i of n (q, k or v of a fused projection) of [T, n * heads * hd] as [T, heads, hd]. */
 struct vfm_tensor vfm_heads(const struct vfm_tensor *t, int64_t i, int64_t heads, int64_t hd);
 
-/* "bf16 [512, 3, 64]" into buf, for errors. */
+/* Writes "bf16 [512, 3, 64]" into buf, for errors.  Returns buf. */
 const char *vfm_tensor_str(const struct vfm_tensor *t, char *buf, size_t len);
 
 #endif

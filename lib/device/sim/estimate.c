@@ -194,8 +194,8 @@ static double attention_s(const struct vfm_machine *m, int64_t d, double tokens,
 		r++;
 	while (r + n < end && r[n].head_dim == dim)
 		n++;
-	/* cuDNN does not say how it computes other dims.  Its open kernels fill the next larger one with zeros; matrix
-	 * instructions need multiples of 16 only. */
+	/* cuDNN does not document how it computes other dims.  Its open-source kernels pad to the next larger one with
+	 * zeros; matrix instructions require only multiples of 16. */
 	padding = d < dim ? (double)(e == VFM_HIGH ? (d + 15) / 16 * 16 : dim) / (double)d : 1;
 #define RATE(i) (backward ? r[i].backward.v[e] : r[i].forward.v[e])
 	for (int i = 0; i + 1 < n; i++) {

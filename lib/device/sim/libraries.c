@@ -1,12 +1,13 @@
 /* libraries.c - scratch of cuBLASLt and cuDNN, and buffers of NCCL, in bytes.
  *
- * cuBLASLt 13  32 MiB of workspace for a product (cuBLAS documentation, "cublasSetWorkspace", for Hopper and later)
- * cuDNN 9      backward of attention: f32 sums of dq and of the rows of o dout; dq where cuDNN cannot write it in
- *              place; dk and dv of each query head (lib/device/cuda/cudnn_attn.c)
+ * cuBLASLt 13  32 MiB of workspace per product (cuBLAS documentation, "cublasSetWorkspace", for Hopper and later)
+ * cuDNN 9      backward of attention: f32 sums of dq and of the rows of o dout; dq if cuDNN cannot write it in place;
+ *              dk and dv of each query head (lib/device/cuda/cudnn_attn.c)
  * convolution  a block of im2col of about 32 MiB, and the workspace of its product (lib/device/cuda/kern/conv.cu)
- * NCCL 2.28    for a connection of a channel buffers of three protocols, 9.19 MiB in pages of 2 MiB; for a network
- *              connection another 8.69 MiB to send; for sums in the switch 2 MiB for each channel and rank of the
- *              node, of 32 at most (init.cc, transport/p2p.cc, net.cc and nvls.cc of its source)
+ * NCCL 2.28    (init.cc, transport/p2p.cc, net.cc and nvls.cc of its source)
+ *              per connection of a channel: buffers of three protocols, 9.19 MiB in pages of 2 MiB
+ *              per network connection: another 8.69 MiB to send
+ *              for sums in the switch: 2 MiB per channel and rank of the node, at most 32 ranks
  */
 #include "device/sim/libraries.h"
 
@@ -46,7 +47,7 @@ static size_t scratch_of_conv(const struct vfm_conv3d *a)
 	return PRODUCT + block * (size_t)a->weight.shape[2] * vfm_dtype_size(a->x.dtype);
 }
 
-/* Whether the rows of a tensor [rows, heads, d] have gaps between them. */
+/* Returns whether the rows of a tensor [rows, heads, d] have gaps between them. */
 static bool has_gaps(const struct vfm_tensor *x)
 {
 	return x->stride[0] != x->shape[1] * x->shape[2];

@@ -1,12 +1,12 @@
-/* sim_impl.h - shared by the files of the simulated device.  Not for callers.
+/* sim_impl.h - shared by the files of the simulated device; private.
  *
  *   sim_dev.c    memory, ops, copies; opens and frees the device
  *   sim_time.c   streams, events, graphs: when work begins and ends
  *   sim_memory.c the memory by owner over time
  *   world.c      the simulated ranks of a job
  *
- * A stream has a time: the end of its work so far.  A stream queues work after a collective of simulated ranks until
- * all have come to it; without a queue, work gets its time at once.
+ * A stream has a time: the end of its work so far.  Behind a collective of simulated ranks, a stream queues work until
+ * all ranks have arrived.  Without a queue, work gets its time at once.
  */
 #ifndef VFM_DEVICE_SIM_SIM_IMPL_H
 #define VFM_DEVICE_SIM_SIM_IMPL_H
@@ -24,7 +24,7 @@ struct sim_clock {
 	double s[VFM_ESTIMATES];
 };
 
-/* The time of a record of an event, or until then of nothing: the record is in a queue. */
+/* The time of an event's record; not known while the record is in a queue. */
 struct sim_ticket {
 	int users;
 	bool known;
@@ -39,7 +39,7 @@ struct sim_item {
 	size_t launch;                   /* number of the launch since open: SIM_LAUNCH, SIM_MEET */
 	struct sim_clock host;           /* when it was enqueued */
 	float overlapped[VFM_ESTIMATES]; /* work of a launch that overlaps another stream's */
-	bool shares;                     /* leaves multiprocessors to that */
+	bool shares;                     /* leaves multiprocessors to that stream */
 	union {
 		struct sim_ticket *ticket; /* SIM_RECORD, SIM_WAIT */
 		struct sim_guest *guest;   /* SIM_MEET */
@@ -51,14 +51,14 @@ struct sim_guest {
 	int n;
 	struct {
 		struct vfm_sim_invitation to;
-		struct vfm_sim_meeting *m; /* NULL: it has not come yet */
+		struct vfm_sim_meeting *m; /* NULL: not arrived yet */
 	} v[];
 };
 
 struct sim_stream {
 	struct vfm_stream s; /* first */
 	int number;          /* 0: the compute stream */
-	void *scratch;       /* of its ops (libraries.h); NULL: none yet */
+	void *scratch;       /* for its ops (libraries.h); NULL: none yet */
 	size_t scratch_bytes;
 	struct sim_clock now;
 	struct sim_item *queue; /* items [head, n) */
@@ -78,19 +78,19 @@ struct sim_known {
 	char data[];
 };
 
-struct sim_texts { /* strings by contents; their addresses stay */
+struct sim_texts { /* strings by content, at fixed addresses */
 	struct vfm_names names;
 	char **v; /* [names.n] */
 	size_t cap;
 };
 
-/* A launch of the last step, the parts of its time, and the seconds that other streams worked meanwhile. */
+/* A launch of the last step: the fractions of its time, and the seconds, that other streams were active meanwhile. */
 struct sim_past {
 	uint32_t what; /* hash_launch */
 	float part[VFM_ESTIMATES], seconds[VFM_ESTIMATES];
 };
 
-/* A packed copy of an operand of products that a CPU keeps. */
+/* A packed copy that a CPU keeps of an operand of products. */
 struct sim_copy {
 	const void *p;
 	int64_t ld, n, k, bytes;
@@ -101,10 +101,10 @@ struct sim {
 	struct vfm_dev dev; /* first */
 	struct vfm_machine machine;
 	struct vfm_sim_world *world; /* NULL: one rank */
-	char *base;                  /* of the addresses of the device; unreadable */
+	char *base;                  /* start of the device's addresses; unreadable */
 	size_t reserved;
-	double link[VFM_ESTIMATES];      /* vfm_sim_link_busy: the largest rate of the collectives in flight */
-	int64_t capacity;                /* of the memory, for the program and the libraries */
+	double link[VFM_ESTIMATES];      /* from vfm_sim_link_busy: the largest rate of the collectives in flight */
+	int64_t capacity;                /* of the memory, for program and libraries */
 	int64_t scratch, outside;        /* struct vfm_sim_held */
 	uint64_t zone_at[VFM_SIM_ZONES]; /* offset of each zone */
 	struct vfm_mapped mapped;
@@ -120,15 +120,15 @@ struct sim {
 	bool graph; /* a capture is in progress */
 	struct sim_stream *streams;
 	int n_streams;
-	struct sim_stream *side;       /* that has ops confined to some multiprocessors; NULL: none yet */
+	struct sim_stream *side;       /* the stream whose ops are confined to some multiprocessors; NULL: none yet */
 	struct sim_clock comm_until;   /* the end of collectives whose time is known */
 	struct vfm_sim_launch *launch; /* since the last clear */
 	size_t n, cap, cleared;        /* cleared: launches before launch[0] */
 	struct sim_past *past;         /* [n_past] the launches before the last clear */
 	size_t n_past, cap_past;
-	int64_t past_shift; /* index of the latest launch in past, less that in launch */
+	int64_t past_shift; /* index of the latest launch in past, minus its index in launch */
 	struct sim_texts texts;
-	/* at the begin of the capture */
+	/* at the start of the capture */
 	size_t graph_n;
 	struct sim_clock graph_now;
 };
@@ -143,10 +143,10 @@ static inline struct sim_stream *sim_stream_of(struct vfm_stream *s)
 }
 
 /* Enqueues *l; its begin and gap are set later.  overlapped [VFM_ESTIMATES]: its work while another stream occupies
- * multiprocessors; NULL: it leaves none to others. */
+ * multiprocessors; NULL: it leaves no multiprocessors to others. */
 void sim_add_launch(struct sim_stream *s, const struct vfm_sim_launch *l, const double *overlapped);
 
-/* Adds bytes to an owner, or subtracts them. */
+/* Adds bytes to an owner, which may be negative. */
 void sim_memory_change(struct sim *d, uint32_t owner, int64_t bytes);
 void sim_memory_clear(struct sim *d); /* begins a step */
 void sim_memory_free(struct sim_memory *m);

@@ -1,8 +1,8 @@
 /* sim_time.c - streams, events and graphs of the simulated device: when work begins and ends.
  *
- * A launch begins when its stream and the host are there, and lasts for the gap of its kernels and the time of
- * estimate.h, where streams share the device.  An event is the time of its stream.  The host's clock advances when the
- * host waits, and by the machine's launch_host for each launch; a captured graph is one launch.
+ * A launch begins when both its stream and the host have reached it.  It lasts for the gap of its kernels and the time
+ * of estimate.h, in which streams may share the device.  An event is the time of its stream.  The host's clock advances
+ * when the host waits, and by the machine's launch_host for each launch; a captured graph is one launch.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -98,10 +98,11 @@ static const struct sim_past *find_in_past(struct sim *d, size_t number, const s
 
 #define PART_WHOLE 0.999
 
-/* Returns the time of the work of a launch that takes `alone` seconds if it does not overlap work of other streams, and
- * `overlapped` if it does all the time.  If all of it overlapped in the last step, all of it does now; otherwise as
- * many seconds as then.  Each of these seconds does 1 / overlapped of the launch.  In the first step all of it overlaps
- * or nothing, as its begin decides. */
+/* Returns the time of the work of a launch.  alone: seconds without overlap with work of other streams; overlapped:
+ * with complete overlap.  An overlapped second does 1 / overlapped of the launch.
+ *
+ * If all of it overlapped in the last step, all of it does now; else as many seconds overlap as in the last step.  In
+ * the first step all of it overlaps or nothing, depending on its begin. */
 static double overlapped_s(const struct sim *d, const struct sim_past *past, const struct vfm_sim_launch *l, int e,
 	double alone, double overlapped)
 {
@@ -114,9 +115,8 @@ static double overlapped_s(const struct sim *d, const struct sim_past *past, con
 	return fmin(alone + (double)past->seconds[e] * (1 - alone / overlapped), fmax(alone, overlapped));
 }
 
-/* A collective of another stream is work of the same CPU: a launch stalls meanwhile.  Returns for how long: as in the
- * last step, or, if it stalled all the time, longer than that, so that the next step shows when it ends.  Of the first
- * step that is not known. */
+/* Returns how long a launch stalls because a collective of another stream uses the same CPU: as long as in the last
+ * step; if it stalled all the time, longer, so that the next step shows when it ends; 0 in the first step. */
 static double stalled_s(const struct sim *d, const struct sim_past *past, double work, int e)
 {
 	const double longer = 20;
@@ -145,7 +145,7 @@ static void end_launch(struct sim_stream *s, const struct vfm_sim_launch *l)
 		s->now.s[e] = l->begin[e] + (double)l->gap[e] + (double)l->wait[e] + (double)l->work[e];
 }
 
-/* Comes to the meetings of a collective; returns whether all others have. */
+/* Arrives at the meetings of a collective; returns whether all others have. */
 static bool meet(struct sim *d, struct sim_stream *s, struct sim_item *x, const struct vfm_sim_launch *l)
 {
 	double at[VFM_ESTIMATES];
@@ -334,7 +334,7 @@ static int compare_spans(const void *a, const void *b)
 	return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-/* Whether a launch takes multiprocessors from those of other streams. */
+/* Returns whether a launch takes multiprocessors from those of other streams. */
 static bool takes_units(const struct sim *d, const struct vfm_sim_launch *l)
 {
 	return l->class == VFM_SIM_COMM || (d->side && l->stream == d->side->number);

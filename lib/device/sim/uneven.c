@@ -57,7 +57,7 @@ static struct expert *order_experts(int64_t E, uint64_t layer)
 	return v;
 }
 
-/* Sets the shares: as many experts as necessary, the most popular, get `most`. */
+/* Sets the shares: the most popular experts, as many as necessary, get `most`. */
 static void share_choices(struct expert *v, int64_t E, double n, double most, double skew)
 {
 	double left = n, weights = 0;

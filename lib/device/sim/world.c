@@ -113,7 +113,7 @@ static void report_deadlock(struct vfm_sim_world *w)
 	set_failed(w, why);
 }
 
-/* The next rank that can run does.  If none can, but some are left, the job fails and they continue. */
+/* Runs the next rank that can run.  If none can but some remain, the job fails and they continue. */
 static void pass_turn(struct vfm_sim_world *w)
 {
 	bool any = false;

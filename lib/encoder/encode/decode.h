@@ -1,6 +1,6 @@
 /* decode.h - decodes the latents of a record to a video or an image, to measure a tokenizer or to look at samples.
  *
- * Thread-safe, with one worker a thread.
+ * Thread-safe, with one worker per thread.
  */
 #ifndef VFM_ENCODER_ENCODE_DECODE_H
 #define VFM_ENCODER_ENCODE_DECODE_H
@@ -12,18 +12,18 @@
 #include "encoder/encode/encoder.h"
 
 struct vfm_decode {                               /* a specification */
-	const struct vfm_encoder_handle *encoder; /* decodes */
+	const struct vfm_encoder_handle *encoder; /* the decoder */
 	const char *dir;                          /* output folder */
 	const char *video_codec;                  /* as in media/av/video_out.h; "ffv1" is lossless */
 	int crf;
 	int threads; /* of the video encoder */
-	bool force;  /* also decode latents of another tokenizer */
+	bool force;  /* also decodes latents of another tokenizer */
 };
 
-/* Decodes rec["latent"] to DIR/ID.mp4, DIR/ID.mkv (ffv1), or, of an image, DIR/ID.png.  Sets rec["reconstruction"] =
- * {path, codec, width, height, frames}; `vfm-bench eval --reconstruction` compares it with the clip.  Pictures that
- * encode took at another rate have `fps`, too; `forced` lists a tokenizer that `force` accepted.  VFM_EINPUT: this
- * record's fault, also if its tokenizer is not the decoder; VFM_EENV: cannot write. */
+/* Decodes rec["latent"] to DIR/ID.mp4, DIR/ID.mkv (ffv1), or DIR/ID.png for an image.  Sets rec["reconstruction"] =
+ * {path, codec, width, height, frames}; `vfm-bench eval --reconstruction` compares it with the clip.  Also sets `fps`
+ * if encode took the pictures at another rate, and `forced` to a tokenizer that `force` accepted.  VFM_EINPUT: the
+ * record is at fault, or its tokenizer is not the decoder; VFM_EENV: a write failed. */
 int vfm_decode_media(json_t *rec, const struct vfm_decode *d, int worker, struct vfm_err *err);
 
 #endif

@@ -122,7 +122,7 @@ void vfm_encoded_release(struct vfm_encoded *x)
 	*x = (struct vfm_encoded){0};
 }
 
-/* Gives *x memory of its own for npy, whose elements the caller writes. */
+/* Allocates the memory of *x for the elements of npy, which the caller writes. */
 static int alloc_encoded(struct vfm_encoded *x, struct vfm_npy npy, const char *what, struct vfm_err *err)
 {
 	npy.data_bytes = vfm_npy_count(&npy) * vfm_npy_type_size(npy.type);

@@ -1,7 +1,7 @@
 /* encoder.h - encoders of clips, texts and pictures, and the options that choose them.
  *
- * An encoder is built in (wavelet, bytes of a text), native (Wan, Cosmos or T5 in this process, on a device) or a
- * child (vfm-exec(7)).  Each kind is a row of struct vfm_encoder_ops:
+ * An encoder is built in (wavelet, bytes of a text), native (Wan, Cosmos or T5 in this process, on a device) or a child
+ * (vfm-exec(7)).  Each kind is a row of struct vfm_encoder_ops:
  *
  *	TRY(vfm_encoder_check_opts(&o, err));
  *	TRY(vfm_encoder_open(&set, &o, err));
@@ -11,8 +11,8 @@
  *	vfm_encoded_release(&rows);
  *	vfm_encoder_close(&set);
  *
- * The calls of the ops block.  They are thread-safe if each thread has a worker of its own.  A native encoder has one
- * thread, which owns the device: it works on one clip at a time, and otherwise encodes all waiting texts together.
+ * The ops block.  They are thread-safe if each thread has its own worker.  A native encoder has one thread, which owns
+ * the device.  It encodes one clip at a time, or all waiting texts together.
  */
 #ifndef VFM_ENCODER_ENCODE_ENCODER_H
 #define VFM_ENCODER_ENCODE_ENCODER_H
@@ -33,7 +33,7 @@
 /* Latents [C, T, h, w] or rows [n, dim] that an encoder made; `= {0}` before. */
 struct vfm_encoded {
 	struct vfm_npy npy;
-	const void *data; /* its elements; of a child: valid until the worker's next call */
+	const void *data; /* the elements; from a child: valid until the worker's next call */
 	void *memory;     /* NULL, or holds the elements */
 };
 void vfm_encoded_release(struct vfm_encoded *x); /* accepts `{0}` */
@@ -41,32 +41,31 @@ void vfm_encoded_release(struct vfm_encoded *x); /* accepts `{0}` */
 struct vfm_encode_clip {
 	const char *id; /* of the record */
 	int worker;
-	struct vfm_clip_reader *reader; /* gives the pictures */
-	int32_t patch_t;                /* drop latent frames that are no whole patches of so many */
-	int given;                      /* pictures to keep: 1, the first; 2: and the last that the latents cover */
+	struct vfm_clip_reader *reader; /* returns the pictures */
+	int32_t patch_t;                /* drop latent frames that do not fill a patch of this many */
+	int given;                      /* pictures to keep: 1: the first; 2: also the last that the latents cover */
 	uint8_t *pictures;              /* [given, height, width, 3], which encode_clip writes; NULL: none */
 	int64_t frames;                 /* that the latents cover; encode_clip sets it */
 };
 
-/* A clip of `frames` pictures: those of p are given, the others grey. */
+/* A clip of `frames` pictures: those of p, and grey ones. */
 struct vfm_encode_given {
 	const char *id; /* of the record */
 	int worker;
 	struct vfm_pictures p;
 	int64_t frames;
-	const struct vfm_clip_reader *clip; /* the clip of p, which this worker encoded in its last call; NULL: none */
+	const struct vfm_clip_reader *clip; /* the clip of p, if this worker encoded it in its last call; else NULL */
 };
 
 /* A row of the table: builtin.c, native.c or child.c.  A function is NULL if the kind does not need it. */
 struct vfm_encoder_ops {
-	/* Encodes the pictures of a clip, as many as fill patches.  VFM_EINPUT: the clip is damaged, too short or too
-	 * long. */
+	/* Encodes the pictures of a clip that fill patches.  VFM_EINPUT: the clip is damaged, too short or too long. */
 	int (*encode_clip)(void *ctx, struct vfm_encode_clip *c, struct vfm_encoded *latents, struct vfm_err *err);
-	/* Encodes given pictures.  VFM_EUSAGE: the encoder cannot do this. */
+	/* Encodes given pictures.  VFM_EUSAGE: the encoder does not support this. */
 	int (*encode_given)(
 		void *ctx, const struct vfm_encode_given *g, struct vfm_encoded *latents, struct vfm_err *err);
-	/* Returns the capability that encode_given needs for so many pictures and the encoder lacks, or NULL.  given 0:
-	 * a clip of one picture.  A kind without this function lacks nothing. */
+	/* Returns the capability that encode_given needs for this number of pictures and the encoder lacks, or NULL.
+	 * given 0: a clip of one picture.  NULL in kinds that lack nothing. */
 	const char *(*lacks)(void *ctx, int given);
 	/* Decodes latents [C, T, h, w] (dims: T, h, w) to rgb [frames, h * stride, w * stride, 3]. */
 	int (*decode)(void *ctx, int worker, const float *latent, const int32_t dims[3], int64_t frames, uint8_t *rgb,
@@ -75,20 +74,20 @@ struct vfm_encoder_ops {
 	/* Encodes a text. */
 	int (*encode_text)(void *ctx, int worker, const char *text, struct vfm_encoded *rows, struct vfm_err *err);
 
-	/* Encodes given pictures to image rows.  id: of the record. */
+	/* Encodes given pictures to image rows.  id is that of the record. */
 	int (*encode_image)(void *ctx, int worker, const char *id, const struct vfm_pictures *p,
 		struct vfm_encoded *rows, struct vfm_err *err);
 
-	/* For the functions of the set below.  Waits until the encoder is ready and sets its identity. */
+	/* For the functions of the set below.  Waits until the encoder is ready, and sets its identity. */
 	int (*wait)(void *ctx, struct vfm_encoder_id *id, struct vfm_err *err);
-	/* Returns how many threads keep the encoder busy; 0: it has no preference. */
+	/* Returns the number of threads that keep the encoder busy; 0: no preference. */
 	int (*threads)(void *ctx, int64_t jobs);
 	int (*make_workers)(void *ctx, int n, struct vfm_err *err);
 	void (*close)(void *ctx);
 };
 
 struct vfm_encoder_handle {
-	const struct vfm_encoder_ops *ops; /* NULL: there is no such encoder */
+	const struct vfm_encoder_ops *ops; /* NULL: no encoder */
 	void *ctx;
 	struct vfm_encoder_id id; /* unknown without ops */
 };
@@ -100,31 +99,33 @@ struct vfm_encoder_set { /* `= {0}` may be closed */
 /* ---- opening ---- */
 
 struct vfm_encoder_opts {
-	/* At most one of each row; NULL: not this one. */
+	/* At most one per row; NULL: not used. */
 	const char *tokenizer, *vae, *exec;          /* of videos: "wavelet:16"; weights; a command */
 	const char *text, *text_encoder, *text_exec; /* of texts: "bytes:1024"; weights; a command */
 	const char *image_exec;                      /* of given pictures: a command */
 
-	int pictures;          /* of a video, which the encoder of given pictures gets: 1 or 2 */
-	bool encodes, decodes; /* what the encoder of videos is used for */
-	/* Make float32.  Otherwise elements are as in files: float16, bfloat16 of a T5 in bf16, a child's dtype. */
+	int pictures;          /* pictures of a video for the encoder of given pictures: 1 or 2 */
+	bool encodes, decodes; /* the uses of the encoder of videos */
+	/* Produce float32.  Otherwise elements are as in files: float16, bfloat16 for a T5 in bf16, the dtype of a
+	 * child. */
 	bool f32;
 
 	/* of native encoders */
 	const char *vae_dtype, *text_dtype; /* NULL: "fp32", "bf16" */
 	const char *tile;                   /* "WxH" of the tiles of the autoencoder; NULL: none */
 	int64_t text_rows;                  /* where texts are cut; INT64_MIN: 512 */
-	bool text_raw;                      /* encode texts as they are */
-	bool text_stream;   /* bring the text encoder's blocks to the device for each batch, instead of keeping them */
+	bool text_raw;                      /* encode texts without clean-up */
+	/* copies the text encoder's blocks to the device for each batch, instead of keeping them there */
+	bool text_stream;
 	const char *device; /* NULL: "cpu" */
-	int local_rank;     /* chooses the GPU; -1: the number of this task on its node (io/task.h) */
+	int local_rank;     /* selects the GPU; -1: the number of this task on its node (io/task.h) */
 
 	struct vfm_exec_opts children; /* without command and capability */
 
-	/* The command's options of text encoders, for messages; NULL: it has none. */
+	/* The command's options of text encoders, for messages; NULL: none. */
 	const char *text_options;
 };
-/* Initialisers for options that were not given. */
+/* Initialisers for options that are not given. */
 #define VFM_ENCODER_DEFAULTS .text_rows = INT64_MIN, .local_rank = -1, .children = VFM_EXEC_DEFAULTS
 
 /* Rows of a struct vfm_opt table; `o` is a struct vfm_encoder_opts *. */
@@ -144,19 +145,19 @@ struct vfm_encoder_opts {
 	{                                                                                                              \
 		VFM_OPT_FLAG, 0, "text-raw", NULL, "do not clean up texts before they are embedded", &(o)->text_raw    \
 	}
-/* VFM_EUSAGE: options exclude each other, or belong to an encoder that was not asked for. */
+/* VFM_EUSAGE: options exclude each other, or belong to an encoder that is not used. */
 int vfm_encoder_check_opts(const struct vfm_encoder_opts *o, struct vfm_err *err);
-/* Sets the geometry of the encoder of videos without loading its weights.  A child is started for its hello. */
+/* Sets the geometry of the encoder of videos without loading its weights.  Starts a child to read its hello. */
 int vfm_encoder_read_geometry(struct vfm_geometry *g, const struct vfm_encoder_opts *o, struct vfm_err *err);
-/* Opens what the options name and waits until it is ready; children load their weights at the same time.  After a
- * failure the caller still closes the set.  VFM_EUSAGE: an option or weights are wrong; VFM_EENV: no device, no memory.
- */
+/* Opens the encoders that the options name and waits until they are ready; children load their weights at the same
+ * time.  The caller closes the set even after a failure.  VFM_EUSAGE: an option or weights are wrong; VFM_EENV: no
+ * device, or out of memory. */
 int vfm_encoder_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o, struct vfm_err *err);
-/* Returns how many threads keep all encoders busy, at least 1.  jobs: of -j; 0: not given. */
+/* Returns the number of threads that keep all encoders busy, at least 1.  jobs is -j; 0: not given. */
 int vfm_encoder_threads(const struct vfm_encoder_set *s, int64_t jobs);
-/* Makes workers 0 to n - 1.  Once, before any call of the ops. */
+/* Makes workers 0 to n - 1.  Call once, before any op. */
 int vfm_encoder_make_workers(struct vfm_encoder_set *s, int n, struct vfm_err *err);
-/* No call may be in progress. */
+/* No op may be in progress. */
 void vfm_encoder_close(struct vfm_encoder_set *s);
 struct vfm_encoder_ids vfm_encoder_set_ids(const struct vfm_encoder_set *s);
 

@@ -339,7 +339,7 @@ static void encode_text_batch(struct vfm_native *e, struct encoder_call *const *
 
 /* ---- the thread ---- */
 
-/* Whether texts should be encoded now: no clip waits for the device, or there is a full batch. */
+/* Returns whether texts should be encoded now: no clip waits for the device, or there is a full batch. */
 static bool is_time_for_texts(const struct vfm_native *e)
 {
 	return e->texts.n && !e->clips.n && ((!e->in_clip && !e->clips_waiting) || e->texts.n >= BATCH || e->stop);

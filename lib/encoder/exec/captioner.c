@@ -1,4 +1,4 @@
-/* captioner.c - asks for the captions that a record lacks, and merges windows and names. */
+/* captioner.c - requests the captions that a record lacks, and merges windows and names. */
 #include "encoder/exec/captioner.h"
 
 #include <stdlib.h>
@@ -117,7 +117,7 @@ static json_t *trimmed_caption(const json_t *answer, struct vfm_err *err)
 	return json_stringn(s, n);
 }
 
-/* Asks for the missing captions of what `shown` shows and sets them in `got`. */
+/* Requests the missing captions of the frames in `shown`, and sets them in `got`. */
 static int ask_captions(const struct vfm_captioner *c, struct vfm_exec_slot *slot, json_t *shown, const json_t *kept,
 	json_t *got, struct vfm_err *err)
 {

@@ -20,7 +20,7 @@
 
 /* ---- starting ---- */
 
-/* The i-th GPU of those that this process may use; the children share them in turn.  NULL: none is known. */
+/* Returns the i-th GPU that this process may use; the children use them in turn.  NULL: none is known. */
 static char *choose_gpu(int i)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES"), *p;
@@ -257,8 +257,8 @@ static void read_stderr(struct vfm_exec_child *c)
 
 /* ---- requests ---- */
 
-/* Takes requests of the queue: a batch, and as many as keep the child busy while no other child is idle.  A request
- * that has seen a child die goes alone. */
+/* Takes requests from the queue: a batch, and as many as keep the child busy while no other child is idle.  A request
+ * that a child did not survive is taken alone. */
 static int take_requests(struct vfm_exec_child *c, struct vfm_exec_slot **taken)
 {
 	struct vfm_exec *x = c->x;
@@ -392,8 +392,8 @@ static int find_flight(const struct vfm_exec_child *c, json_int_t id)
 	return -1;
 }
 
-/* Describes an answer to no request in flight.  A second answer to an earlier request is no fault of those in flight,
- * unless one of them meets it again. */
+/* Describes an answer that matches no request in flight.  A second answer to an earlier request does not count against
+ * those in flight, unless one of them encounters it again. */
 static const char *refuse_answer(struct vfm_exec_child *c, const json_t *id)
 {
 	for (int i = 0; i < c->n_flight && json_is_integer(id); i++)
@@ -463,7 +463,7 @@ static void quote_text(char *dst, size_t max, const char *text, size_t n)
 	strcpy(dst + k, k < n ? "..." : "");
 }
 
-/* A line that is no JSON object fails the request that it names, or else the process.  `reason` is the parser's. */
+/* A line that is no JSON object fails the request that it names, otherwise the process.  reason: of the parser. */
 static const char *refuse_child_line(struct vfm_exec_child *c, const char *line, size_t n, const char *reason)
 {
 	int i = c->ready ? flight_of_line(c, line, n) : -1;

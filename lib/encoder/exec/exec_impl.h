@@ -12,18 +12,18 @@ struct vfm_exec_slot {
 	struct vfm_exec *x;
 	unsigned op; /* of its requests */
 	char *in_path, *out_path;
-	int in_fd; /* of in_path; -1: not yet */
+	int in_fd; /* of in_path; -1: not yet open */
 	void *out; /* copy of out_path */
 	size_t out_bytes;
 
 	/* the call in progress; guarded by the pool's lock */
 	json_t *request, *answer;
 	int64_t id;
-	int deaths;    /* of children that had it in flight */
-	bool suspect;  /* a child has died with it: it is sent alone */
-	bool shared;   /* other requests were in flight with it: a death may be theirs */
-	double queued; /* when it was put into the queue */
-	double clock;  /* when its time limit began */
+	int deaths;    /* of children that had the request in flight */
+	bool suspect;  /* a child died with the request in flight: it is sent alone */
+	bool shared;   /* other requests were in flight at the same time and may have caused a death */
+	double queued; /* time when it was queued */
+	double clock;  /* start of its time limit */
 	int rc;
 	struct vfm_err err;
 	bool done;
@@ -38,9 +38,9 @@ struct vfm_exec_child {
 	int wake; /* eventfd */
 	struct vfm_process p;
 	double started;
-	bool greeted;      /* it has said hello, this process or one before */
+	bool greeted;      /* this process or a previous one has sent its hello */
 	bool answered;     /* this process has answered a request */
-	int empty_runs;    /* processes in a row that ended without a request or an answer */
+	int empty_runs;    /* consecutive processes that ended without a request or an answer */
 	struct vfm_buf to; /* lines for its stdin; the first `sent` bytes are written */
 	size_t sent;
 	struct vfm_buf from;     /* the incomplete line of its stdout */
@@ -51,16 +51,16 @@ struct vfm_exec_child {
 	/* guarded by the pool's lock */
 	bool ready;                    /* it has said hello */
 	bool woken;                    /* the eventfd is set */
-	bool alone;                    /* its one request was in flight when a child died */
+	bool alone;                    /* its only request was in flight when a child died */
 	struct vfm_exec_slot **flight; /* [depth] in the order of sending */
 	int n_flight;
-	double since; /* since when it is busy or idle */
+	double since; /* start of its current busy or idle time */
 };
 
 struct vfm_exec {
 	struct vfm_exec_opts o;
 	char **argv;
-	char *name; /* of the command, for messages before the hello */
+	char *name; /* of the command; for messages before the hello */
 	unsigned op;
 	struct vfm_guardian guardian;
 	char *dir;
@@ -92,16 +92,16 @@ int vfm_exec_depth(const struct vfm_exec *x);
 int vfm_exec_dir_make(char **dir, int *lock_fd, struct vfm_err *err);
 void vfm_exec_slot_init(struct vfm_exec_slot *s, struct vfm_exec *x, int index);
 void vfm_exec_slot_release(struct vfm_exec_slot *s);
-/* Shortens `out` to a length that no array has, so that the array of an earlier request, or of a process that has died,
- * is not taken for that of this one.  Creates the file if it is absent. */
+/* Sets `out` to a length that no array has, and creates it if it is absent.  Otherwise the array of an earlier request,
+ * or of a dead process, could be mistaken for the array of this request. */
 int vfm_exec_invalidate_output(const struct vfm_exec_slot *s, struct vfm_err *err);
 
-/* The functions below are called with the pool's lock. */
-/* Returns whether the child can take requests of the queue. */
+/* Call the functions below with the pool's lock. */
+/* Returns whether the child can take requests from the queue. */
 bool vfm_exec_has_room(const struct vfm_exec_child *c);
-void vfm_exec_wake_one(struct vfm_exec *x); /* a child that can take a request of the queue */
+void vfm_exec_wake_one(struct vfm_exec *x); /* wakes a child that can take a request from the queue */
 void vfm_exec_finish(struct vfm_exec_slot *s, int rc, json_t *answer, const struct vfm_err *err);
-/* Makes all calls fail, present and future. */
+/* Makes all present and future calls fail. */
 void vfm_exec_give_up(struct vfm_exec *x, const struct vfm_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* hello.h - the first line of a child: what it is and what it can do (vfm-exec(7)).  Plain data after parsing. */
+/* hello.h - the first line of a child, which describes the model and its capabilities (vfm-exec(7)).  Plain data after
+ * parsing. */
 #ifndef VFM_ENCODER_EXEC_HELLO_H
 #define VFM_ENCODER_EXEC_HELLO_H
 
@@ -19,12 +20,12 @@ enum vfm_exec_op {
 	VFM_EXEC_TEXT_ENCODE = 8,
 	VFM_EXEC_ENCODE = 16,
 	VFM_EXEC_DECODE = 32,
-	VFM_EXEC_ENCODE_GIVEN = 64, /* an encoder that takes "given": pictures of a condition */
+	VFM_EXEC_ENCODE_GIVEN = 64, /* an encoder that supports "given": pictures of a condition */
 	VFM_EXEC_IMAGE_ENCODE = 128,
-	VFM_EXEC_ENCODE_GIVEN_LAST = 256, /* one that also takes "given_last" */
+	VFM_EXEC_ENCODE_GIVEN_LAST = 256, /* an encoder that also supports "given_last" */
 	VFM_EXEC_EMBED_TEXT = 512,
 	VFM_EXEC_SHOTS = 1024,
-	/* whose answers have an array */
+	/* ops whose answers have an array */
 	VFM_EXEC_ARRAY_OPS = VFM_EXEC_EMBED | VFM_EXEC_TEXT_ENCODE | VFM_EXEC_ENCODE | VFM_EXEC_DECODE |
 		VFM_EXEC_IMAGE_ENCODE | VFM_EXEC_EMBED_TEXT | VFM_EXEC_SHOTS,
 };
@@ -32,9 +33,9 @@ enum vfm_exec_op {
 enum vfm_exec_fit { VFM_EXEC_COVER, VFM_EXEC_CONTAIN, VFM_EXEC_STRETCH };
 extern const char *const vfm_exec_fit_names[]; /* by enum vfm_exec_fit; NULL-terminated */
 
-/* The view of a clip that a captioner, scorer or embedder wants. */
+/* The form in which a captioner, scorer or embedder receives a clip. */
 struct vfm_exec_input {
-	bool clip;          /* the path alone; otherwise frames: */
+	bool clip;          /* only the path; otherwise frames: */
 	int64_t frames;     /* evenly spaced; 0: by rate */
 	double fps;         /* 0: every frame */
 	int64_t max_frames; /* by rate; 0: no limit */
@@ -42,32 +43,33 @@ struct vfm_exec_input {
 	enum vfm_exec_fit fit;
 };
 
-/* The input of a shot detector: windows of consecutive frames.  It answers for the frames in the middle of each. */
+/* The input of a shot detector: windows of consecutive frames.  It answers for the frames in the middle of each
+ * window. */
 struct vfm_exec_windows {
 	int64_t width, height;
 	int64_t frames; /* of a window */
-	int64_t margin; /* of them at either end, for context alone; 2 margin < frames */
+	int64_t margin; /* frames at either end that are only context; 2 margin < frames */
 };
 
 struct vfm_hello {
 	char name[64], version[32], sha256[VFM_SHA256_HEX];
 	unsigned ops; /* bits of enum vfm_exec_op */
-	int batch;    /* requests that the child takes at once, >= 1 */
+	int batch;    /* requests that the child processes at once, >= 1 */
 	struct vfm_exec_input input;
-	struct vfm_geometry geometry;     /* of a tokenizer: if ops has encode or decode */
+	struct vfm_geometry geometry;     /* of a tokenizer, if ops has encode or decode */
 	double min, max;                  /* of its latents; both 0: not checked */
 	int64_t text_dim;                 /* if ops has text-encode */
-	int64_t text_rows, text_max_rows; /* rows 0: as many as the text has, up to max_rows */
-	int64_t image_dim, image_rows;    /* of a picture: if ops has image-encode */
+	int64_t text_rows, text_max_rows; /* rows 0: depends on the text, at most max_rows */
+	int64_t image_dim, image_rows;    /* per picture, if ops has image-encode */
 	struct vfm_exec_windows shots;    /* if ops has shots */
 };
 
-/* The bit of "caption", …; 0: unknown.  The name of a bit. */
+/* Return the bit of "caption", …, or 0 if it is unknown; return the name of a bit. */
 unsigned vfm_exec_op_of(const char *name);
 const char *vfm_exec_op_name(unsigned op);
 
-/* VFM_EUSAGE names the key: "hello.tokenizer.stride: expected …".  Unknown keys of the hello are ignored, those of its
- * objects are refused.  `o` is any JSON value. */
+/* Parses `o`, which may be any JSON value.  VFM_EUSAGE names the key: "hello.tokenizer.stride: expected …".  Ignores
+ * unknown keys of the hello and refuses those of its objects. */
 int vfm_hello_parse(struct vfm_hello *h, const json_t *o, struct vfm_err *err);
 
 #endif

@@ -71,8 +71,8 @@ struct vfm_exec_slot *vfm_exec_slot(struct vfm_exec *x, int i)
 	return &x->slots[i];
 }
 
-/* Opens a file of the slot.  A child may have put something else in its place, which is removed: a link to a file of
- * its own, a FIFO, a folder.  Returns a descriptor or a negative code. */
+/* Opens a file of the slot.  Removes anything that a child may have put in its place: a link, a FIFO, a folder.
+ * Returns a descriptor or a negative code. */
 static int open_payload(const char *path, struct vfm_err *err)
 {
 	struct stat st;

@@ -1,9 +1,9 @@
-/* charsmap.h - the compiled normalization of a sentencepiece model, applied as the `tokenizers` library applies it.
+/* charsmap.h - the compiled normalization of a sentencepiece model, applied as in the `tokenizers` library.
  *
- * The map is a double-array trie (Darts: Aoe, IEEE Trans.  Software Eng. 15(9), 1989) from UTF-8 prefixes to places
- * in a block of NUL-terminated replacements.  sentencepiece replaces the longest prefix.  `tokenizers` differs: it cuts
- * the text into grapheme clusters (Unicode UAX #29).  A cluster below 6 bytes becomes the replacement of its shortest
- * prefix in the map.  The characters of all other clusters are replaced one by one.
+ * The map is a double-array trie (Darts: Aoe, IEEE Trans.  Software Eng.  15(9), 1989) from UTF-8 prefixes to offsets
+ * in a block of NUL-terminated replacements.  sentencepiece replaces the longest prefix.  `tokenizers` instead cuts the
+ * text into grapheme clusters (Unicode UAX #29).  A cluster below 6 bytes becomes the replacement of its shortest
+ * prefix in the map.  In all other clusters, characters are replaced one by one.
  */
 #ifndef VFM_ENCODER_TEXT_CHARSMAP_H
 #define VFM_ENCODER_TEXT_CHARSMAP_H
@@ -21,7 +21,7 @@ struct vfm_charsmap { /* `= {0}`: absent, changes nothing */
 	size_t text_len;
 };
 
-/* Copies a precompiled_charsmap.  VFM_EUSAGE if its sizes are impossible; `what` names it.  Any other content is read
+/* Copies a precompiled_charsmap.  VFM_EUSAGE: its sizes are impossible; `what` names it.  Any other content is read
  * within its bounds. */
 int vfm_charsmap_init(struct vfm_charsmap *m, const void *blob, size_t len, const char *what, struct vfm_err *err);
 void vfm_charsmap_release(struct vfm_charsmap *m);

@@ -12,11 +12,11 @@ struct clean_text { /* `= {0}`: empty */
 };
 void clean_put(struct clean_text *t, int32_t c);
 
-/* Replaces the contents of *out.  strict: only what ends with a semicolon, and upper-case names, as ftfy does; else
- * html.unescape of Python. */
+/* Replaces the contents of *out.  strict: like ftfy, decodes only entities that end with a semicolon, and upper-case
+ * names; else decodes like html.unescape of Python. */
 void clean_entities(const struct clean_text *in, bool strict, struct clean_text *out);
 
-/* Returns the character that a byte is in Windows-1252; bytes that it does not assign stay. */
+/* Returns the character of a byte in Windows-1252; unassigned bytes stay unchanged. */
 int32_t clean_from_cp1252(uint8_t byte);
 
 #endif

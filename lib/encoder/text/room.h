@@ -1,6 +1,5 @@
-/* encoder/text - text encoders.
- *
- * T5 and UMT5 with tokenization and clean-up, on any device; the built-in encoder of bytes.
+/* encoder/text - text encoders: T5 and UMT5 with tokenization and clean-up, on any device; the built-in encoder of
+ * bytes.
  *
  * Used by: encoder/encode
  * Calls: base, ckpt, data/record, device/dev, device/ops, io, spec/model

@@ -5,7 +5,7 @@
  *	vfm_t5_encode(t5, texts, n, VFM_F32, rows, n_rows, err);
  *
  * Texts are packed by their tokens, without padding, into packs of at most max_rows tokens.  The rows of a text have
- * the same bits whatever else is encoded with it.  Products run in `dtype`; the residual stream is f32.
+ * the same bits, whatever else is encoded with it.  Products run in `dtype`; the residual stream is f32.
  *
  * Calls are local and belong to the thread of the device.
  */
@@ -29,25 +29,26 @@ struct vfm_t5_opts {
 	 * it */
 	const char *tokenizer;
 	enum vfm_dtype dtype; /* VFM_F32 or VFM_BF16 */
-	int64_t max_len;      /* tokens of a text with its end, beyond which it is cut; 0: 512 */
-	int64_t max_rows;     /* tokens of a pack, at least max_len; 0: 8192 */
+	int64_t max_len;      /* maximum tokens of a text including its end token; longer texts are cut; 0: 512 */
+	int64_t max_rows;     /* maximum tokens of a pack, at least max_len; 0: 8192 */
 	bool stream;
-	bool clean; /* vfm_clean_text before tokenization, as Wan does */
+	bool clean; /* applies vfm_clean_text before tokenization, as Wan does */
 };
 
-/* VFM_EUSAGE names the file and the key or tensors that do not fit, before anything is computed. */
+/* Opens and checks the files.  VFM_EUSAGE names the file and the key or tensors that do not fit. */
 int vfm_t5_open(struct vfm_t5 **t, struct vfm_stream *s, const struct vfm_t5_opts *opts, struct vfm_err *err);
-void vfm_t5_close(struct vfm_t5 *t); /* NULL ok */
+void vfm_t5_close(struct vfm_t5 *t); /* no-op for NULL */
 
 int64_t vfm_t5_dim(const struct vfm_t5 *t);
 /* Sets name, version, sha256, dim and max_rows.  The sha256 covers the weights, the tokenizer, the clean-up, dtype and
- * max_len; the first call reads the files of the weights in full. */
+ * max_len.  The first call reads the weight files in full. */
 int vfm_t5_id(struct vfm_t5 *t, struct vfm_encoder_id *m, struct vfm_err *err);
 
-/* Returns the rows of a text, 1 to max_len.  VFM_EINPUT: no valid UTF-8, or longer than VFM_TEXT_TOKENIZER_TEXT_MAX. */
+/* Returns the rows of a text, 1 to max_len.  VFM_EINPUT: not valid UTF-8, or longer than
+ * VFM_TEXT_TOKENIZER_TEXT_MAX. */
 int64_t vfm_t5_count(const struct vfm_t5 *t, const char *text, struct vfm_err *err);
-/* Encodes n texts.  rows[i] becomes [n_rows[i], dim], which the caller frees with free().  After an error no rows are
- * returned; VFM_EINPUT names the number of the text. */
+/* Encodes n texts.  Sets rows[i] to [n_rows[i], dim]; the caller frees it with free().  An error returns no rows;
+ * VFM_EINPUT names the number of the text. */
 int vfm_t5_encode(
 	struct vfm_t5 *t, const char *const *texts, int n, float **rows, int64_t *n_rows, struct vfm_err *err);
 

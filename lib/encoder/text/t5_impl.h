@@ -1,4 +1,4 @@
-/* t5_impl.h - declarations that t5.c, t5_open.c and t5_place.c share. */
+/* t5_impl.h - shared by t5.c, t5_open.c and t5_place.c. */
 #ifndef VFM_ENCODER_TEXT_T5_IMPL_H
 #define VFM_ENCODER_TEXT_T5_IMPL_H
 
@@ -13,11 +13,11 @@ struct t5_dims {
 	int64_t vocab, dim, inner, heads, head, ffn, layers;
 	int64_t buckets, max_distance;
 	float eps;
-	bool own_bias; /* each block has a table of its own (UMT5) */
+	bool own_bias; /* each block has its own table (UMT5) */
 };
 struct t5_block {
 	const struct vfm_weight *m[T5_MATRICES], *norm[2];
-	const struct vfm_weight *bias;    /* [buckets, heads]; NULL: that of block 0 */
+	const struct vfm_weight *bias;    /* [buckets, heads]; NULL: uses that of block 0 */
 	struct vfm_tensor w[T5_MATRICES]; /* resident or in place; absent while streamed */
 	struct vfm_tensor norm_w[2];      /* [dim] f32 */
 	struct vfm_tensor table;          /* [heads, 2 max_len - 1] f32 */
@@ -25,7 +25,7 @@ struct t5_block {
 
 /* A buffer of streamed weights. */
 struct t5_slot {
-	char *mem, *host; /* of the device; pinned, NULL if the device reads host memory */
+	char *mem, *host; /* on the device; pinned, or NULL if the device reads host memory */
 	struct vfm_event *used, *copied;
 };
 
@@ -54,11 +54,11 @@ int t5_open_files(struct vfm_t5 *t, const struct vfm_t5_opts *o, struct vfm_err 
 /* Places the weights (t5_place.c). */
 int t5_place(struct vfm_t5 *t, struct vfm_err *err);
 void t5_release(struct vfm_t5 *t);
-/* Begins to bring the matrices of block i, if they are streamed; sets w in t5_arrive. */
+/* Starts to copy the matrices of block i to the device, if they are streamed; t5_arrive sets w. */
 int t5_fetch(struct vfm_t5 *t, int64_t i, struct vfm_err *err);
-/* The compute stream waits for block i, and w is its matrices. */
+/* Makes the compute stream wait for block i, and sets w to its matrices. */
 int t5_arrive(struct vfm_t5 *t, int64_t i, struct vfm_tensor w[T5_MATRICES], struct vfm_err *err);
-/* The compute stream has enqueued its last use of block i. */
+/* Call once the compute stream has enqueued its last use of block i. */
 int t5_leave(struct vfm_t5 *t, int64_t i, struct vfm_err *err);
 
 #endif

@@ -140,7 +140,7 @@ static void place_matrices(struct vfm_t5 *t, struct vfm_suballoc *a, struct vfm_
 		w[k] = vfm_sub_t2(a, t->dtype, t->block[0].m[k]->shape[0], t->block[0].m[k]->shape[1]);
 }
 
-/* Whether ops can read all matrices in the mapping. */
+/* Returns whether ops can read all matrices in the mapping. */
 static bool suit_in_place(const struct vfm_t5 *t)
 {
 	if (!t->s->dev->host_memory)

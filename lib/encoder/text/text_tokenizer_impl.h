@@ -12,9 +12,9 @@
 /* The steps of a normalizer, in order. */
 struct tokenizer_step {
 	enum { STEP_CHARSMAP, STEP_STRIP, STEP_REPLACE } kind;
-	bool left, right;     /* STEP_STRIP: the ends to strip of white space */
+	bool left, right;     /* STEP_STRIP: the ends whose white space is stripped */
 	char *pattern, *with; /* STEP_REPLACE: a literal text and its replacement */
-	bool run;             /* STEP_REPLACE: a run of two or more of pattern is replaced, once */
+	bool run;             /* STEP_REPLACE: replaces a run of two or more patterns, once */
 };
 enum { TOKENIZER_STEPS_MAX = 8 };
 
@@ -22,7 +22,7 @@ struct tokenizer_added {
 	char *text;
 	size_t len;
 	int32_t id;
-	bool lstrip, rstrip; /* takes the white space before, after it */
+	bool lstrip, rstrip; /* absorbs the white space before it, after it */
 };
 
 enum tokenizer_prepend { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
@@ -44,7 +44,7 @@ struct vfm_text_tokenizer {
 };
 
 void tokenizer_add(struct vfm_text_tokenizer *t, const char *text, int32_t id, bool lstrip, bool rstrip);
-/* Fill an empty tokenizer from the bytes of a file; `path` names it. */
+/* Fill an empty tokenizer from the bytes of a file; `path` names the file. */
 int tokenizer_read_json(
 	struct vfm_text_tokenizer *t, const char *path, const char *data, size_t len, struct vfm_err *err);
 int tokenizer_read_spm(struct vfm_text_tokenizer *t, const char *path, const char *data, size_t len, int64_t extra_ids,

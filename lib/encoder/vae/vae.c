@@ -115,7 +115,7 @@ static struct vfm_geometry derive_geometry(const struct vae_config *c)
 	return g;
 }
 
-/* Plans both parts, since the tensors of both must be there, and loads those that are wanted. */
+/* Plans both parts, because the tensors of both must be present, and loads the parts that are wanted. */
 static int load_vae_parts(struct vfm_vae *v, struct vfm_weights *w, const struct vfm_vae_opts *o, struct vfm_err *err)
 {
 	const bool skip[VAE_PARTS] = {o->no_encoder, o->no_decoder};

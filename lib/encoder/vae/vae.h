@@ -6,12 +6,12 @@
  *	vfm_vae_end(s);
  *	vfm_vae_close(v);
  *
- * The first frame gives one latent frame; each further group of geometry.step frames (Wan: 4, Cosmos: the stride of
- * time) gives more.  An image is one frame.  Results do not depend on how the clip is cut into pushes.  Memory does
+ * The first frame gives one latent frame.  Each further group of geometry.step frames (Wan: 4, Cosmos: the stride of
+ * time) gives more.  An image is one frame.  Results do not depend on how the clip is split into pushes.  Memory does
  * not depend on the clip's length, except that Cosmos keeps keys and values of all latent frames, 2 C h w numbers each.
  *
  * Latents are the mode of the posterior, (mode - latents_mean) / latents_std per channel, in f32 as [T, C, h, w].  A
- * configuration of Cosmos may give both for each latent frame: the geometry then has max_frames.  Calls are local and
+ * configuration of Cosmos may give both for each latent frame; the geometry then has max_frames.  Calls are local and
  * belong to the host thread of the stream.
  */
 #ifndef VFM_ENCODER_VAE_VAE_H
@@ -27,62 +27,63 @@
 #include "spec/model/dtype.h"
 #include "spec/model/geometry.h"
 
-/* Tiles in space, which overlap and are blended linearly, as by enable_tiling of diffusers: less memory, other results.
- * In pixels; of a VAE with patches the encoder's tiles have these sizes in patches, as there.  Wan only. */
+/* Tiles in space, which overlap and are blended linearly, like enable_tiling of diffusers: they use less memory and
+ * change the results.  Sizes are in pixels; in a VAE with patches, the encoder's tiles have these sizes in patches, as
+ * in diffusers.  Wan only. */
 struct vfm_vae_tile {
 	int height, width;               /* of a tile; both 0: no tiles */
 	int stride_height, stride_width; /* from tile to tile, at most the size */
 };
 /* A specification.  Weights of Wan 2.1 and 2.2 (arXiv 2503.20314, section 4.1; AutoencoderKLWan) are a folder of
- * diffusers (config.json and safetensors) or a release (Wan2.1_VAE.pth, Wan2.2_VAE.pth); those of Cosmos (arXiv
- * 2501.03575, section 3; AutoencoderKLCosmos: continuous tokenizers such as CV8x8x8) a folder of diffusers. */
+ * diffusers (config.json and safetensors) or a release (Wan2.1_VAE.pth, Wan2.2_VAE.pth).  Those of Cosmos (arXiv
+ * 2501.03575, section 3; AutoencoderKLCosmos: continuous tokenizers such as CV8x8x8) are a folder of diffusers. */
 struct vfm_vae_opts {
 	const char *path;            /* a folder or file of weights, or the folder of a whole release */
 	enum vfm_dtype dtype;        /* of weights and activations: VFM_F32 or VFM_BF16 */
-	bool no_encoder, no_decoder; /* do not load this half */
+	bool no_encoder, no_decoder; /* skips this half */
 	struct vfm_vae_tile tile;
 };
 struct vfm_vae;
 
-/* Reads the configuration, checks all tensors of the files and moves the weights to the device.  VFM_EUSAGE lists the
- * tensors that are missing, unknown or of another shape, or names the key of the configuration; VFM_EENV: no memory.
- * The stream must outlive *v. */
+/* Reads the configuration, checks all tensors of the files and moves the weights to the device.  The stream must
+ * outlive *v.  VFM_EUSAGE lists the tensors that are missing, unknown or of another shape, or names the key of the
+ * configuration; VFM_EENV: out of memory. */
 int vfm_vae_open(struct vfm_vae **v, struct vfm_stream *s, const struct vfm_vae_opts *o, struct vfm_err *err);
-/* Sessions must have ended.  Accepts NULL. */
+/* All sessions must have ended.  No-op for NULL. */
 void vfm_vae_close(struct vfm_vae *v);
 
 /* Reads the geometry of a VAE from its configuration or the shapes of its tensors, without loading weights; `path` as
  * in vfm_vae_opts.  VFM_EUSAGE: the files are not those of a VAE. */
 int vfm_vae_read_geometry(struct vfm_geometry *g, const char *path, struct vfm_err *err);
-/* "wan-vae" and the generation, or "cosmos-vae" and the compression, with the options that change results, and the
- * sha256 of weights, configuration and options. */
+/* Returns the identity: "wan-vae" and the generation, or "cosmos-vae" and the compression, with the options that change
+ * results, and the sha256 of weights, configuration and options. */
 const struct vfm_encoder_id *vfm_vae_id(const struct vfm_vae *v);
 
-/* ---- whole clips, also in tiles ---- */
+/* ---- whole clips, with or without tiles ---- */
 
-/* rgb [frames, height, width, 3] -> latents [T, C, h, w] (sizes: vfm_geometry_latent).  VFM_EUSAGE: the sizes do not
- * fit. */
+/* Encodes rgb [frames, height, width, 3] to latents [T, C, h, w] (sizes: vfm_geometry_latent).  VFM_EUSAGE: the sizes
+ * do not fit. */
 int vfm_vae_encode(struct vfm_vae *v, const uint8_t *rgb, int64_t frames, int64_t height, int64_t width, float *latents,
 	struct vfm_err *err);
-/* The condition of image to video: a clip of `frames` frames that are 0 (grey) except for the given pictures, the first
- * frame and, of two, the last one.  Every grey frame is computed.  Each causal convolution with a kernel of 3 frames
- * reads 2 past ones; those of the encoder of Wan 2.1 together read 28 latent frames.  Equal results would begin after
- * picture 113, and most clips end before. */
+/* Encodes the condition of image to video: a clip of `frames` frames that are 0 (grey), except for the given pictures:
+ * the first frame and, if there are two, the last one.  Computes every grey frame, although results become constant:
+ * each causal convolution with a kernel of 3 frames reads 2 past ones, and those of the encoder of Wan 2.1 together
+ * read 28 latent frames.  Equal results would begin after picture 113, and most clips end before. */
 int vfm_vae_encode_given(
 	struct vfm_vae *v, const struct vfm_pictures *p, int64_t frames, float *latents, struct vfm_err *err);
-/* latents [T, C, h, w] -> pictures [vfm_geometry_pictures, height, width, 3], rounded to u8 in `rgb` and as numbers of
- * [-1, 1] in `exact`; either may be NULL. */
+/* Decodes latents [T, C, h, w] to pictures [vfm_geometry_pictures, height, width, 3], rounded to u8 in `rgb` and as
+ * numbers in [-1, 1] in `exact`; either may be NULL. */
 int vfm_vae_decode(struct vfm_vae *v, const float *latents, int64_t t, int64_t h, int64_t w, uint8_t *rgb, float *exact,
 	struct vfm_err *err);
 
-/* ---- encoding clips as they come, without tiles ---- */
+/* ---- encoding clips in pushes, without tiles ---- */
 
 struct vfm_vae_session;
-/* VFM_EUSAGE: the sizes do not fit, or v works in tiles. */
+/* VFM_EUSAGE: the sizes do not fit, or v uses tiles. */
 int vfm_vae_encode_begin(
 	struct vfm_vae_session **s, struct vfm_vae *v, int64_t height, int64_t width, struct vfm_err *err);
-/* Encodes the next frames: rgb [n, height, width, 3], n = 1 + k step at first, then k step.  Returns the number of
- * latent frames that it wrote to latents [., C, h, w].  After an error the session can only be ended. */
+/* Encodes the next frames: rgb [n, height, width, 3], n = 1 + k step in the first call, then k step.  Writes latent
+ * frames to latents [., C, h, w] and returns their number.  After an error the session can only be ended. */
 int vfm_vae_encode_push(struct vfm_vae_session *s, const uint8_t *rgb, int64_t n, float *latents, struct vfm_err *err);
 void vfm_vae_end(struct vfm_vae_session *s); /* accepts NULL */
 

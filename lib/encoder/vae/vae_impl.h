@@ -23,14 +23,14 @@
 
 enum { VAE_LEVELS_MAX = 8, VAE_Z_MAX = 256, VAE_RES_MAX = 16, VAE_DIM_MAX = 4096, VAE_PATCH_MAX = 8 };
 enum { VAE_SCALING_MAX = 4096 }; /* values of latents_mean */
-enum { VAE_WAN_GROUP = 4 };      /* frames that Wan encodes at a time, after the first */
+enum { VAE_WAN_GROUP = 4 };      /* frames that Wan encodes at once, after the first frame */
 
 enum vae_family { VAE_WAN, VAE_COSMOS };
 enum vae_part { VAE_ENCODER, VAE_DECODER, VAE_PARTS };
 
 struct vae_wan {
 	bool original; /* tensors have the names of Wan's releases */
-	bool residual; /* Wan 2.2: shortcuts around the blocks of a level */
+	bool residual; /* Wan 2.2: shortcuts over the blocks of a level */
 	int base_dim, decoder_base_dim;
 	int levels, dim_mult[VAE_LEVELS_MAX];
 	bool temporal_down[VAE_LEVELS_MAX]; /* [levels - 1] */
@@ -48,11 +48,11 @@ struct vae_cosmos {
 struct vae_config {
 	enum vae_family family;
 	int z_dim, num_res_blocks;
-	int patch, patch_t;            /* an input of the encoder: patch_t frames in patches of patch x patch pixels */
+	int patch, patch_t;            /* the encoder's input: patch_t frames in patches of patch x patch pixels */
 	int in_channels, out_channels; /* of such inputs, and of the decoder's outputs */
-	int ratio, ratio_t;            /* such inputs of a latent: in height and in width; in time */
+	int ratio, ratio_t;            /* inputs per latent: in height and in width; in time */
 	int step;                      /* a clip has 1 + n step frames */
-	int scaling_frames;            /* rows of mean and std: 1 for all latent frames, 0: latents are not scaled */
+	int scaling_frames;            /* rows of mean and std: 1 for all latent frames; 0: latents are not scaled */
 	/* [scaling_frames, z_dim] */
 	float mean[VAE_SCALING_MAX], std[VAE_SCALING_MAX];
 	struct vae_wan wan;
@@ -61,22 +61,22 @@ struct vae_config {
 
 /* VFM_EUSAGE names the file and the key. */
 int vae_config_read(struct vae_config *c, struct vfm_weights *w, struct vfm_err *err);
-/* Of config.json: an absent key leaves *out as it is. */
+/* Reads a key of config.json; leaves *out unchanged if the key is absent. */
 int vae_config_int(const json_t *o, const char *key, int min, int max, int *out, struct vfm_err *err);
-/* Returns the array `key` of at most `max` elements; NULL with *n 0: the key is absent or null. */
+/* Returns the array `key` of at most `max` elements; NULL with *n 0 if the key is absent or null. */
 int vae_config_array(const json_t *o, const char *key, size_t max, const json_t **a, size_t *n, struct vfm_err *err);
-/* Reads elements of such an array. */
+/* Reads the elements of such an array. */
 int vae_config_ints(const json_t *a, const char *key, int64_t min, int64_t max, int *out, struct vfm_err *err);
 int vae_config_floats(const json_t *a, const char *key, bool positive, float *out, struct vfm_err *err);
 int vae_config_cosmos(struct vae_config *c, const json_t *o, struct vfm_err *err);
 
-/* The mean, or the deviation, of latent frame t: [z_dim]. */
+/* Returns the mean, or the deviation, of latent frame t: [z_dim]. */
 static inline const float *vae_scaling(const struct vae_config *c, const float *of, int64_t t)
 {
 	return of + (c->scaling_frames > 1 ? t * c->z_dim : 0);
 }
 
-/* Frames in front of input t of the encoder, or output t of the decoder. */
+/* Returns the number of frames before input t of the encoder, or output t of the decoder. */
 static inline int64_t vae_frames_before(const struct vae_config *c, int64_t t)
 {
 	return t ? 1 + (t - 1) * c->patch_t : 0;
@@ -84,11 +84,11 @@ static inline int64_t vae_frames_before(const struct vae_config *c, int64_t t)
 
 /* ---- names of Wan (vae_wan.c) ---- */
 
-/* The places of layers in the network. */
+/* The position of a layer in the network. */
 struct vae_place {
 	enum vae_part part;
 	bool mid;
-	int level, index; /* block within the level, resampling last; mid: block 0 or 1 */
+	int level, index; /* block within the level, with resampling last; mid: block 0 or 1 */
 };
 enum vae_tensor {
 	VAE_CONV_IN,
@@ -107,14 +107,14 @@ enum vae_tensor {
 	VAE_TIME_CONV,
 };
 #define VAE_NAME 128
-/* Writes the name of a tensor, without ".weight" and ".bias" (of a norm: the whole name). */
+/* Writes the name of a tensor, without ".weight" and ".bias" (for a norm: the whole name). */
 void vae_name(char name[VAE_NAME], const struct vae_config *c, const struct vae_place *p, enum vae_tensor t);
-/* Sets mean and std to those of the release with z_dim channels; false: none has so many. */
+/* Sets mean and std to those of the release with z_dim channels.  Returns false if there is none. */
 bool vae_release_scaling(struct vae_config *c);
 
 /* ---- layers (vae_net.c) ---- */
 
-/* The weights of a convolution that no file has. */
+/* Convolutions with constant weights. */
 enum vae_fixed {
 	VAE_LEARNED,
 	VAE_AVG_DOWN, /* AvgDown3D: means of groups of channels and pixels */
@@ -124,64 +124,65 @@ enum vae_fixed {
 	VAE_SUM_FRAMES, /* the sum of the results of a convolution that is `split` into frames */
 };
 struct vae_conv {
-	/* [O', C, (kt,) kh, kw], [O'] each; several are one tensor of all their rows */
+	/* [O', C, (kt,) kh, kw], [O'] each; several sources are concatenated by rows */
 	const struct vfm_weight *from[3], *from_bias[3];
 	int64_t first;  /* the outputs are the rows [first, first + out) of from */
-	int64_t scaled; /* the first rows are multiplied by `scale` */
+	int64_t scaled; /* the number of first rows that are multiplied by `scale` */
 	float scale;
-	int split; /* frames of the tensor's kernel: rows [i O', (i + 1) O') are those of frame i alone; 0: none */
+	int split; /* frames of the tensor's kernel: rows [i O', (i + 1) O') belong to frame i; 0: none */
 	enum vae_fixed fixed;
-	int dup_t; /* VAE_DUP_UP: which of the frames */
+	int dup_t; /* VAE_DUP_UP: index of the frame */
 	int in, out, kernel[3], stride[3], pad[4];
-	int up;                 /* 1: of the upsampled frame */
-	bool packed;            /* w is in the layout of the device */
+	int up;                 /* 1: its input is the upsampled frame */
+	bool packed;            /* w is in the device's layout */
 	struct vfm_tensor w, b; /* [out, taps, in]; [out] f32 */
 };
-struct vae_norm { /* with a bias: of all channels of a frame, GROUP with one group; else of a pixel, RMS */
+struct vae_norm { /* with a bias: over all channels of a frame, GROUP with one group; else over a pixel, RMS */
 	const struct vfm_weight *from, *from_bias;
 	int dim;
 	struct vfm_tensor w, b; /* [dim] f32 */
 };
 
 enum vae_kind {
-	/* conv[0], causal if its kernel covers 3 frames, of every second frame if its stride of time is 2; plus the
+	/* conv[0], causal if its kernel covers 3 frames, on every second frame if its stride of time is 2; plus the
 	 * frame that `add` names, through shortcut[0] if has_shortcut */
 	VAE_LAYER_CONV,
 	/* x' + conv[1](silu(norm[1](conv[0](silu(norm[0](x)))))); x' = conv[2](x) if the layer has conv[2] */
 	VAE_LAYER_RES,
 	VAE_LAYER_ATTN, /* x + conv[1](attention(conv[0](norm[0](x)))), both convolutions 1 x 1 */
-	/* x + conv[2](o): queries conv[0](norm[0](x)), keys and values conv[1](norm[0](x)) of this frame and all
-	 * before, at each pixel */
+	/* x + conv[2](o): queries conv[0](norm[0](x)), keys and values conv[1](norm[0](x)) of this and all previous
+	 * frames, at each pixel */
 	VAE_LAYER_ATTN_TIME,
-	VAE_LAYER_HEAD,    /* conv[0](silu(norm[0](x))) */
-	VAE_LAYER_SAVE,    /* keeps x for the shortcut of a level or of a residual block */
-	VAE_LAYER_ADD,     /* x + shortcut[0](saved) */
-	VAE_LAYER_DOWN,    /* conv[0] with stride 2, then with `temporal` conv[1] over 3 frames, every second frame */
-	VAE_LAYER_UP,      /* with `temporal` conv[1], conv[2]: two frames of one; conv[0] of each upsampled */
-	VAE_LAYER_TWICE,   /* every frame but the first two times */
-	VAE_LAYER_NEAREST, /* height and width doubled */
+	VAE_LAYER_HEAD, /* conv[0](silu(norm[0](x))) */
+	VAE_LAYER_SAVE, /* keeps x for the shortcut of a level or of a residual block */
+	VAE_LAYER_ADD,  /* x + shortcut[0](saved) */
+	VAE_LAYER_DOWN, /* conv[0] with stride 2; with `temporal`, then conv[1] over 3 frames, every second frame */
+	/* with `temporal`, conv[1] and conv[2] make two frames of one; then conv[0] of each upsampled frame */
+	VAE_LAYER_UP,
+	VAE_LAYER_TWICE,   /* every frame twice, except the first */
+	VAE_LAYER_NEAREST, /* doubles height and width */
 };
 enum vae_add { VAE_ADD_NONE, VAE_ADD_INPUT, VAE_ADD_SAVED };
 struct vae_layer {
 	enum vae_kind kind;
 	enum vae_add add;
 	bool temporal, has_shortcut;
-	struct vae_conv conv[3], shortcut[2]; /* has_shortcut, kind UP: one for each frame; else one */
+	struct vae_conv conv[3], shortcut[2]; /* one for each frame (has_shortcut, kind UP); else one */
 	struct vae_norm norm[2];
 	int in; /* channels */
 };
 struct vae_net {
 	struct vae_layer *layer;
-	int n, out;        /* out: channels of its last layer */
-	bool repeat_first; /* CONV: copies of the first frame stand before it; else zeros */
+	int n, out;        /* out: channels of the last layer */
+	bool repeat_first; /* CONV: copies of the first frame precede it; else zeros */
 };
 
-/* Lists the layers of a part and asks w for their tensors.  The list depends on the dtype of frames. */
+/* Lists the layers of a part and requests their tensors from w.  The list depends on the dtype of frames. */
 void vae_net_plan(struct vae_net *net, const struct vae_config *c, enum vae_part part, enum vfm_dtype dtype,
 	struct vfm_weights *w);
 void vae_net_free(struct vae_net *net); /* host memory */
 
-/* A list of layers in the making. */
+/* A list of layers under construction. */
 struct vae_plan {
 	struct vae_net *net;
 	const struct vae_config *c;
@@ -191,35 +192,35 @@ struct vae_plan {
 	struct vae_place at; /* part; the rest is Wan's */
 };
 struct vae_layer *vae_plan_layer(struct vae_plan *p, enum vae_kind kind, int in);
-/* A convolution with stride 1 whose results have the size of the input. */
+/* Returns a convolution with stride 1 whose output has the size of its input. */
 struct vae_conv vae_conv_of(int in, int out, int kt, int k);
 void vae_plan_cosmos(struct vae_plan *p);
 
 /* ---- weights (vae_load.c) ---- */
 
-/* Moves the tensors of a planned net to the device.  *mem: one block, which the caller frees with vfm_dev_free. */
+/* Moves the tensors of a planned net to the device.  *mem is one block, which the caller frees with vfm_dev_free. */
 int vae_net_load(struct vae_net *net, struct vfm_stream *s, enum vfm_dtype dtype, void **mem, size_t *bytes,
 	struct vfm_err *err);
 
 /* ---- running (vae_frame.c, vae_run.c, vae_res.c, vae_attn.c) ---- */
 
 struct vae_block;
-struct vae_frame {           /* device memory of a run; counted references */
+struct vae_frame {           /* device memory of a run, with a reference count */
 	struct vfm_tensor t; /* [1,H,W,C] */
 	size_t bytes;        /* of its memory */
 	int refs;
-	struct vae_block *block; /* shared memory; NULL: its memory is its own */
-	size_t start;            /* in the block */
+	struct vae_block *block; /* shared memory; NULL: the frame has its own */
+	size_t start;            /* offset in the block */
 	struct vae_frame *next;  /* in the block */
 };
-/* The n frames before the current one, oldest first, in memory of their own. */
+/* The n frames before the current one, oldest first, in their own memory. */
 struct vae_past {
 	struct vae_frame *f[2];
 	int n;
 };
 struct vae_layer_state {
 	struct vae_past past[2];
-	struct vae_frame *saved[2]; /* SAVE: inputs of the level that its end has not read yet, oldest first */
+	struct vae_frame *saved[2]; /* SAVE: inputs of the level that its end has not yet read, oldest first */
 	int n_saved;
 	struct vae_frame **kv; /* ATTN_TIME: [n_kv] keys and values of the frames so far, [1,H,W,2C] */
 	size_t n_kv, kv_cap;
@@ -233,64 +234,65 @@ struct vae_run {
 	enum vfm_dtype dtype;
 	const struct vae_net *net;
 	struct vae_layer_state *state; /* [net->n] */
-	int64_t strip; /* RES: bytes of the rows that it computes at a time, about; set before the first input */
+	int64_t strip; /* RES: approximate bytes of the rows that it computes at once; set before the first input */
 	struct vae_block *blocks;
 	size_t room;   /* bytes of the first block */
-	bool from_end; /* new frames lie at the end of a gap; else at its start */
+	bool from_end; /* new frames are placed at the end of a gap; else at its start */
 	/* Receives each frame of the last layer, [1,H,W,C]; borrowed. */
 	int (*emit)(void *ctx, const struct vae_frame *y, struct vfm_err *err);
 	void *ctx;
 };
-/* h, w: of the inputs. */
+/* h and w are those of the inputs. */
 void vae_run_init(
 	struct vae_run *r, struct vfm_stream *s, enum vfm_dtype dtype, const struct vae_net *net, int64_t h, int64_t w);
 void vae_run_release(struct vae_run *r);
 
 /* Frames that exist while an input passes through the layers share memory.  The first block has room for the frames of
- * any layer; further blocks follow if it is full.  An input and the results of a layer exist together, then the results
- * alone.  Layers that enlarge frames therefore put the results at the other end of the block (from_end).  Frames that
- * stay from input to input have memory of their own (lasting), so they leave no gaps in the blocks.
+ * any layer; further blocks follow if it is full.  An input and the results of a layer exist together, then only the
+ * results.  Layers that enlarge frames therefore put the results at the other end of the block (from_end).  Frames that
+ * stay from input to input have their own memory (lasting), so they leave no gaps in the blocks.
  *
- * Both return a frame [1,h,w,c] with one reference; vae_frame_drop gives it back. */
+ * Both functions return a frame [1,h,w,c] with one reference, which vae_frame_drop releases. */
 int vae_frame_new(struct vae_run *r, int64_t h, int64_t w, int64_t c, struct vae_frame **f, struct vfm_err *err);
 int vae_frame_lasting(struct vae_run *r, int64_t h, int64_t w, int64_t c, struct vae_frame **f, struct vfm_err *err);
-/* The same as shared memory without a shape. */
+/* As vae_frame_new in shared memory, without a shape. */
 int vae_frame_bytes(struct vae_run *r, size_t bytes, struct vae_frame **f, struct vfm_err *err);
-void vae_frame_release(struct vae_run *r);                   /* the blocks; their frames have been dropped */
+/* frees the blocks; their frames must have been dropped */
+void vae_frame_release(struct vae_run *r);
 void vae_frame_drop(struct vae_run *r, struct vae_frame *f); /* accepts NULL */
-struct vae_frame *vae_frame_keep(struct vae_frame *f);       /* another reference */
-/* Makes *x the only reference of its frame, which may then be overwritten. */
+struct vae_frame *vae_frame_keep(struct vae_frame *f);       /* adds a reference */
+/* Makes *x the only reference of its frame, so that the frame may be overwritten. */
 int vae_frame_own(struct vae_run *r, struct vae_frame **x, struct vfm_err *err);
-/* [H*W, C] */
+/* Returns the frame as [H*W, C]. */
 struct vfm_tensor vae_frame_rows(const struct vae_frame *f);
-/* Rows [first, first + n) of the frame, [1,n,W,C]; no reference. */
+/* Returns rows [first, first + n) of the frame, [1,n,W,C], without a reference. */
 struct vae_frame vae_frame_window(const struct vae_frame *f, int64_t first, int64_t n);
 int vae_frame_copy(struct vae_run *r, const struct vae_frame *x, const struct vae_frame *y, struct vfm_err *err);
 
-/* Copies x after the frames of p; of two the oldest leaves. */
+/* Copies x after the frames of p; drops the oldest if there are two. */
 int vae_past_add(struct vae_run *r, struct vae_past *p, const struct vae_frame *x, struct vfm_err *err);
-/* The same row by row: *f is the memory for the next frame [1,size], the oldest frame's if there are two.  When all
- * rows are written, vae_past_shift makes it the newest. */
+/* As vae_past_add row by row: *f is the memory for the next frame [1,size], which is the oldest frame's if there are
+ * two.  Once all rows are written, vae_past_shift makes it the newest. */
 int vae_past_next(
 	struct vae_run *r, struct vae_past *p, const int64_t size[3], struct vae_frame **f, struct vfm_err *err);
 void vae_past_shift(struct vae_past *p);
-/* *x, a lasting frame, becomes the newest; it is then the oldest of two before, or NULL. */
+/* Makes *x, a lasting frame, the newest.  Sets *x to the oldest of two previous frames, or NULL. */
 void vae_past_swap(struct vae_past *p, struct vae_frame **x);
 void vae_past_release(struct vae_run *r, struct vae_past *p);
-/* One tensor of frames that lie anywhere. */
+/* Returns one tensor of frames at arbitrary addresses. */
 struct vfm_tensor vae_past_tensor(const struct vae_past *p);
 
 /* Runs the layers on x, whose reference it takes. */
 int vae_run_push(struct vae_run *r, struct vae_frame *x, struct vfm_err *err);
 
-/* *y, of one frame: the convolution of the frame x and of `past` before it, plus `add`, which may be *y.  past, add
- * NULL: none; *y NULL: a new frame. */
+/* Computes one frame *y: the convolution of the frame x and of `past` before it, plus `add`, which may be *y.  past and
+ * add may be NULL; *y NULL: a new frame. */
 int vae_run_conv(struct vae_run *r, const struct vae_conv *v, const struct vae_past *past, const struct vae_frame *x,
 	const struct vae_frame *add, struct vae_frame **y, struct vfm_err *err);
 int vae_run_norm(struct vae_run *r, const struct vae_norm *n, enum vfm_act act, const struct vae_frame *x,
 	const struct vae_frame *y, struct vfm_err *err);
 
-/* Layers of vae_res.c and vae_attn.c: they take the reference of x, and *y becomes the result. */
+/* Layers of vae_res.c and vae_attn.c.  They take the reference of x and set *y to the result. */
 int vae_layer_res(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
 	struct vae_frame **y, struct vfm_err *err);
 /* Returns the bytes of shared memory for frames of h x w pixels. */
@@ -307,19 +309,19 @@ struct vfm_vae {
 	enum vfm_dtype dtype;
 	struct vfm_vae_tile tile;
 	struct vae_config c;
-	struct vae_net net[VAE_PARTS]; /* without layers if it is not loaded */
+	struct vae_net net[VAE_PARTS]; /* without layers if the part is not loaded */
 	void *mem[VAE_PARTS];
 	size_t bytes[VAE_PARTS];
 	struct vfm_geometry geometry;
 	struct vfm_encoder_id id;
 };
 
-/* Where the frames of a clip go: rgb u8 and f32, or the latents as f32; either may be NULL. */
+/* The destination of the frames of a clip: rgb u8 and f32, or latents as f32; either may be NULL. */
 struct vae_out {
 	uint8_t *rgb;  /* [T, h p, w p, 3] */
 	float *f32;    /* the same, or [T, C, h, w] */
 	int64_t h, w;  /* patches or latents of the whole frame */
-	int64_t first; /* output of the net that the arrays begin with */
+	int64_t first; /* the output of the net at which the arrays begin */
 };
 /* A rectangle of the whole frame. */
 struct vae_window {
@@ -339,18 +341,18 @@ struct vfm_vae_session {
 	void *raw;   /* [n], in the dtype of the run */
 	size_t n;
 	struct vae_out out; /* of the current push */
-	float *tile;        /* not NULL: [T, h', w', C], receives the outputs as they are */
+	float *tile;        /* not NULL: [T, h', w', C], receives the outputs unchanged */
 };
 int vae_session_begin(
 	struct vfm_vae_session **s, struct vfm_vae *v, enum vae_part part, int64_t h, int64_t w, struct vfm_err *err);
-/* VFM_EUSAGE: the scaling of so many latent frames is not known. */
+/* VFM_EUSAGE: the scaling for this number of latent frames is unknown. */
 int vae_check_latent_frames(const struct vfm_vae *v, int64_t t, struct vfm_err *err);
-/* The next picture: a window of rgb, whose rows have `width` pixels; NULL: a grey one.  Or the next latent frame: a
- * window of [C, area], whose rows have `width`. */
+/* Push the next picture, a window of rgb, whose rows have `width` pixels (NULL: a grey picture); or the next latent
+ * frame, a window of [C, area], whose rows have `width`. */
 int vae_session_pixels(struct vfm_vae_session *s, const uint8_t *rgb, int64_t width, struct vfm_err *err);
 int vae_session_latents(struct vfm_vae_session *s, const float *z, int64_t width, int64_t area, struct vfm_err *err);
-/* Stores part of output t of the clip, `raw` [., raw_w, C] from the corner of the window on, to the window `at` of the
- * whole. */
+/* Stores part of output t of the clip, `raw` [., raw_w, C] from the corner of the window on, in the window `at` of the
+ * whole frame. */
 void vae_store(const struct vfm_vae *v, enum vae_part part, const struct vae_out *o, int64_t t, const float *raw,
 	int64_t raw_w, const struct vae_window *at);
 

@@ -13,8 +13,9 @@ static int64_t taps_of(const struct vae_conv *v)
 
 /* ---- the values of a convolution ---- */
 
-/* Whether wavelet `band` has the sign - at pixel (t, y, x) of a patch.  A digit (t, y, x) of band, to the base 8, says
- * for each axis whether a level takes the difference of neighbours or their sum; the last digit is of the finest level.
+/* Returns whether wavelet `band` has the sign - at pixel (t, y, x) of a patch.  A digit (t, y, x) of band, to the base
+ * 8, says for each axis whether a level takes the difference of neighbours or their sum; the last digit is of the
+ * finest level.
  */
 static bool haar_sign(int64_t band, int64_t t, int64_t y, int64_t x)
 {
@@ -25,8 +26,8 @@ static bool haar_sign(int64_t band, int64_t t, int64_t y, int64_t x)
 	return odd & 1;
 }
 
-/* Wavelet o of a patch is a mean of its pixels with signs (Haar, in three dimensions, all bands divided again), and
- * the inverse a sum; both are symmetric. */
+/* Wavelet o of a patch is a signed mean of its pixels (Haar, in three dimensions, all bands divided again).  The
+ * inverse is a signed sum.  Both matrices are symmetric. */
 static void haar_row(const struct vae_conv *v, int64_t o, float *row)
 {
 	const int64_t cells = v->in / 3; /* pixels of a patch, p^3 */

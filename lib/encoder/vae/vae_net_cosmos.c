@@ -7,7 +7,7 @@
 
 /* ---- tensors, by the names of AutoencoderKLCosmos of diffusers ---- */
 
-/* Asks for source i of v, a weight of `rows` rows and its bias. */
+/* Requires source i of v, a weight of `rows` rows and its bias. */
 static void want_rows(struct vae_plan *p, struct vae_conv *v, int i, int rows, const char *name)
 {
 	const int64_t shape[] = {rows, v->in, v->kernel[0], v->kernel[1], v->kernel[2]};

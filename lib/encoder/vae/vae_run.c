@@ -314,7 +314,7 @@ static int run_dup_up(struct vae_run *r, const struct vae_layer *l, struct vae_l
 	return rc;
 }
 
-/* Frame t of those that the layer makes of *x; of the last one *x is dropped as early as possible. */
+/* Makes frame t of the layer's results of *x.  Drops *x as early as possible in the last one. */
 static int up_frame(struct vae_run *r, int i, int t, bool last, struct vae_frame **x, const struct vae_frame *saved,
 	struct vae_frame **y, struct vfm_err *err)
 {
@@ -343,7 +343,7 @@ out:
 	return rc;
 }
 
-/* Moves *x to memory of its own, to be the newest frame of `past` after the layer.  It replaces *spare. */
+/* Moves *x to its own memory, as the newest frame of `past` after the layer.  It replaces *spare. */
 static int move_to_spare(struct vae_run *r, struct vae_layer_state *st, struct vae_frame **x, struct vfm_err *err)
 {
 	const int64_t *size = (*x)->t.shape + 1;

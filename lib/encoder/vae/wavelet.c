@@ -1,8 +1,8 @@
 /* wavelet.c - the transform of rows of blocks, its inverse, and the order and norms of the channels.
  *
- * Walsh functions below 2^n sign changes are constant on cells of 1/2^n of the block.  So when the C channels
- * need only the levels up to n, pixels are first summed over cells (integers, exact), and the transform runs on cells.
- * The colour transform is linear and comes after the sums.  Cells lie as [cell][block along x]: all inner loops
+ * Walsh functions with fewer than 2^n sign changes are constant on cells of 1/2^n of the block.  If the C channels need
+ * only the levels up to n, pixels are first summed over cells (integers, exact), and the transform runs on cells.  The
+ * colour transform is linear and comes after the sums.  Cells have the layout [cell][block along x]: all inner loops
  * run over the blocks of a row. */
 #include "encoder/vae/wavelet.h"
 

@@ -35,8 +35,8 @@ static struct vfm_av_errors *errors_of(void *avcl)
 	return NULL;
 }
 
-/* Whether a message below the level of errors means that data was lost: the H.264 decoder conceals frames that are
- * missing, and the demuxer of MPEG-TS looks for the next packet. */
+/* Returns whether a message below the level of errors means that data was lost: the H.264 decoder conceals frames that
+ * are missing, and the demuxer of MPEG-TS looks for the next packet. */
 static bool tells_damage(const char *fmt)
 {
 	static const char *const begins[] = {"Frame num gap", "Packet had TEI flag set", "changing packet size to"};

@@ -16,7 +16,8 @@ struct vfm_deint {
 	AVFrame *before; /* the last frame that passed without the chain */
 	AVFrame *held[N_HELD];
 	int n_held;
-	/* The chain doubles timestamps and knows no missing ones, so those of the frames inside are kept here. */
+	/* The chain doubles timestamps and does not support missing ones, so the timestamps of its frames are kept
+	 * here. */
 	int64_t pts[N_TIMES];
 	unsigned n_in, n_out;
 	bool skip; /* the next frame of the chain was received before */

@@ -107,7 +107,7 @@ static int must_stop(void *arg)
 	return d->reply.is_damaged || has_stalled(d) || (d->o->limit && vfm_limit_is_over(d->o->limit));
 }
 
-/* Whether a request that failed with `rc` may succeed later.  status: of HTTP, 0 unknown. */
+/* Returns whether a request that failed with `rc` may succeed later.  status: of HTTP, 0 unknown. */
 static bool may_retry(int rc, int status)
 {
 	static const int final[] = {AVERROR_HTTP_BAD_REQUEST, AVERROR_HTTP_UNAUTHORIZED, AVERROR_HTTP_FORBIDDEN,
@@ -212,7 +212,7 @@ static int open_url(struct download *d, struct vfm_err *err)
 
 /* ---- the content ---- */
 
-/* Whether an error is the end of a file without a length, which FFmpeg takes for one that is cut. */
+/* Returns whether an error is the end of a file without a length, which FFmpeg takes for one that is cut. */
 static bool is_end(const struct download *d, int rc)
 {
 	return rc == AVERROR_EOF ||
@@ -220,7 +220,7 @@ static bool is_end(const struct download *d, int rc)
 			!strncmp(vfm_av_last_line(), "Stream ends prematurely", 23));
 }
 
-/* Whether compressed data has grown beyond any media file. */
+/* Returns whether compressed data has grown beyond any media file. */
 static bool is_bomb(const struct download *d)
 {
 	int64_t sent = d->announced >= 0 ? d->announced : d->reply.chunk_bytes;
@@ -254,7 +254,7 @@ static int copy_data(struct download *d, FILE *f, struct vfm_sha256 *hash, struc
 	return n < 0 && !is_end(d, n) ? download_failed(d, n, err) : 0;
 }
 
-/* Whether all that the server sends has come. */
+/* Checks that the whole response was received. */
 static int check_length(const struct download *d, struct vfm_err *err)
 {
 	const struct vfm_download_result *r = d->r;

@@ -9,11 +9,12 @@
 #include "media/av/av.h"
 #include "media/av/pixels.h"
 
-/* Reads the orientation from the bytes of a "meta" box, without its header.  Damaged bytes give the values read before
- * them. */
+/* Reads the orientation from the bytes of a "meta" box, without its header.  Stops at damaged bytes and keeps the
+ * values read before them. */
 struct vfm_orient vfm_heif_orient(const uint8_t *meta, size_t size);
 
-/* The same of the bytes [start, start + size) of an open file; an image that does not say is upright. */
+/* As vfm_heif_orient for the bytes [start, start + size) of an open file.  An image without an orientation is upright.
+ */
 struct vfm_orient vfm_heif_orient_of_file(int fd, int64_t start, int64_t size);
 
 #endif

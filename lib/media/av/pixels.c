@@ -62,7 +62,7 @@ int vfm_orient_degrees(struct vfm_orient o, bool *mirrored)
 
 /* ---- scaling ---- */
 
-/* The format without a range; *full_range becomes 1 if it says that. */
+/* Returns the format without a range; sets *full_range to 1 if the format implies full range. */
 static enum AVPixelFormat plain_format(enum AVPixelFormat f, int *full_range)
 {
 	static const enum AVPixelFormat plain[][2] = {
@@ -289,7 +289,7 @@ int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struc
 	return 0;
 }
 
-/* Whether component 0 has a plane of its own, of 8 bits or of 16 in the order of this machine. */
+/* Returns whether component 0 has a plane of its own, of 8 bits or of 16 in the order of this machine. */
 static bool has_luma_plane(const AVPixFmtDescriptor *d)
 {
 	const AVComponentDescriptor *c = &d->comp[0];

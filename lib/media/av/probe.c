@@ -69,7 +69,7 @@ int vfm_probe_file(
 	return rc;
 }
 
-/* Whether the name ends in a dot and one of the endings, a list that ends with NULL. */
+/* Returns whether the name ends in a dot and one of the endings, a list that ends with NULL. */
 static bool has_ending(const char *name, const char *const *endings)
 {
 	const char *dot = strrchr(name, '.');

@@ -1,5 +1,5 @@
-/* probe.h - properties of a media file, from decoding it or, with `fast`, from its header.
- * Thread-safe: no shared state. */
+/* probe.h - properties of a media file, from decoding it or, with `fast`, from its header.  Thread-safe: no shared
+ * state. */
 #ifndef VFM_MEDIA_AV_PROBE_H
 #define VFM_MEDIA_AV_PROBE_H
 
@@ -11,24 +11,25 @@
 
 struct vfm_probe {
 	struct vfm_video_info info;
-	int fps_num, fps_den; /* of the timestamps (times.h); with `fast` as the container claims */
-	int64_t frames;       /* decoded; with `fast` as the container claims, -1 unknown */
-	double duration_s;    /* of the timestamps; with `fast` as the container claims, < 0 unknown; 0 for an image */
+	int fps_num, fps_den; /* of the timestamps (times.h); with `fast`, as the container claims */
+	int64_t frames;       /* decoded; with `fast`, as the container claims, -1: unknown */
+	/* of the timestamps; with `fast`, as the container claims, < 0: unknown; 0 for an image */
+	double duration_s;
 	int64_t decode_errors;
 	bool vfr;        /* the rate varies: fps is the mean */
-	bool bad_times;  /* timestamps repeat, go back or jump: times follow from the rate */
+	bool bad_times;  /* timestamps repeat, go back or jump; times follow from the rate */
 	bool resized;    /* the size changes within the stream */
-	bool interlaced; /* frames are flagged as interlaced; with `fast` the stream or its first frame */
+	bool interlaced; /* frames are flagged as interlaced; with `fast`, the stream or its first frame */
 };
 
-/* fast: decodes one frame and trusts the container for the rest. */
+/* fast: decodes one frame and takes everything else from the container. */
 int vfm_probe_file(
 	struct vfm_probe *p, const char *path, const struct vfm_video_opts *opts, bool fast, struct vfm_err *err);
 
-/* Whether the extension of a name is that of a video or image.  Used when walking folders; files named explicitly are
- * always probed. */
+/* Returns whether the extension of a name is that of a video or image.  For walks over folders; files that are named
+ * explicitly are always probed. */
 bool vfm_media_name(const char *name);
-/* Whether it is that of a still image; an animation may have it, too (WebP, AVIF). */
+/* Returns whether it is that of a still image, which an animation may also have (WebP, AVIF). */
 bool vfm_image_name(const char *name);
 
 #endif

@@ -110,7 +110,7 @@ static int find_first(struct remux *x, struct vfm_err *err)
 	return rc;
 }
 
-/* Whether no packet after the range is shown before its end.  Returns 1 or 0. */
+/* Returns 1 if no packet after the range is shown before its end, else 0. */
 static int check_rest(struct remux *x, struct vfm_err *err)
 {
 	int rc = 1;

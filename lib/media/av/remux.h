@@ -1,11 +1,13 @@
 /* remux.h - copies the packets of a range of a video into a new file, without decoding.
  *
  * A range can be copied if
- *   - .mp4 holds its codec (H.264, HEVC, AV1, VP9, MPEG-4 Part 2),
- *   - its first packet is a key frame,
- *   - the packets of its frames follow each other: no frame of the range refers to a frame after its end,
- *   - each packet is a frame with a timestamp, and is shown.
- * Frames before the key frame in the order of display (an open group of pictures) are left out.
+ *
+ * - .mp4 supports its codec (H.264, HEVC, AV1, VP9, MPEG-4 Part 2),
+ * - its first packet is a key frame,
+ * - the packets of its frames are contiguous: no frame of the range refers to a frame after its end,
+ * - each packet is a frame with a timestamp, and is shown.
+ *
+ * Leaves out frames that precede the key frame in display order (an open group of pictures).
  */
 #ifndef VFM_MEDIA_AV_REMUX_H
 #define VFM_MEDIA_AV_REMUX_H
@@ -19,7 +21,7 @@
 
 struct vfm_remux_opts {
 	int64_t start, end; /* frames, end exclusive; -1: to the end */
-	int64_t start_pts;  /* of frame `start`; INT64_MIN unknown, which serves for 0 alone */
+	int64_t start_pts;  /* of frame `start`; INT64_MIN: unknown, only valid if start is 0 */
 	const struct vfm_limit *limit;
 };
 
@@ -30,11 +32,11 @@ struct vfm_remux_result {
 	struct vfm_times times; /* of the frames */
 };
 
-/* Whether a range of a file may be copied as far as its codec tells ("h264", …). */
+/* Returns whether the codec ("h264", …) allows a copy. */
 bool vfm_remux_takes(const char *codec);
 
-/* Writes `out` (.mp4) atomically.  Returns 1, or 0 if the range cannot be copied: then there is no file.  VFM_EINPUT,
- * VFM_EENV: reading or writing failed. */
+/* Writes `out` (.mp4) atomically.  Returns 1, or 0 without a file if the range cannot be copied.  VFM_EINPUT, VFM_EENV:
+ * a read or write failed. */
 int vfm_remux(const char *src, const char *out, const struct vfm_remux_opts *o, struct vfm_remux_result *r,
 	struct vfm_err *err);
 

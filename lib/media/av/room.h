@@ -1,7 +1,5 @@
-/* media/av - FFmpeg.
- *
- * Probe, decode, encode, copy; conversion to progressive SDR; sound; exact times; downloads.  Its libraries
- * are loaded at the first call (av_lazy.c).
+/* media/av - FFmpeg: probe, decode, encode, copy; conversion to progressive SDR; sound; exact times; downloads.  The
+ * first call loads its libraries (av_lazy.c).
  *
  * Used by: curate/table, data, encoder/encode, media, train/run, vfm-curate, vfm-sample
  * Calls: base, io

@@ -77,7 +77,7 @@ static int64_t find_sync(struct ts_reader *r, int64_t pos, int distance)
 	return (int64_t)r->in.size;
 }
 
-/* Whether a packet of `pid` begins a PES packet whose start code is missing. */
+/* Returns whether a packet of `pid` begins a PES packet whose start code is missing. */
 static bool lacks_start_code(const uint8_t *p, int pid)
 {
 	int control = p[3] >> 4 & 3, at = control & 2 ? 5 + p[4] : 4;

@@ -146,7 +146,7 @@ static AVRational stream_rate(const AVStream *s)
 	return rate_is_sane(avg) ? avg : (AVRational){25, 1};
 }
 
-/* Whether FFmpeg took the file for a picture, or for pictures of one format in a row, as a pipe has them. */
+/* Returns whether FFmpeg took the file for a picture, or for pictures of one format in a row, as a pipe has them. */
 static bool is_row_of_pictures(const struct vfm_video *v)
 {
 	const char *name = v->source.fmt->iformat->name;
@@ -155,7 +155,7 @@ static bool is_row_of_pictures(const struct vfm_video *v)
 	return n > 5 && !strcmp(name + n - 5, "_pipe");
 }
 
-/* Whether the file is an image.  A row of pictures is one until end_image() finds a second frame. */
+/* Returns whether the file is an image.  A row of pictures is one until end_image() finds a second frame. */
 static bool is_image(const struct vfm_video *v)
 {
 	const AVDictionaryEntry *brand = av_dict_get(v->source.fmt->metadata, "major_brand", NULL, 0);
@@ -265,7 +265,7 @@ static int64_t pts_of(const AVFrame *f)
 	return pts == AV_NOPTS_VALUE ? INT64_MIN : pts;
 }
 
-/* Whether the demuxer has read all, by the code of its last read.  These have none for the end of a file. */
+/* Returns whether the demuxer has read all, by the code of its last read.  These have none for the end of a file. */
 static bool demuxer_has_ended(const struct vfm_video *v, int rc)
 {
 	static const char *const names[] = {"gxf", "mpjpeg", "roq"};
@@ -357,8 +357,8 @@ static int receive_frame(struct vfm_video *v, AVFrame *f, struct vfm_err *err)
 
 enum { SOI = 0xd8, SOS = 0xda, APP2 = 0xe2 };
 
-/* Whether the bytes [start, start + size) of an open file are a JPEG with an index of pictures (Multi-Picture Format,
- * CIPA DC-007): a preview, a gain map, the other eye.  False if they are anything else. */
+/* Returns whether the bytes [start, start + size) of an open file are a JPEG with an index of pictures (Multi-Picture
+ * Format, CIPA DC-007): a preview, a gain map, the other eye.  False if they are anything else. */
 static bool jpeg_has_index(int fd, int64_t start, int64_t size)
 {
 	uint8_t head[8]; /* a marker, the length of its segment and of this field, the first bytes of its content */
@@ -382,9 +382,11 @@ static bool jpeg_has_index(int fd, int64_t start, int64_t size)
 	return false;
 }
 
-/* Ends the reading of an image after its frame.  Frames of one shape in a row are a video instead, such as the JPEGs of
- * a network camera, unless the first picture has an index: then the others are parts of it.  A picture of another shape
- * after the first is a preview, and bytes that are no picture count as no error. */
+/* Ends the reading of an image after its first picture, unless more follow that make it a video:
+ *   - pictures of one shape in a row are a video, such as the JPEGs of a network camera
+ *   - if the first picture has an index, the others are parts of the image
+ *   - a second picture of another shape is a preview
+ * Bytes that are no picture do not count as errors. */
 static int end_image(struct vfm_video *v, const AVFrame *first, struct vfm_err *err)
 {
 	int64_t lines = atomic_load(&v->errors.lines), flagged = v->flagged;
@@ -634,7 +636,7 @@ static int skip_to(struct vfm_video *v, int64_t index, struct vfm_err *err)
 	return 0;
 }
 
-/* Whether a seek to `pts` would lead to a key frame that was decoded already: then decoding on is faster. */
+/* Returns whether a seek to `pts` would lead to a key frame that was decoded already: then decoding on is faster. */
 static bool is_key_behind(const struct vfm_video *v, int64_t pts)
 {
 	const AVIndexEntry *e = avformat_index_get_entry_from_timestamp(v->stream, pts, AVSEEK_FLAG_BACKWARD);

@@ -1,7 +1,6 @@
-/* video_out.h - write RGB frames as mp4, mov, mkv, gif or png.
+/* video_out.h - writes RGB frames as mp4, mov, mkv, gif or png.
  *
- * The file appears under its name when it is complete (vfm_video_out_close) and not before.
- * A writer belongs to one thread at a time.
+ * The file gets its name when it is complete (vfm_video_out_close).  A writer belongs to one thread at a time.
  */
 #ifndef VFM_MEDIA_AV_VIDEO_OUT_H
 #define VFM_MEDIA_AV_VIDEO_OUT_H
@@ -16,24 +15,24 @@ struct vfm_video_out;
 struct vfm_audio;
 
 struct vfm_video_out_opts {
-	int width, height;    /* of the frames given; odd sizes are padded to even ones where the codec needs that */
+	int width, height;    /* of the given frames; odd sizes are padded to even ones if the codec requires it */
 	int fps_num, fps_den; /* 0/0 = 25 */
-	bool vfr; /* frames come with their times (vfm_video_out_write_at); fps is the mean.  Not for .gif, .png */
-	/* "h264" (libx264, else mpeg4), "hevc", "av1", "vp9", "mpeg4", "ffv1"; "CODEC_nvenc" of h264, hevc and av1, and
-	 * "CODEC_vaapi" of these and vp9: the GPU encodes, or software after a notice if none can; NULL = by the name:
-	 * .mp4 .mov .mkv .gif .png */
+	bool vfr;             /* each frame has a time (vfm_video_out_write_at); fps is the mean. Not for .gif, .png */
+	/* "h264" (libx264, else mpeg4), "hevc", "av1", "vp9", "mpeg4", "ffv1"; "CODEC_nvenc" for h264, hevc and av1,
+	 * and "CODEC_vaapi" for these and vp9: a GPU encodes, or software after a notice if none can.  NULL: by the
+	 * extension .mp4 .mov .mkv .gif .png */
 	const char *codec;
-	int crf;     /* quality of h264 and hevc, 0 (lossless) to 51; < 0 = 18 */
+	int crf;     /* quality of h264 and hevc, 0 (lossless) to 51; < 0: 18 */
 	int threads; /* of the encoder; 0 = 1 */
-	/* NULL, or sound for .mp4, .mov and .mkv (audio.h), which the caller starts before the first frame and
-	 * closes after the writer */
+	/* NULL, or sound for .mp4, .mov and .mkv (audio.h).  The caller starts it before the first frame and closes it
+	 * after the writer */
 	struct vfm_audio *audio;
 };
 
-/* Returns the codec of an encoder in hardware ("h264" of "h264_nvenc"), and any other name as it is. */
+/* Returns the codec of a hardware encoder ("h264" for "h264_nvenc"), and any other name unchanged. */
 const char *vfm_video_out_codec(const char *name);
 
-/* Returns the end of the name of a video of a codec, and its container as FFmpeg names it. */
+/* Return the extension of a video with a codec, and FFmpeg's name of its container. */
 static inline const char *vfm_video_out_extension(const char *codec)
 {
 	return strcmp(codec, "ffv1") == 0 ? "mkv" : "mp4";
@@ -43,16 +42,16 @@ static inline const char *vfm_video_out_container(const char *codec)
 	return strcmp(codec, "ffv1") == 0 ? "matroska" : "mov";
 }
 
-/* The extension of `path` selects the format.  A .png takes one frame, or, when its name holds
- * one "%d" or "%0Nd", a file a frame, numbered from 0. */
+/* The extension of `path` selects the format.  A .png takes one frame, or one file per frame, numbered from 0, if its
+ * name contains one "%d" or "%0Nd". */
 int vfm_video_out_open(
 	struct vfm_video_out **o, const char *path, const struct vfm_video_out_opts *opts, struct vfm_err *err);
 int vfm_video_out_write(struct vfm_video_out *o, const uint8_t *rgb /* [height, width, 3] */, struct vfm_err *err);
-/* With `vfr`: a frame that is shown at time_s, which increases from frame to frame, for length_s seconds.  The file
- * keeps times to 1/60000 s (.mkv: 1 ms). */
+/* With `vfr`: writes a frame that is shown at time_s, which increases from frame to frame, for length_s seconds.  The
+ * file keeps times to 1/60000 s (.mkv: 1 ms). */
 int vfm_video_out_write_at(
 	struct vfm_video_out *o, const uint8_t *rgb, double time_s, double length_s, struct vfm_err *err);
-/* Returns what the file has; the name of the codec is a constant. */
+/* Returns the properties of the file; the name of the codec is a constant. */
 struct vfm_video_out_facts {
 	const char *codec;
 	int width, height;

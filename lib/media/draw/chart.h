@@ -21,19 +21,19 @@ struct vfm_chart {
 	bool log;                       /* logarithmic; leaves out values that are not positive */
 	bool may_log;                   /* logarithmic if all values are positive and span more than a factor of 10 */
 	bool from_zero;                 /* the axis begins at 0 */
-	bool percent;                   /* values are shares, 1 is 100 % */
-	bool smooth;                    /* a moving average in front of the pale values */
+	bool percent;                   /* values are fractions; 1 is 100 % */
+	bool smooth;                    /* a moving average over the pale values */
 	bool stacked;                   /* areas from 0; the first is on top; all traces have the same points */
 	double limit;                   /* a dashed line, if values come within a third of it; 0: none */
-	int64_t window;                 /* of the average, in x; 0: a fortieth of the columns that have values */
-	const struct vfm_curve *curves; /* [n], of the colours 0, 1, ... */
+	int64_t window;                 /* of the average, in x; 0: 1/40 of the columns that have values */
+	const struct vfm_curve *curves; /* [n], with colours 0, 1, ... */
 	int n;
 };
 
-/* Appends a box with the chart; of a curve its extremes in each column are drawn, so that no outlier is lost.  The
- * legend has the last values, of smooth curves recent means, of areas those at the peak. */
+/* Appends a box with the chart.  For each column, a curve is drawn with its extremes, so that no outlier is lost.  The
+ * legend has the last values, recent means for smooth curves, and the values at the peak for areas. */
 void vfm_chart_html(struct vfm_buf *b, const struct vfm_chart *c);
-/* Appends the chart as a file of SVG. */
+/* Appends the chart as an SVG file. */
 void vfm_chart_svg(struct vfm_buf *b, const struct vfm_chart *c);
 
 #endif

@@ -5,8 +5,8 @@
  *	vfm_html_addf(&b, "<h2>%s</h2>\n", heading);
  *	vfm_html_end(&b);
  *
- * A format is markup; the texts that it takes are not.  vfm_html_addf is the one place that escapes them.  Classes of
- * the style: dim, num, failed; box, grid, cards, pair, shots, wide.
+ * A format is markup, but its arguments are not: only vfm_html_addf escapes them.  Classes of the style: dim, num,
+ * failed; box, grid, cards, pair, shots, wide.
  */
 #ifndef VFM_MEDIA_DRAW_HTML_H
 #define VFM_MEDIA_DRAW_HTML_H
@@ -18,13 +18,13 @@
 #include "base/mem.h"
 
 /* Appends the head with the style, and begins the body with the title as a heading.  The page forbids scripts and
- * requests (Content-Security-Policy).  refresh_s > 0: a browser reads it again after so long. */
+ * requests (Content-Security-Policy).  refresh_s > 0: the browser reloads it after this many seconds. */
 void vfm_html_begin(struct vfm_buf *b, const char *title, int refresh_s);
 void vfm_html_end(struct vfm_buf *b);
 
-/* Appends markup.  Conversions: %s, %d, %lld, %zu, %f and %g, with flags, width and precision, also "*".
- * %s shows its text as it is, in elements and quoted attributes: bytes that are no UTF-8 and control characters become
- * U+FFFD, and NULL a dash.  The flag ' separates thousands by thin spaces. */
+/* Appends markup.  Conversions: %s, %d, %lld, %zu, %f and %g, with flags, width and precision, also "*".  %s shows its
+ * text literally, in elements and quoted attributes: invalid UTF-8 and control characters become U+FFFD, and NULL
+ * becomes a dash.  The flag ' separates thousands by thin spaces. */
 void vfm_html_addf(struct vfm_buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Appends a card for a <div class=cards>: a name, and a value in large letters. */
@@ -35,14 +35,14 @@ void vfm_html_card(struct vfm_buf *b, const char *name, const char *format, ...)
  *	vfm_html_row(&b, "%s|%s|#%'lld|=%f", stage, reason, n, share);
  *	vfm_html_table_end(&b);
  *
- * "|" separates cells; one that begins with # is a number and aligned right, and =%f is a bar of a share in [0, 1].
+ * "|" separates cells.  A cell that begins with # is a number, aligned right; =%f is a bar of a fraction in [0, 1].
  * vfm_html_cells continues a row or the headings. */
 void vfm_html_table(struct vfm_buf *b, const char *headings, ...) __attribute__((format(printf, 2, 3)));
 void vfm_html_row(struct vfm_buf *b, const char *cells, ...) __attribute__((format(printf, 2, 3)));
 void vfm_html_cells(struct vfm_buf *b, const char *cells, ...) __attribute__((format(printf, 2, 3)));
 void vfm_html_table_end(struct vfm_buf *b);
-/* Continues a row with a histogram of counts [n], without labels.  more: NULL, or counts [n] that are drawn on top of
- * these, in the second colour. */
+/* Continues a row with a histogram of counts [n], without labels.  more: NULL, or counts [n] that are stacked on top in
+ * the second colour. */
 void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, const int64_t *more, int n);
 
 /* Writes a number in four digits, "0.01234", "12.34k".  Returns text, or NULL for a number that is not finite. */
@@ -53,7 +53,7 @@ const char *vfm_html_number(char text[VFM_NUMBER_TEXT], double x);
 int vfm_html_picture(
 	struct vfm_buf *b, const uint8_t *rgb, int width, int height, const char *alt, struct vfm_err *err);
 
-/* The palette: curves have the classes c0, c1, ..., areas a0, a1, ....  Colours of curves repeat, then dashed. */
+/* The palette: curves have the classes c0, c1, ..., areas a0, a1, .... The colours of curves repeat with dashes. */
 enum { VFM_COLOURS = 12, VFM_COLOURS_CURVES = 8 };
 /* Appends the rules of the palette to a style. */
 void vfm_html_palette(struct vfm_buf *b);

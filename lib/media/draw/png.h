@@ -9,7 +9,7 @@
 
 /* Appends a picture, rgb [height, width, 3], to out as PNG. */
 int vfm_png_encode(struct vfm_buf *out, const uint8_t *rgb, int width, int height, struct vfm_err *err);
-/* The same as a file (atomic). */
+/* As vfm_png_encode to a file, written atomically. */
 int vfm_png_write(const char *path, const uint8_t *rgb, int width, int height, struct vfm_err *err);
 
 #endif

@@ -1,7 +1,8 @@
 /* media/draw - pages, charts, pictures.
  *
- * The parts of all HTML pages: escaped text, cards, tables, bars, pictures (html.h); charts as SVG (chart.h) of curves
- * in bounded memory (trace.h).  PNG; synthetic clips.
+ * - all HTML pages: escaped text, cards, tables, bars, pictures (html.h)
+ * - charts as SVG (chart.h) of curves in bounded memory (trace.h)
+ * - PNG; synthetic clips
  *
  * Used by: curate/pipeline, curate/report, train/predict, train/run, vfm-bench, vfm-curate
  * Calls: base, io

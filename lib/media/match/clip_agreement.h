@@ -12,15 +12,15 @@
 /* Functions that are compiled for each instruction set. */
 #define INLINE static inline __attribute__((always_inline))
 
-#define CLIP_COMMON 0.7                       /* of the shorter clip that both must show */
-#define CLIP_SURE   (VFM_CLIP_HASH_COEFS / 4) /* signs; fewer say little */
+#define CLIP_COMMON 0.7                       /* fraction of the shorter clip that both must show */
+#define CLIP_SURE   (VFM_CLIP_HASH_COEFS / 4) /* signs; fewer are not significant */
 
 struct agreement {
-	double sum, most; /* most: above it, 1 - the mean does not matter */
-	int n;            /* slots that are counted */
+	double sum, most; /* most: the upper bound above which 1 - the mean does not matter */
+	int n;            /* counted slots */
 };
 
-/* Adds a pair of slots; `left` more follow.  Returns false if the mean cannot become high enough any more. */
+/* Adds a pair of slots, with `left` pairs to follow.  Returns false if the mean can no longer become high enough. */
 INLINE bool agreement_add(struct agreement *s, uint64_t strong_a, uint64_t strong_b, uint64_t unequal, int left)
 {
 	int all;
@@ -35,13 +35,13 @@ INLINE bool agreement_add(struct agreement *s, uint64_t strong_a, uint64_t stron
 	return s->sum - (1 - s->most) * s->n + s->most * left >= -1e-6;
 }
 
-/* 1 - agreement, of n common slots; 2 if too few count. */
+/* Returns 1 - agreement over n common slots, or 2 if too few count. */
 INLINE double agreement_distance(const struct agreement *s, int n)
 {
 	return 2 * s->n < n || (s->n < 2 && n > 1) || !s->n ? 2 : 1 - s->sum / s->n;
 }
 
-/* Returns the slots that clips of a and b slots must have in common. */
+/* Returns the number of slots that clips with a and b slots must have in common. */
 static inline int clip_least_common(int a, int b)
 {
 	int shorter = a < b ? a : b, longer = a < b ? b : a, n = (int)ceil(CLIP_COMMON * shorter);

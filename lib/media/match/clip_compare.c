@@ -28,7 +28,7 @@ typedef int32_t mask __attribute__((vector_size(32)));
 
 /* ---- preparation ---- */
 
-/* Returns the element COEFS / 2 of the ascending order: the largest one that so many or fewer are less than. */
+/* Returns element COEFS / 2 of the ascending order: the largest one that at most COEFS / 2 elements are less than. */
 INLINE float median_of(const lanes v[PARTS])
 {
 	float each[COEFS], median = 0;
@@ -189,8 +189,9 @@ INLINE void add_moments(struct moments *m, const struct vfm_clip_rows *a, int a0
 	}
 }
 
-/* Whether correlate_motion is sure to find that the rows are not the same, and that 1 - correlation is `most` or more.
- * This decides most pairs of clips before one background.  Float sums have errors below 1e-5 of the energies. */
+/* Returns whether correlate_motion is sure to find that the rows are not the same, and that 1 - correlation is `most`
+ * or more.  This decides most pairs of clips before one background.  Float sums have errors below 1e-5 of the energies.
+ */
 INLINE bool motion_differs(const struct moments *m, bool mirrored, double most)
 {
 	float a = 0, b = 0, both = 0, of_a = 0, of_b = 0, of_both = 0, n = (float)m->n, ratio;

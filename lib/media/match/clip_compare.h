@@ -13,32 +13,31 @@ struct vfm_clip_signs { /* of a slot, in 12 bytes: bits 0 to 31 of sign and stro
 
 struct vfm_clip_rows { /* a hash prepared for comparisons; plain data */
 	int slots;
-	uint64_t sign[VFM_CLIP_HASH_SLOTS],
-		strong[VFM_CLIP_HASH_SLOTS]; /* a bit for each coefficient; flat: strong 0 */
+	uint64_t sign[VFM_CLIP_HASH_SLOTS], strong[VFM_CLIP_HASH_SLOTS]; /* one bit per coefficient; flat: strong 0 */
 	float x[VFM_CLIP_HASH_SLOTS][VFM_CLIP_HASH_COEFS];
-	bool has_view; /* of an image with detail */
+	bool has_view; /* for an image with detail */
 	struct vfm_image_view view;
 	struct vfm_clip_changes changes;
-	bool has_detail; /* of a clip */
+	bool has_detail; /* for a clip */
 	struct vfm_image_detail detail;
 };
 
 void vfm_clip_rows_of(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
-/* The same in two steps, if vfm_clip_signs_of made `signs` [slots] of these rows before.  The first step leaves x, the
- * view and the changes as they are; the second sets them. */
+/* vfm_clip_rows_of in two steps, if vfm_clip_signs_of has made `signs` [slots] from these rows.  The first step leaves
+ * x, the view and the changes unchanged; the second sets them. */
 void vfm_clip_rows_signs(struct vfm_clip_rows *r, const struct vfm_clip_signs *signs, int slots);
 void vfm_clip_rows_fill(struct vfm_clip_rows *r, const struct vfm_clip_hash *h);
-/* The rows half a slot later, one less; none of a single slot. */
+/* Sets *half to the rows half a slot later: one fewer, none for a single slot. */
 void vfm_clip_half_of(struct vfm_clip_rows *half, const struct vfm_clip_rows *r);
 
 struct vfm_clip_match {
 	double distance;
-	double offset_s; /* b begins so much later than a; negative: earlier */
+	double offset_s; /* b begins this much later than a; negative: earlier */
 	bool mirrored;
 };
 
-/* The comparison of clip_hash.h; `half` are those of b.  Finds only distances below `most`: otherwise m->distance is
- * most. */
+/* Compares as clip_hash.h describes; `half` is made from b.  Finds only distances below `most`; otherwise m->distance
+ * is most. */
 void vfm_clip_compare(const struct vfm_clip_rows *a, const struct vfm_clip_rows *b, const struct vfm_clip_rows *half,
 	double most, struct vfm_clip_match *m);
 

@@ -46,9 +46,9 @@ void vfm_clip_hash_place(int i, int *u, int *v)
 	*v = uv[i][1];
 }
 
-/* Returns how many lines at one end are a bar: black in all frames, of one brightness, and with a sharp edge.  An edge
- * that fades to black is no bar: its end would depend on light and coding.  0 too if so many lines are black that the
- * picture itself is dark. */
+/* Returns the number of lines at one end that form a bar: black in all frames, of one brightness, with a sharp edge.
+ * An edge that fades to black is not a bar, because its end would depend on light and coding.  Returns 0 if so much is
+ * black that the picture itself is dark. */
 static int count_black(const float *mean, const float *max, int n, int step)
 {
 	const int from = step > 0 ? 0 : n - 1;

@@ -7,11 +7,11 @@
 #include "media/match/image_detail.h"
 
 struct vfm_image_match {
-	double distance; /* of man/vfm-dedup.5 */
+	double distance; /* as defined in man/vfm-dedup.5 */
 	bool mirrored;
 };
 
-/* Finds only distances below `most`: otherwise m->distance is most. */
+/* Finds only distances below `most`; otherwise m->distance is most. */
 void vfm_image_compare(
 	const struct vfm_image_view *a, const struct vfm_image_view *b, double most, struct vfm_image_match *m);
 

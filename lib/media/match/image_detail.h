@@ -1,9 +1,9 @@
-/* image_detail.h - a finer signature of a picture than clip_hash.h has of the slots of clips, and the comparison of
+/* image_detail.h - a signature of a picture, finer than that of a clip's slot in clip_hash.h, and the comparison of
  * two.
  *
- * man/vfm-dedup.5 defines both; the coefficients are those of picture_dct.h.  Two pictures are fit to each other by the
- * method of Lucas and Kanade ("An iterative image registration technique", 1981) with a factor and an offset of light,
- * from coarse to fine.
+ * man/vfm-dedup.5 defines both; the coefficients are those of picture_dct.h.  Two pictures are aligned by the method of
+ * Lucas and Kanade ("An iterative image registration technique", 1981) with a factor and an offset of light, from
+ * coarse to fine.
  *
  * Plain data; thread-safe.
  */
@@ -23,25 +23,26 @@
 #define VFM_IMAGE_BOXES  3
 
 struct vfm_image_detail {
-	uint8_t box[4]; /* top, bottom, left, right of what bars leave, in 1/128 of the picture */
+	uint8_t box[4]; /* top, bottom, left, right of the area without bars, in 1/128 of the picture */
 	uint8_t mean;
 	int8_t coef[VFM_IMAGE_COEFS];
 };
 
 /* Sets the signature of a picture [size, size] of luma 0..255, size at most VFM_PICTURE_MAX; box: in pixels. */
 void vfm_image_detail_of(struct vfm_image_detail *d, const float *picture, int size, const int box[4]);
-/* Returns a coefficient as it is stored. */
+/* Returns a coefficient in its stored form. */
 int8_t vfm_image_detail_quantize(float c);
-/* Returns whether the box of a signature is one. */
+/* Returns whether the box of a signature is valid. */
 bool vfm_image_detail_is_valid(const struct vfm_image_detail *d);
 
 struct vfm_image_box {
-	float top, bottom, left, right; /* 0 to 1 is the part of the signature; bars lie outside */
+	float top, bottom, left, right; /* 0 to 1 is the area of the signature; bars lie outside */
 };
 
 struct vfm_image_view { /* a signature prepared for comparisons; plain data */
 	float fine[VFM_PICTURE_SIDE * VFM_PICTURE_SIDE], coarse[VFM_IMAGE_COARSE * VFM_IMAGE_COARSE]; /* luma */
-	struct vfm_image_box boxes[VFM_IMAGE_BOXES]; /* that may be the picture; the first is that without bars */
+	/* areas that may be the picture; the first is the one without bars */
+	struct vfm_image_box boxes[VFM_IMAGE_BOXES];
 	int n_boxes;
 };
 

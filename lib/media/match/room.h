@@ -1,6 +1,4 @@
-/* media/match - perceptual hashes and comparison of clips.
- *
- * Perceptual hashes, and whether two clips show the same.
+/* media/match - perceptual hashes and comparison of clips: decides whether two clips show the same.
  *
  * Used by: curate/dedup, vfm-curate
  * Calls: base, media/av, media/shots

@@ -1,6 +1,6 @@
 /* artifacts.h - faults of the picture at the resolution of the file: blur, blocking, interlacing.
  *
- * man/vfm-scores.7 defines them.  Takes 32 bands of 8 rows of luma of a frame, as coded (all rows of a frame of less
+ * man/vfm-scores.7 defines them.  Reads 32 bands of 8 rows of a frame's luma, as coded (all rows of a frame with fewer
  * than 256).
  *
  * Local; one thread at a time.  Memory does not depend on the length of the clip.
@@ -14,21 +14,21 @@
 struct vfm_artifacts_result {
 	double blur; /* pixels, 1 and more; 0: no edges */
 	double blockiness;
-	double interlace; /* 0 to 1; 0 without two neighbouring frames */
+	double interlace; /* 0 to 1; 0 without two consecutive frames */
 };
 
 struct vfm_artifacts;
 
 struct vfm_artifacts *vfm_artifacts_new(void);
-void vfm_artifacts_free(struct vfm_artifacts *a); /* NULL is fine */
+void vfm_artifacts_free(struct vfm_artifacts *a); /* no-op for NULL */
 
-/* Takes the frame that `v` decoded last. */
+/* Adds the last frame that `v` decoded. */
 int vfm_artifacts_add(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_err *err);
 
-/* Compares the frame that `v` decoded last with that of vfm_artifacts_add, which must be the one before it. */
+/* Compares the last frame that `v` decoded with that of vfm_artifacts_add, which must be the previous frame. */
 int vfm_artifacts_next(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_err *err);
 
-/* Means over the frames. */
+/* Returns the means over the frames. */
 struct vfm_artifacts_result vfm_artifacts_result(const struct vfm_artifacts *a);
 
 #endif

@@ -26,12 +26,12 @@ struct vfm_motion_result {
 
 struct vfm_motion;
 
-/* `info` is that of the video. */
+/* `info` describes the video. */
 struct vfm_motion *vfm_motion_new(const struct vfm_video_info *info);
-void vfm_motion_free(struct vfm_motion *m); /* NULL is fine */
+void vfm_motion_free(struct vfm_motion *m); /* no-op for NULL */
 
-/* Takes a frame: luma [h, w], scaled here.  With seconds > 0, it is a pair with the frame of the call before, `seconds`
- * later; 0 begins anew. */
+/* Adds a frame: luma [h, w], which is scaled here.  With seconds > 0, it forms a pair with the frame of the previous
+ * call, `seconds` earlier; 0 starts anew. */
 void vfm_motion_frame(struct vfm_motion *m, const uint8_t *luma, int w, int h, double seconds);
 
 struct vfm_motion_result vfm_motion_result(const struct vfm_motion *m);

@@ -1,6 +1,4 @@
-/* media/score - scores of a clip.
- *
- * Motion, text, artifacts, changes over time; PSNR and SSIM of two clips.
+/* media/score - scores of a clip: motion, text, artifacts, changes over time; PSNR and SSIM of two clips.
  *
  * Used by: data/eval, vfm-curate
  * Calls: base, media/av

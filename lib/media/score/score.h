@@ -1,8 +1,8 @@
 /* score.h - scores of a clip, computed without a model, from one decode.
  *
  * man/vfm-scores.7 defines each score with its formula, range, unit and source.  motion.h, temporal.h, artifacts.h and
- * text.h compute those that need more than a pass over the pixels.  Memory does not depend on the length of the clip.
- * Thread-safe.
+ * text.h compute the scores that need more than one pass over the pixels.  Memory does not depend on the length of the
+ * clip.  Thread-safe.
  */
 #ifndef VFM_MEDIA_SCORE_SCORE_H
 #define VFM_MEDIA_SCORE_SCORE_H
@@ -41,18 +41,18 @@ struct vfm_score {
 	VFM_SCORE_LIST(SCORE_FIELD)
 #undef SCORE_FIELD
 	double letterbox[4]; /* black bars: top, bottom, left, right */
-	int64_t frames;      /* examined */
+	int64_t frames;      /* examined frames */
 };
 
 struct vfm_score_opts {
 	struct vfm_video_opts video;
-	int64_t start, end; /* frames of the file, end exclusive; -1 = to the end */
-	int64_t start_pts;  /* for seeking; INT64_MIN unknown */
-	int64_t about;      /* approximate number of frames, for even sampling; 0 = unknown */
+	int64_t start, end; /* frames of the file, end exclusive; -1: to the end */
+	int64_t start_pts;  /* for seeking; INT64_MIN: unknown */
+	int64_t about;      /* approximate number of frames, for even sampling; 0: unknown */
 };
 
-/* Text, sharpness and motion are measured in luma that is stretched to VFM_SCORE_WIDTH x the height below, in frames so
- * many apart, or a multiple of that. */
+/* Text, sharpness and motion are measured in luma that is stretched to VFM_SCORE_WIDTH x the height below, every
+ * vfm_score_step frames or a multiple of that. */
 #define VFM_SCORE_WIDTH 512
 int vfm_score_height(const struct vfm_video_info *info);
 int64_t vfm_score_step(const struct vfm_video_info *info);

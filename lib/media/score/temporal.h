@@ -1,7 +1,7 @@
 /* temporal.h - changes of a clip from frame to frame: frozen and duplicate frames, flicker.
  *
- * man/vfm-scores.7 defines them.  Takes 64 rows of luma of every frame, as coded.  The third largest change of the 24
- * frames around a frame is taken for their motion, so neither a cut nor a key frame counts as motion (cf. Vlachos,
+ * man/vfm-scores.7 defines them.  Reads 64 rows of luma of every frame, as coded.  The motion of a frame is the third
+ * largest change among the 24 frames around it, so neither a cut nor a key frame counts as motion (cf.  Vlachos,
  * "Flicker correction for archived film sequences using a nonlinear model", 2004, for flicker).
  *
  * Local; one thread at a time.  Memory does not depend on the length of the clip.
@@ -13,20 +13,20 @@
 #include "media/av/video_in.h"
 
 struct vfm_temporal_result {
-	double frozen;    /* share of the frames that have one before */
-	double duplicate; /* share of the same */
-	double flicker;   /* 0 to 0.125: share of the range of luma */
+	double frozen;    /* fraction of the frames that have a previous frame */
+	double duplicate; /* likewise */
+	double flicker;   /* 0 to 0.125: fraction of the range of luma */
 };
 
 struct vfm_temporal;
 
 struct vfm_temporal *vfm_temporal_new(void);
-void vfm_temporal_free(struct vfm_temporal *t); /* NULL is fine */
+void vfm_temporal_free(struct vfm_temporal *t); /* no-op for NULL */
 
-/* Takes the frame that `v` decoded last, described by `f`. */
+/* Adds the last frame that `v` decoded, described by `f`. */
 int vfm_temporal_add(struct vfm_temporal *t, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err);
 
-/* After the last frame. */
+/* Returns the result.  Call after the last frame. */
 struct vfm_temporal_result vfm_temporal_end(struct vfm_temporal *t);
 
 #endif

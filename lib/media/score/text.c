@@ -300,7 +300,7 @@ static int line_of(struct text_piece *v, int i)
 	return i;
 }
 
-/* Whether q, which begins right of p, continues its line. */
+/* Returns whether q, which begins right of p, continues its line. */
 static bool continues(const struct text_piece *p, const struct text_piece *q)
 {
 	int hp = p->bottom - p->top + 1, hq = q->bottom - q->top + 1, high = hp > hq ? hp : hq, low = hp + hq - high;
@@ -388,7 +388,7 @@ static double text_odds(const double *f)
 	return odds;
 }
 
-/* Whether a line has the shape of one of text. */
+/* Returns whether a line has the shape of one of text. */
 static bool is_even(const struct text_line *l)
 {
 	double k = l->pieces, height = l->height / k, width = l->right - l->left + 1;

@@ -203,7 +203,8 @@ static bool is_complete(const struct cutting *c)
 	return c->n_in >= want || is_full(c);
 }
 
-/* Whether the container of a file declares a stream before its packets.  That of .mp4 leaves an empty one out. */
+/* Returns whether the container of a file declares a stream before its packets.  That of .mp4 leaves an empty one out.
+ */
 static bool declares_streams(const char *out)
 {
 	const char *dot = strrchr(out, '.');
@@ -312,7 +313,7 @@ struct cut_pass {
 	int n;
 };
 
-/* Ends all clips of a state with an error; with `from`, those that begin there or later. */
+/* Ends all clips of a state with an error; with `from`, only the clips that begin at it or later. */
 static void end_clips(struct cut_pass *p, enum cutting_state state, int64_t from, int rc, const struct vfm_err *err)
 {
 	for (int i = 0; i < p->n; i++)
@@ -435,7 +436,7 @@ static void run_cut_pass(struct cut_pass *p, const struct vfm_video_opts *o)
 
 /* ---- copies ---- */
 
-/* Whether the pixels of the source are those of the clip. */
+/* Returns whether the pixels of the source are those of the clip. */
 static bool can_copy_clip(const struct vfm_cut_opts *o, const struct vfm_video_info *i)
 {
 	return o->copy && !i->image && vfm_remux_takes(i->codec) && !o->width && !o->height && !o->audio &&

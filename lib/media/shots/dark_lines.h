@@ -1,12 +1,12 @@
-/* dark_lines.h - dark lines at the side of a picture, as bars. */
+/* dark_lines.h - counts dark lines at the side of a picture, which form bars. */
 #ifndef VFM_MEDIA_SHOTS_DARK_LINES_H
 #define VFM_MEDIA_SHOTS_DARK_LINES_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns how many of `lines` lines from `first` on, `step` apart, are dark: all of their `length` pixels, `along`
- * apart, are below `limit`. */
+/* Returns how many of `lines` lines, starting at `first` and `step` apart, are dark: all of their `length` pixels,
+ * `along` apart, are below `limit`. */
 static inline int vfm_dark_lines(
 	const uint8_t *first, ptrdiff_t step, int lines, ptrdiff_t along, int length, int limit)
 {

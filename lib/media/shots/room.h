@@ -1,6 +1,4 @@
-/* media/shots - cuts and dissolves.
- *
- * The detector of shots on small pictures, and cutting a video at frames.
+/* media/shots - shots: detects cuts and dissolves on small pictures, and cuts a video at frames.
  *
  * Used by: vfm-curate
  * Calls: base, media/av

@@ -1,15 +1,14 @@
 /* scene.c - the criteria of cuts, dissolves and fades, and the confidence, whose trees bench/shots-calibrate prints.
  *
- * Hard cut: the frames before and after differ in colour, and no pair of frames across the cut matches by blocks,
- * while the frames of each side match among themselves.  A difference no larger than within a side (fast motion) is
- * no cut; a side ends where another change is nearly as large.  Blocks are compared after division by the local
- * contrast.
+ * Hard cut: the frames before and after differ in colour, and no pair of frames across the cut matches by blocks, but
+ * the frames of each side match among themselves.  A difference no larger than within a side (fast motion) is no cut; a
+ * side ends at another change of nearly the same size.  Blocks are compared after division by the local contrast.
  *
  * Dissolve: the frames between two different pictures are mixtures with a steadily growing share, also after division
- * by the local contrast; the shots on either side change less over as many frames.
+ * by the local contrast.  The shots on either side change less over as many frames.
  *
- * Fade: frames of one colour, apart from a logo or black bars, between different pictures, or long black, with the
- * frames around whose contrast is reduced.  If frames of both sides match, it is none.
+ * Fade: frames of one colour, apart from a logo or black bars, between different pictures, or a long black; together
+ * with the neighbouring frames of reduced contrast.  If frames of both sides match, it is no fade.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -243,8 +242,8 @@ static void evaluate_change(struct vfm_scene *s, int64_t t)
 
 /* ---- frames ---- */
 
-/* Returns the share of b in the frame between a and b, if that frame is a mixture of both, with a mean residual below
- * `most` levels; 0: it is not. */
+/* If a frame between a and b is a mixture of both, with a mean residual below `most` levels, returns the share of b;
+ * else 0. */
 static float share_between(
 	const struct vfm_thumb *a, const struct vfm_thumb *between, const struct vfm_thumb *b, float most)
 {
@@ -376,7 +375,7 @@ static void add_cut(struct vfm_scene *s, const struct vfm_cut_candidate *c, doub
 	s->cuts[s->n_cuts++] = cut;
 }
 
-/* Candidates for hard cuts are in order; of those close together the most certain counts. */
+/* Chooses hard cuts.  Candidates are in order; of those close together, only the most certain is a cut. */
 static void choose_hard(struct vfm_scene *s, double threshold)
 {
 	for (int64_t i = 0; i < s->n_hard; i++) {
@@ -415,8 +414,8 @@ static void choose_fades(struct vfm_scene *s, double threshold, bool gradual)
 	}
 }
 
-/* Candidates for dissolves come with falling confidence.  They may be parts of one: of those that overlap the most
- * certain counts. */
+/* Chooses dissolves.  Candidates come in order of falling confidence.  Several may cover the same dissolve: of
+ * overlapping ones, only the most certain is chosen. */
 static void choose_dissolves(struct vfm_scene *s, double threshold)
 {
 	uint8_t *covered = vfm_calloc((size_t)s->n + 1, 1);

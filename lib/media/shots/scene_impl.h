@@ -6,16 +6,16 @@
 
 enum {
 	SCENE_RING = 144,
-	SCENE_QUEUE = 5, /* a frame with two on either side */
+	SCENE_QUEUE = 5, /* a frame and two on either side */
 	SCENE_PIX = VFM_SIG_W * VFM_SIG_H,
-	SCENE_NEAR = 16, /* frames next to plain ones; the clearest of them represents the shot */
+	SCENE_NEAR = 16, /* frames next to plain ones; the sharpest of them represents the shot */
 	SCENE_COMPARED = 5,
 };
 
 struct scene_point {
-	float change; /* difference of pixels to the frame before */
+	float change; /* difference of pixels from the previous frame */
 	float mean, std;
-	float mixture; /* how well the frames around are a mixture (scene_mix.c); 0: not at all */
+	float mixture; /* how well the surrounding frames fit a mixture (scene_mix.c); 0: not at all */
 	int8_t half;   /* frames from the middle of that mixture to its ends */
 	bool plain;    /* of one colour */
 };
@@ -27,13 +27,13 @@ struct plain_run {
 };
 
 struct vfm_scene {
-	struct vfm_thumb queue[SCENE_QUEUE]; /* the last frames that were pushed; number i at i % SCENE_QUEUE */
+	struct vfm_thumb queue[SCENE_QUEUE]; /* the last pushed frames; number i at i % SCENE_QUEUE */
 	int64_t pushed;
 	struct vfm_sig ring[SCENE_RING];
 	struct vfm_sig before;               /* the clearest frame before the run of plain frames */
 	struct vfm_sig past[SCENE_COMPARED]; /* some frames before it, from the last one on */
 	int n_past;
-	int flash; /* frames that a flash may last */
+	int flash; /* maximum frames of a flash */
 	struct scene_point *p;
 	size_t cap;
 	int64_t n, evaluated, mixed; /* frames; the next one to evaluate for a cut, for a mixture */
@@ -53,23 +53,23 @@ static inline const struct vfm_sig *scene_sig(const struct vfm_scene *s, int64_t
 	return &s->ring[frame % SCENE_RING];
 }
 
-/* How much two frames differ, in numbers of 0..1: moved, blocks, hist, pixel. */
+/* Sets f to the differences of two frames, in numbers of 0..1: moved, blocks, hist, pixel. */
 void vfm_scene_differ(const struct vfm_sig *a, const struct vfm_sig *b, float f[4]);
 void vfm_scene_add_candidate(struct vfm_scene *s, const struct vfm_cut_candidate *c);
-/* Whether the candidates for hard cuts have a likely one at t.  After the last frame. */
+/* Returns whether the candidates for hard cuts include a likely one at t.  Call after the last frame. */
 bool vfm_scene_is_hard_cut(const struct vfm_scene *s, int64_t t);
 
 /* ---- scene_mix.c: dissolves ---- */
 
-/* After each frame; `ended`: after the last one. */
+/* Call after each frame; `ended`: after the last one. */
 void vfm_scene_follow_mixtures(struct vfm_scene *s, bool ended);
 
 /* ---- scene_plain.c: frames of one colour and fades ---- */
 
-/* The change of frame n to the one before is known. */
+/* The change of frame n from the previous one must be known. */
 bool vfm_scene_is_plain(const struct vfm_scene *s, int64_t n);
 void vfm_scene_follow_plain(struct vfm_scene *s, int64_t n, bool ended);
-/* After the last frame and all hard cuts: stores the candidates. */
+/* Stores the candidates.  Call after the last frame and all hard cuts. */
 void vfm_scene_gather_fades(struct vfm_scene *s);
 
 #endif

@@ -180,8 +180,9 @@ static void return_shares(const struct vfm_scene *s, const struct mixture *m, fl
 	f[2] = fminf(f[0], f[1]);
 }
 
-/* How much a shot changes by itself beyond an end, over as many frames as the mixture has, at most OUTSIDE, and at most
- * to the next cut.  f[0..3]: that, f[4]: the sum of the changes of so many frames as the mixture has, over `across`. */
+/* Sets f[0..3] to the change of a shot beyond an end of the mixture, over at most as many frames as the mixture has, at
+ * most OUTSIDE, and not beyond the next cut; f[4] to the sum of its changes over the length of the mixture, divided by
+ * `across`.  Returns false if fewer than 2 frames remain. */
 static bool side_of_mixture(const struct vfm_scene *s, const struct mixture *m, int step, float across, float f[5])
 {
 	int64_t end = m->t + step * m->half, u = end;

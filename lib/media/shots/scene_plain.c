@@ -37,7 +37,7 @@ static int median_luma(const struct vfm_sig *sig)
 	return y;
 }
 
-/* Whether frame n has one colour apart from a logo: few pixels, which did not change while the rest did. */
+/* Returns whether frame n has one colour apart from a logo: few pixels, which did not change while the rest did. */
 static bool is_plain_but_logo(const struct vfm_scene *s, int64_t n)
 {
 	const struct vfm_sig *now = scene_sig(s, n), *old;
@@ -57,8 +57,8 @@ static bool is_plain_but_logo(const struct vfm_scene *s, int64_t n)
 	return vfm_sig_pixel(old, now) > REST_CHANGE || (s->p[n - 1].plain && s->p[n].change < LOGO_CHANGE / 8.0f);
 }
 
-/* Whether a frame has one colour, and not black, apart from black bars at the top and the bottom, or at the left and
- * the right. */
+/* Returns whether a frame has one colour other than black, ignoring black bars at top and bottom or at left and
+ * right. */
 static bool is_plain_but_bars(const struct vfm_sig *sig)
 {
 	const uint8_t *y = sig->thumb.y;
@@ -115,10 +115,12 @@ static void return_features(
 	f[3] = sharp;
 }
 
-/* The shot continues after the plain frames if some frames of both sides match, by the measure of how much the sides
- * change by themselves over as many frames.
- *   f[0..3] least difference of a frame before and one after, f[4] the same of whole pictures that are shifted,
- *   f[5..8], f[9..12] most and least difference of two frames of one side, as far apart as the plain ones are long */
+/* Sets the features that tell whether the shot continues after the plain frames: some frames of both sides match,
+ * compared with how much each side changes over as many frames.
+ *   f[0..3]    least difference between a frame before and one after
+ *   f[4]       vfm_sig_shifted of the frames next to the plain ones
+ *   f[5..8]    larger difference within a side, of two frames whose distance is the length of the plain run
+ *   f[9..12]   smaller one of the two sides */
 static void same_shot_features(const struct vfm_scene *s, const struct plain_run *r, float f[13])
 {
 	int64_t gap = r->end - r->first + 1, i = 0;
@@ -206,8 +208,8 @@ static float contrast_over(const struct vfm_scene *s, int64_t t, int64_t plain)
 	return fmaxf(0, s->p[t].std - s->p[plain].std);
 }
 
-/* Goes from frame t, the first next to a plain one, outward to the first frame of full contrast: while contrast grows
- * as fast as it did from the plain frame on, at most to the next hard cut. */
+/* Returns the first frame of full contrast, going outward from frame t next to a plain one.  Stops when contrast grows
+ * more slowly than at the beginning, and at the next hard cut. */
 static int64_t fade_end(const struct vfm_scene *s, int64_t t, int step)
 {
 	int64_t u = t, plain = t - step;

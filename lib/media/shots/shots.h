@@ -1,4 +1,4 @@
-/* shots.h - decode a file once and cut it into shots.  Thread-safe: no shared state. */
+/* shots.h - decodes a file once and cuts it into shots.  Thread-safe: no shared state. */
 #ifndef VFM_MEDIA_SHOTS_SHOTS_H
 #define VFM_MEDIA_SHOTS_SHOTS_H
 
@@ -13,28 +13,28 @@
 
 struct vfm_span {
 	int64_t start, end; /* frames, end exclusive */
-	bool is_short;      /* shorter than the minimum; reported, but not to be used */
-	/* of the cuts at start and end; < 0: the file begins or ends there, or the shot was divided */
+	bool is_short;      /* shorter than the minimum; reported, but not for use */
+	/* of the cuts at start and end; < 0: the file begins or ends there, or a shot was divided */
 	double start_confidence, end_confidence;
 };
 
-/* Lengths are numbers of frames, or, with `at`, differences of at[frame]. */
+/* Lengths are numbers of frames or, with `at`, differences of at[frame]. */
 struct vfm_clip_rule {
-	double min, max;  /* longer shots are cut into equal parts, which are not shorter than min if possible; max 0 =
-			     any */
-	double stride;    /* > 0: no cuts, a clip for every stride (the last may be shorter) */
-	const double *at; /* [frames + 1], not decreasing: times of frames whose rate varies; NULL: frame numbers */
+	/* longer shots are divided into equal parts, not shorter than min if possible; max 0: any length */
+	double min, max;
+	double stride;    /* > 0: ignores cuts, and makes a clip for every stride (the last may be shorter) */
+	const double *at; /* [frames + 1], not decreasing: times of frames with a variable rate; NULL: frame numbers */
 };
 
-/* The clips of `frames` frames between `cuts`.  Frames inside of a transition are in no clip.  A single frame that is
- * longer than the maximum is a clip.  Leaves is_short false.  Returns their number; the caller frees *spans. */
+/* Makes the clips of `frames` frames between `cuts`.  Frames within a transition are in no clip.  A single frame that
+ * exceeds the maximum is a clip.  Leaves is_short false.  Returns their number; the caller frees *spans. */
 int64_t vfm_clips_of(int64_t frames, const struct vfm_cut *cuts, int64_t n_cuts, const struct vfm_clip_rule *rule,
 	struct vfm_span **spans);
 
 /* ---- a file ---- */
 
-/* Another detector than scene.h.  It gets each frame scaled to rgb [height, width, 3], in order, and after the
- * last one says where the cuts are; they belong to it. */
+/* A detector that replaces scene.h.  It gets each frame scaled to rgb [height, width, 3], in order.  After the last one
+ * it returns the cuts, which it owns. */
 struct vfm_shot_detector {
 	int width, height;
 	int (*push)(void *ctx, const uint8_t *rgb, struct vfm_err *err);
@@ -45,7 +45,7 @@ struct vfm_shot_detector {
 struct vfm_shots_opts {
 	struct vfm_video_opts video;
 	bool stride;                              /* fixed clips of max_s, without detection */
-	double min_s, max_s;                      /* by the timestamps; max_s 0 = any length */
+	double min_s, max_s;                      /* by the timestamps; max_s 0: any length */
 	double threshold;                         /* 0 = VFM_SCENE_THRESHOLD */
 	bool hard_only;                           /* no dissolves and fades */
 	const struct vfm_shot_detector *detector; /* NULL: scene.h */
@@ -61,7 +61,8 @@ struct vfm_shots {
 };
 
 int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots_opts *opts, struct vfm_err *err);
-/* Returns the duration of a clip, rounded to microseconds: the number that records state and min_s is compared with. */
+/* Returns the duration of a clip, rounded to microseconds.  Records contain this number, and min_s is compared with
+ * it. */
 double vfm_shots_length_s(const struct vfm_shots *s, const struct vfm_span *span);
 void vfm_shots_release(struct vfm_shots *s);
 

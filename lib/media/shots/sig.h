@@ -1,5 +1,5 @@
-/* sig.h - signatures of frames (downscaled frames) and their differences, for the detection of shots.
- * Plain data, thread-safe. */
+/* sig.h - signatures of frames (downscaled frames) and their differences, for shot detection.  Plain data,
+ * thread-safe. */
 #ifndef VFM_MEDIA_SHOTS_SIG_H
 #define VFM_MEDIA_SHOTS_SIG_H
 
@@ -14,8 +14,8 @@
 
 struct vfm_sig {
 	struct vfm_thumb thumb;
-	/* Luma minus its local mean, divided by its local deviation plus a floor for noise: 128 + 48 x.  It hardly
-	 * changes with light, exposure and fades.  Surrounded by VFM_SIG_SEARCH pixels of 128. */
+	/* Luma minus its local mean, divided by its local deviation plus a floor for noise: 128 + 48 x.  Light,
+	 * exposure and fades hardly change it.  It is surrounded by VFM_SIG_SEARCH pixels of 128. */
 	uint8_t form[(VFM_SIG_H + 2 * VFM_SIG_SEARCH) * VFM_SIG_STRIDE];
 	uint16_t hist[VFM_SIG_HIST]; /* of 768 half-size pixels; luma in steps of equal square roots */
 	float mean, std;             /* of luma */
@@ -25,21 +25,22 @@ struct vfm_sig {
 void vfm_sig_of(struct vfm_sig *s, const struct vfm_thumb *thumb);
 
 struct vfm_sig_diff {
-	float pixel;  /* mean absolute difference of luma and chroma, 0..255 */
-	float hist;   /* 1 - overlap of the colour histograms, 0..1 */
-	float moved;  /* residual of block matching as a share of the texture: 0 pure motion, about 0.8 unrelated */
-	float blocks; /* share of blocks without a match, 0..1 */
+	float pixel; /* mean absolute difference of luma and chroma, 0..255 */
+	float hist;  /* 1 - overlap of the colour histograms, 0..1 */
+	/* residual of block matching as a fraction of the texture: 0 for pure motion, about 0.8 if unrelated */
+	float moved;
+	float blocks; /* fraction of blocks without a match, 0..1 */
 };
 
-/* Returns `pixel` alone, which is cheap. */
+/* Returns only `pixel`, which is cheap. */
 float vfm_sig_pixel(const struct vfm_sig *a, const struct vfm_sig *b);
 /* Returns how evenly luma differs over the picture: the median over blocks of the mean absolute difference, divided by
- * its mean.  About 0.8 for two pictures; near 0 if only a part changed (a title, an explosion). */
+ * its mean.  It is about 0.8 for two different pictures, and near 0 if only a part changed (a title, an explosion). */
 float vfm_sig_spread(const struct vfm_sig *a, const struct vfm_sig *b);
-/* Returns the residual of the best shift of the whole picture by up to 24 x 12 pixels in the part that both show, as a
- * share of the texture there.  A fast pan is near 0; unrelated pictures have 0.7 or more. */
+/* Returns the residual of the best shift of the whole picture by up to 24 x 12 pixels, in the part that both show, as a
+ * fraction of the texture there.  It is near 0 for a fast pan, and 0.7 or more for unrelated pictures. */
 float vfm_sig_shifted(const struct vfm_sig *a, const struct vfm_sig *b);
-/* b is the later one: its blocks are searched in a. */
+/* Compares two frames.  b is the later one; its blocks are searched in a. */
 void vfm_sig_compare(const struct vfm_sig *a, const struct vfm_sig *b, struct vfm_sig_diff *d);
 
 #endif

@@ -1,4 +1,4 @@
-/* block.h - a transformer block.  The row of the architecture (spec/model/arch.h) says what it consists of:
+/* block.h - a transformer block.  The architecture's row (spec/model/arch.h) determines its layers:
  *
  *   h += pos                                                        with learned positions
  *   h += gate_i * attn_i(norm(h) * (1 + scale_i) + shift_i)         for each self-attention
@@ -7,8 +7,8 @@
  *   h += gate_m * mlp(norm(h) * (1 + scale_m) + shift_m)
  *
  * Attention within frames or columns redistributes rows over cp by an all-to-all, so that each frame, then each column,
- * is on one rank; full attention uses the original distribution.  All self-attentions apply the same 3-D RoPE.  Only
- * differences of positions count, so it acts within a frame as a RoPE of (h, w), and along time as a RoPE of t.
+ * is on one rank.  Full attention uses the original distribution.  All self-attentions apply the same 3-D RoPE.  Only
+ * differences of positions matter, so RoPE acts within a frame as one of (h, w), and along time as one of t.
  */
 #ifndef VFM_NET_DIFFUSION_BLOCK_H
 #define VFM_NET_DIFFUSION_BLOCK_H
@@ -41,9 +41,9 @@ struct vfm_block_in {
 /* Declares the parameters "blocks.LAYER.…" in `unit`. */
 void vfm_block_declare(
 	struct vfm_block *b, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int64_t layer);
-/* Returns the new residual stream.  Has no side effects: recompute runs it again. */
+/* Returns the new residual stream.  Has no side effects, since recompute runs it again. */
 struct vfm_var *vfm_block(struct vfm_tape *t, const struct vfm_block *b, const struct vfm_block_in *in);
-/* The kind of the norms of an architecture. */
+/* Returns the kind of the norms of an architecture. */
 enum vfm_norm_kind vfm_block_norm(const struct vfm_arch *a);
 
 #endif

@@ -6,7 +6,7 @@
  * flow  (Lipman et al. 2023): x = (1 - t) x0 + t n, the network input is x and t, the target n - x0.  The time t is
  *       drawn (enum vfm_time_dist), then shifted: t <- a t / (1 + (a - 1) t), with a = vfm_diffusion_shift.
  *
- * Weightings multiply a sample's squared error of the network's output F; diffusion.c has their formulas.
+ * A weighting multiplies a sample's squared error of the network's output F; diffusion.c has the formulas.
  */
 #ifndef VFM_NET_DIFFUSION_DIFFUSION_H
 #define VFM_NET_DIFFUSION_DIFFUSION_H
@@ -34,13 +34,14 @@ struct vfm_diffusion {
 	int t_dist; /* enum vfm_time_dist; flow */
 	double t_mean, t_std, mode_scale;
 	double shift;
-	int64_t shift_tokens; /* flow: the tokens of a sample that `shift` is for; 0: for all */
-	double t_min, t_max;  /* flow: the range of t after the shift; 0, 1: all */
-	int weighting;        /* enum vfm_weighting */
-	double snr_gamma;     /* min_snr */
-	double text_drop;     /* probability that a sample's text is dropped (classifier-free guidance) */
-	double image_cond;    /* flow: probability that the first latent frame of a video is given (image to video) */
-	double image_drop;    /* probability that a sample's image condition is dropped */
+	/* flow: the number of tokens that `shift` refers to; 0: `shift` applies to all samples */
+	int64_t shift_tokens;
+	double t_min, t_max; /* flow: the range of t after the shift; 0, 1: the whole range */
+	int weighting;       /* enum vfm_weighting */
+	double snr_gamma;    /* min_snr */
+	double text_drop;    /* probability that a sample's text is dropped (classifier-free guidance) */
+	double image_cond;   /* flow: probability that the first latent frame of a video is given (image to video) */
+	double image_drop;   /* probability that a sample's image condition is dropped */
 };
 
 struct vfm_draw {
@@ -49,28 +50,27 @@ struct vfm_draw {
 	float coef[4];   /* input = coef[0] x0 + coef[1] n, target = coef[2] x0 + coef[3] n */
 	double weight;   /* of the squared error of the output */
 	bool drop_text;  /* replace the text by the null text */
-	bool drop_image; /* replace condition and image rows by zeros, and give no frame */
-	bool given;      /* give the first latent frame, if the sample has more than one and keeps its image */
+	bool drop_image; /* replace condition and image rows by zeros; no frame is given */
+	bool given;      /* the first latent frame is given, if the sample has more than one and keeps its image */
 };
 
 void vfm_diffusion_defaults(struct vfm_diffusion *d);
-/* Returns VFM_EUSAGE if a setting has no effect with the others, such as cosmap with edm, or if almost no t falls into
- * the range. */
+/* VFM_EUSAGE: a setting has no effect with the others, such as cosmap with edm, or almost no t falls into the range. */
 int vfm_diffusion_check(const struct vfm_diffusion *d, struct vfm_err *err);
-/* Whether the loss is weighted, and its mean without weights is recorded, too.  Not with given frames, since only the
- * weights tell which tokens have no loss. */
+/* Returns whether the loss is weighted, so that its unweighted mean is recorded, too.  False with given frames, since
+ * only the weights mark tokens without loss. */
 bool vfm_diffusion_has_mse(const struct vfm_diffusion *d);
 /* Returns the shift a of a sample of n = `tokens` tokens: shift, or shift sqrt(n / shift_tokens) (Esser et al., eq.
  * 23). */
 double vfm_diffusion_shift(const struct vfm_diffusion *d, int64_t tokens);
-/* Returns the draw of a sample of `tokens` tokens in a step; depends on (seed, step, id) and, with shift_tokens, on
- * tokens only. */
+/* Returns the draw of a sample of `tokens` tokens in a step.  Depends only on (seed, step, id) and, with shift_tokens,
+ * on tokens. */
 struct vfm_draw vfm_diffusion_draw(
 	const struct vfm_diffusion *d, uint64_t seed, uint64_t step, uint64_t id, int64_t tokens);
-/* Returns sigma or t at the quantile 0 < u < 1 of the distribution that draws of `tokens` tokens have, in ascending
- * order of noise. */
+/* Returns sigma or t at the quantile 0 < u < 1 of its distribution over draws of `tokens` tokens, in ascending order of
+ * noise. */
 double vfm_diffusion_quantile(const struct vfm_diffusion *d, double u, int64_t tokens);
-/* Returns the draw of a given latent frame: clean, at time 0, with target 0, which has no weight. */
+/* Returns the draw of a given latent frame: clean, at time 0, with target 0 and weight 0. */
 struct vfm_draw vfm_diffusion_given(void);
 /* Returns the draw for a given sigma or t, for sampling and tests. */
 struct vfm_draw vfm_diffusion_at(const struct vfm_diffusion *d, double noise);

@@ -10,10 +10,10 @@
 #include "spec/layout/pack.h"
 #include "spec/model/model.h"
 
-/* The caller's choices for the samples of a pack; arrays [n], NULL: false for all. */
+/* The caller's choices for the samples of a pack.  Arrays [n]; NULL: false for all samples. */
 struct vfm_model_conds {
-	const bool *drop_text;   /* the text is replaced by zeros */
-	const bool *drop_image;  /* the condition and the image rows are replaced by zeros */
+	const bool *drop_text;   /* replaces the text by zeros */
+	const bool *drop_image;  /* replaces the condition and the image rows by zeros */
 	const bool *given_frame; /* the first latent frame is given: clean, at time 0, without loss */
 };
 
@@ -22,15 +22,16 @@ struct vfm_model_in {
 	struct vfm_stream *stream;
 	void *mem; /* one allocation for the tensors below */
 	size_t bytes;
-	/* boundaries of the samples in the text rows, padding included (model.text_pad), and in the tokens; text_seqs
+	/* boundaries of the samples in the text rows, including padding (model.text_pad), and in the tokens; text_seqs
 	 * and moe refer to them */
 	int32_t *host_cu_text, *host_cu, *host_cu_image;
 	struct vfm_tokens tok;
 	struct vfm_attn_layout attn;
 	struct vfm_seqs seqs; /* the samples within the T rows */
 	struct vfm_seqs text_seqs;
-	/* The G segments: ranges of the T rows with one time each, hence one modulation.  A sample is a segment, or two
-	 * if its first latent frame is given: this frame and the rest.  Norms, gates, noise and loss are by segment. */
+	/* The G segments: ranges of the T rows with one time each, hence one modulation.  A sample is one segment, or
+	 * two if its first latent frame is given: that frame and the rest.  Norms, gates, noise and loss are per
+	 * segment. */
 	struct vfm_seqs segs;
 	int32_t *host_cu_segs, *seg_sample; /* [G+1], [G] */
 	bool *seg_given;                    /* [G] */
@@ -42,19 +43,20 @@ struct vfm_model_in {
 	struct vfm_tensor cond;             /* [T, cond_dim] f32 or bf16; absent without model.cond_channels */
 	struct vfm_tensor image;            /* [S * image_len, image_dim] f32; absent without model.image_dim */
 	struct vfm_seqs image_seqs;         /* the samples in the image rows */
-	/* [G, text_dim] f32: mean text row of each segment's sample, padding included; absent without pooled_text */
+	/* [G, text_dim] f32: mean text row of each segment's sample, including padding; absent without pooled_text */
 	struct vfm_tensor text_mean;
 	/* [R, head_dim] f32, or with RoPE over all heads [R, heads of this rank, head_dim]; absent without RoPE */
 	struct vfm_tensor rope;
-	struct vfm_tensor pos_embed;      /* [T, hidden] f32; absent without sine-cosine positions */
-	struct vfm_units frames, columns; /* stdit: divisions for spatial and temporal attention */
-	struct vfm_moe_in moe;            /* with experts; the caller may set moe.loss */
-	struct vfm_tensor pos;            /* [T,3] i32: t, h, w; absent without learned positions */
+	struct vfm_tensor pos_embed; /* [T, hidden] f32; absent without sine-cosine positions */
+	/* stdit: tokens distributed by frames and by columns, for spatial and temporal attention */
+	struct vfm_units frames, columns;
+	struct vfm_moe_in moe; /* with experts; the caller may set moe.loss */
+	struct vfm_tensor pos; /* [T,3] i32: t, h, w; absent without learned positions */
 };
 
 /* Uploads everything except x and t_cond (vfm_dev_upload), and enqueues nothing else.  Pads texts (model.text_pad).
- * conds NULL: none.  The caller may release the pack on return.  The mesh must outlive the input.  VFM_EUSAGE: the pack
- * lacks the condition or the image rows that the model reads, or a given frame is the only one of its sample. */
+ * conds may be NULL.  The caller may release the pack on return.  The mesh must outlive the input.  VFM_EUSAGE: the
+ * pack lacks the condition or the image rows that the model reads, or a given frame is the only one of its sample. */
 int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh,
 	const struct vfm_model_spec *m, const struct vfm_pack *p, const struct vfm_model_conds *conds,
 	enum vfm_dtype dtype, struct vfm_err *err);

@@ -1,8 +1,8 @@
 /* model.h - a network, or the chunks of it on one pp stage.
  *
- * Every architecture has the same backbone (model.c: patches and positions, conditioning, text, head), a row in the
- * table of architectures (spec/model/arch.h) and a block of its own (block.h).  Every pp stage computes the
- * conditioning, the first the patches, the last the head.
+ * All architectures share a backbone (model.c: patches and positions, conditioning, text, head).  Each has a row in the
+ * table of architectures (spec/model/arch.h) and its own block (block.h).  Every pp stage computes the conditioning,
+ * the first the patches, the last the head.
  *
  *   h   = patch([x | condition]) [+ positions]                         [T,D], f32 or bf16
  *   c   = t_mlp(timestep(1000 t_cond)) [+ ctx_proj(mean of the text)]  [G,D], G: segments (input.h)
@@ -29,10 +29,13 @@ int vfm_model_chunks(const struct vfm_model *m);               /* returns vpp, t
 bool vfm_model_is_first(const struct vfm_model *m, int chunk); /* chunk holds the patches */
 bool vfm_model_is_last(const struct vfm_model *m, int chunk);  /* chunk holds the head */
 
-/* Runs one chunk.  Collective over cp x tp (and ep).  h: the residual stream [T,D] from the previous chunk; NULL on the
- * first chunk, which reads in->x.  Returns the residual stream, or the prediction [T,F] f32 on the last chunk.  `in`
- * must stay valid until the backward is done.  keeps [layers of the model]: what each block keeps for its backward
- * (spec/cost/saved.h); NULL: everything. */
+/* Runs one chunk.  Collective over cp x tp (and ep).
+ *
+ * - h: the residual stream [T,D] from the previous chunk; NULL on the first chunk, which reads in->x
+ * - in: must stay valid until the backward is done
+ * - keeps [layers of the model]: what each block keeps for its backward (spec/cost/saved.h); NULL: everything
+ *
+ * Returns the residual stream, or the prediction [T,F] f32 on the last chunk. */
 struct vfm_var *vfm_model_forward(struct vfm_model *m, struct vfm_tape *t, const struct vfm_model_in *in, int chunk,
 	struct vfm_var *h, const struct vfm_keeps *keeps);
 

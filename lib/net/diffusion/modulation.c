@@ -19,7 +19,8 @@ static int64_t size_of_group(const struct vfm_model_spec *m, const struct vfm_pa
 	return n > 1 ? n : 1;
 }
 
-/* Whether the matrices of two layers that a product combines are both frozen, or both trained, and so their biases. */
+/* Returns whether the matrices of two layers that a product combines are both frozen, or both trained, and so their
+ * biases. */
 static bool joins_group(const struct vfm_params *ps, int64_t first, int64_t layer)
 {
 	static const char *const names[] = {"ada.weight", "ada.bias", "ada_a.weight"};

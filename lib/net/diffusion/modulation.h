@@ -1,12 +1,13 @@
 /* modulation.h - the shifts, scales and gates of the blocks, [G,D] each, from the conditioning.
  *
- * The products of consecutive blocks with one input are one product: a group of blocks.  A group's parameters belong to
- * the unit of its first block, which computes it in front of its region.  So the backward has their gradients when it
- * leaves that unit, and recompute does not repeat the products.  The value [G, n_mod * D] f32 of each block lives until
- * its backward.
+ * One product computes the modulation of a group of consecutive blocks, since all read the same input.  A group's
+ * parameters belong to the unit of its first block, which computes the product before its region.  The backward
+ * therefore has their gradients when it leaves that unit, and recompute does not repeat the product.  The value [G,
+ * n_mod * D] f32 of each block lives until its backward.
  *
- * On one rank a group has all blocks of a chunk, with other ranks about parallel.bucket_mib of gradients, to overlap
- * their reduction, and with fsdp one block.  Blocks of a group are all frozen or all trained.
+ * On one rank, a group has all blocks of a chunk.  With fsdp it has one block.  Otherwise it has about
+ * parallel.bucket_mib of gradients, so that their reduction overlaps.  The blocks of a group are all frozen or all
+ * trained.
  */
 #ifndef VFM_NET_DIFFUSION_MODULATION_H
 #define VFM_NET_DIFFUSION_MODULATION_H
@@ -14,18 +15,18 @@
 #include "net/nn/layers.h"
 #include "spec/model/model.h"
 
-/* Each block has a full matrix, or an addend to the modulation that all blocks share, either two rank-r matrices
+/* Each block has a full matrix, or an addend to the modulation that all blocks share: either two rank-r matrices
  * (adaln_lora) or a table. */
 struct vfm_modulation {
 	int layers, n_mod; /* layers 0: no group */
 	int64_t hidden, rank;
-	struct vfm_linear *ada, *a, *b; /* [layers]; NULL: another form */
+	struct vfm_linear *ada, *a, *b; /* [layers]; NULL if the modulation has another form */
 	struct vfm_param **table;       /* [layers] [n_mod, D] */
 	struct vfm_linear_stack ada_all, a_all;
 };
 
-/* Declares the parameters "blocks.I.…" of the group that begins with layer `first` of a chunk which ends at `end`;
- * mod->layers is its size. */
+/* Declares the parameters "blocks.I.…" of the group that begins with layer `first` of a chunk whose layers end at
+ * `end`.  Sets mod->layers to its size. */
 void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit,
 	int64_t first, int64_t end);
 void vfm_modulation_release(struct vfm_modulation *mod);

@@ -1,8 +1,8 @@
 /* sampler.c - runs the solver's steps on a device, with guidance, conditions and several ranks.
  *
- * All predictions of an evaluation are computed in one pack, or, with vfm_sample_job.cfg_pair, those of the texts and
- * of the negative texts by two groups of ranks.  On a mesh (one pp stage) the ranks that share a pack each compute
- * their tokens, and all obtain its latents.
+ * All predictions of an evaluation are computed in one pack.  With vfm_sample_job.cfg_pair, one group of ranks computes
+ * those of the texts and another those of the negative texts.  On a mesh (one pp stage) the ranks that share a pack
+ * each compute their tokens, and all obtain its latents.
  */
 #include "net/diffusion/sampler.h"
 

@@ -1,16 +1,15 @@
-/* sampler.h - samples latents by integrating the probability-flow ODE with a solver (solver.h).
+/* sampler.h - samples latents: a solver (solver.h) integrates the probability-flow ODE.
  *
  * Classifier-free guidance: F = F(negative) + cfg (F(text) - F(negative)).  The negative text defaults to the null
- * text, the dropped text of training: rows of zeros.  A sample whose texts are both null is not guided: F = F(null).
- * The scale may depend on the noise level (guidance in an interval: Kynkaanniemi et al. 2024, arXiv 2404.07724); with
- * scale 1 an evaluation computes no negative texts.
+ * text, which is the dropped text of training: rows of zeros.  A sample whose two texts are null is not guided: F =
+ * F(null).  The scale may depend on the noise level (guidance in an interval: Kynkaanniemi et al. 2024, arXiv
+ * 2404.07724).  At scale 1 an evaluation skips the negative texts.
  *
- * Two networks may share the noise levels (the experts of Wan 2.2): `net` computes levels of at least `boundary`,
+ * Two networks may share the noise levels (the experts of Wan 2.2): `net` computes levels of at least `boundary`, and
  * `low_noise` those below, each with its own scale.  As in diffusers, the time input is compared with 1000 boundary.
  *
- * Noise depends on (seed, sample id) only, so a sample depends neither on others of its pack nor on the layout.
- *
- * A given first frame (flow only) stays clean, at time 0, and is part of the result.
+ * Noise depends only on (seed, sample id), so a sample depends neither on others of its pack nor on the layout.  A
+ * given first frame (flow only) stays clean, at time 0, and is part of the result.
  */
 #ifndef VFM_NET_DIFFUSION_SAMPLER_H
 #define VFM_NET_DIFFUSION_SAMPLER_H
@@ -23,11 +22,11 @@ struct vfm_sampler {
 	struct vfm_solver solver;
 	uint64_t seed;
 	double cfg;             /* 1: no guidance */
-	double cfg_end;         /* the scale runs linearly over the levels from cfg to this; NaN: it stays */
-	double cfg_interval[2]; /* noise levels, both included; 1 is the scale of others */
-	double boundary;        /* t from which `net` computes; 0: always */
+	double cfg_end;         /* the scale changes linearly over the levels from cfg to cfg_end; NaN: constant */
+	double cfg_interval[2]; /* noise levels, both included; the scale is 1 outside */
+	double boundary;        /* the smallest t that `net` computes; 0: it computes all */
 	double low_noise_cfg;   /* the scale of low_noise; NaN: cfg */
-	/* Called before each evaluation of the network is enqueued; may be NULL.  The device then lags by at most one
+	/* Called before each evaluation of the network is enqueued; may be NULL.  Then the device lags by at most one
 	 * evaluation. */
 	void (*progress)(void *ctx, int64_t done, int64_t total);
 	void *ctx;
@@ -51,11 +50,12 @@ struct vfm_sample_job {
 	/* The network below the boundary, with the same model; NULL: net for all levels. */
 	struct vfm_model *low_noise;
 	/* Guidance over two groups of ranks: a communicator of the two ranks with the same place in both meshes.  Its
-	 * rank 0 computes the texts, rank 1 the negative texts; both obtain the latents.  NULL: in one pack. */
+	 * rank 0 computes the texts, rank 1 the negative texts, and both obtain the latents.  NULL: one pack contains
+	 * both. */
 	struct vfm_comm *cfg_pair;
 };
 
-/* n samples to generate.  The text rows of sample i are cu_text[i] .. cu_text[i+1] - 1, likewise for `negative`; a
+/* n samples to generate.  The text rows of sample i are cu_text[i] .. cu_text[i+1] - 1, likewise for `negative`.  A
  * sample without rows has the null text. */
 struct vfm_sample_request {
 	int n;
@@ -65,14 +65,15 @@ struct vfm_sample_request {
 	const int32_t *cu_text;     /* [n + 1] */
 	const float *negative;      /* [cu_negative[n], text_dim] */
 	const int32_t *cu_negative; /* [n + 1]; NULL: the null text for all samples */
-	/* Image to video; the copies of guidance have the same. */
+	/* Image to video; both passes of guidance use the same values. */
 	const float *cond;               /* [sum of grids, cond_dim], patchified; NULL: none */
 	const float *image;              /* [n * image_len, image_dim]; NULL: none */
 	const float *const *first_frame; /* [n]: patchified first latent frame [h * w, F], or NULL; NULL: none given */
 };
-/* Collective over job->mesh->seq, cfg_pair (and ep) with the same request.  Writes the latents to tokens [sum of grids,
- * F] f32, host, in the order of the samples.  VFM_EUSAGE: the request lacks the condition or the image rows that the
- * model reads, or gives a first frame with edm or to a sample of one frame. */
+/* Samples the request, which is the same on all ranks.  Writes the latents to tokens [sum of grids, F] f32, on the
+ * host, in the order of the samples.  Collective over job->mesh->seq, cfg_pair (and ep).  VFM_EUSAGE: the request lacks
+ * the condition or the image rows that the model reads; or it gives a first frame, and the model is edm or a sample has
+ * one frame. */
 int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r,
 	float *tokens, struct vfm_err *err);
 

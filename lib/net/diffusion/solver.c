@@ -80,7 +80,7 @@ static double diffusers_level(int kind, int64_t n, double shift, int64_t i)
 	return shifted(shift, u / TRAIN_TIMESTEPS);
 }
 
-/* Level i, stretched so that the last level is `terminal`, if it is not 0. */
+/* Returns level i, stretched so that the last level is `terminal` if that is not 0. */
 static double default_level(int64_t n, double shift, double terminal, int64_t i)
 {
 	double l = shifted(shift, 1 - (double)i / (double)n), last = shifted(shift, 1 / (double)n);

@@ -25,7 +25,7 @@ enum vfm_solver_kind {
 	VFM_SOLVER_RES,   /* exponential Adams-Bashforth, Zhang et al. 2023 (arXiv 2308.02157) */
 	VFM_SOLVER_KINDS
 };
-/* DIFFUSERS: the levels of the solver's scheduler in diffusers, rounded to float32; not for res. */
+/* DIFFUSERS: the levels of the solver's scheduler in diffusers, rounded to float32; not available for res. */
 enum vfm_solver_schedule { VFM_SCHEDULE_DEFAULT, VFM_SCHEDULE_DIFFUSERS };
 enum { VFM_SOLVER_HISTORY = 4, VFM_SOLVER_MAX_STEPS = 100000 };
 
@@ -33,13 +33,14 @@ struct vfm_solver {
 	int kind;     /* enum vfm_solver_kind */
 	int schedule; /* enum vfm_solver_schedule; edm has only the default */
 	int64_t steps;
-	int64_t order;                    /* of unipc: 1 to 3 */
-	double shift;                     /* flow; 0: that of the diffusion */
-	double shift_terminal;            /* flow, default schedule: the last level; 0: that of S */
+	int64_t order; /* of unipc: 1 to 3 */
+	double shift;  /* flow; 0: the shift of the diffusion */
+	/* flow, default schedule: the last level above 0; 0: as the shift gives it */
+	double shift_terminal;
 	double sigma_min, sigma_max, rho; /* edm */
 };
 void vfm_solver_defaults(struct vfm_solver *s); /* auto, 32 steps, order 2; sigmas 0.002 to 80, rho 7 */
-/* Returns VFM_EUSAGE for invalid settings, among them so many steps that two levels coincide. */
+/* VFM_EUSAGE: invalid settings, including so many steps that two levels coincide. */
 int vfm_solver_check(const struct vfm_solver *s, const struct vfm_diffusion *d, struct vfm_err *err);
 
 /* A run of a solver. */
@@ -48,18 +49,18 @@ struct vfm_solver_plan {
 	int64_t order;
 	struct vfm_diffusion d;
 	int64_t steps, evals; /* evaluations of the network */
-	int history;          /* predictions that the combinations use, h_0 included; at most VFM_SOLVER_HISTORY */
+	int history;          /* predictions that the combinations use, including h_0; at most VFM_SOLVER_HISTORY */
 	double start;         /* standard deviation of the first state */
 	double *noise;        /* [steps + 1]: the levels */
 	float *t_cond;        /* [steps]: the network's time input at each level */
 };
-/* Checks as vfm_solver_check.  The caller releases the plan, also after a failure. */
+/* Checks like vfm_solver_check.  The caller releases the plan, even after a failure. */
 int vfm_solver_plan_make(
 	struct vfm_solver_plan *p, const struct vfm_solver *s, const struct vfm_diffusion *d, struct vfm_err *err);
 void vfm_solver_plan_release(struct vfm_solver_plan *p);
 
-/* Evaluation k = 0 ... evals - 1 and the combinations after it.  A coefficient of a prediction that does not exist yet
- * is 0. */
+/* Evaluation k = 0 ... evals - 1 and the combinations after it.  Coefficients of predictions that do not exist yet are
+ * 0. */
 struct vfm_solver_eval {
 	int64_t level;
 	double noise;

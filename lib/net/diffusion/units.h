@@ -1,4 +1,4 @@
-/* units.h - the division of a pack into frames or columns on the device, made once per pack. */
+/* units.h - the tokens of a pack by frames or columns, on the device; made once per pack. */
 #ifndef VFM_NET_DIFFUSION_UNITS_H
 #define VFM_NET_DIFFUSION_UNITS_H
 
@@ -16,7 +16,7 @@ struct vfm_units {
 	size_t bytes;
 };
 
-/* The caller must release u also after a failure. */
+/* Release u even after a failure. */
 int vfm_units_make(struct vfm_units *u, enum vfm_division_kind kind, struct vfm_stream *s, const struct vfm_mesh *mesh,
 	const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err);
 void vfm_units_release(struct vfm_units *u);

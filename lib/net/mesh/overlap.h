@@ -13,13 +13,13 @@
 
 #include "net/mesh/mesh.h"
 
-/* Returns in *s the stream for collectives.  They start after the work that the compute stream has so far. */
+/* Sets *s to the stream for collectives.  They start after the work that the compute stream has so far. */
 int vfm_overlap_fork(const struct vfm_mesh *m, struct vfm_tape *t, struct vfm_stream **s, struct vfm_err *err);
-/* Makes the compute stream wait for the collectives since the fork.  rc: the status of the caller since the fork.  If
- * rc is a failure, returns it with *err unchanged.  The stream waits nevertheless, because the caller frees memory that
+/* Makes the compute stream wait for the collectives since the fork.  rc: the caller's status since the fork.  If rc is
+ * a failure, returns it and leaves *err unchanged; the stream waits nevertheless, because the caller frees memory that
  * a collective may use. */
 int vfm_overlap_join(const struct vfm_mesh *m, struct vfm_tape *t, int rc, struct vfm_err *err);
-/* The same in a backward.  Computes a deferred gradient of weights before the wait. */
+/* As vfm_overlap_join in a backward; computes a deferred weight gradient before the wait. */
 int vfm_overlap_join_deferred(const struct vfm_mesh *m, struct vfm_tape *t, int rc, struct vfm_err *err);
 
 #endif

@@ -154,8 +154,8 @@ static void drop_regather(struct vfm_node *n)
 	g->all->vs = NULL;
 }
 
-/* Lets the backward gather x again, so that only x is kept meanwhile, where the tape asks for that.  gather: the node
- * of the first gather, or NULL. */
+/* If the tape requires it, makes the backward gather x again, so that only x is kept meanwhile.  gather: the node of
+ * the first gather, or NULL. */
 static struct vfm_var *plan_regather(struct vfm_tape *t, struct tp_rows *r, struct vfm_var *x, struct vfm_node *gather)
 {
 	if (!gather || !vfm_tape_keeps_own_rows(t))

@@ -1,16 +1,17 @@
-/* moe.h - mixture of experts: MLPs, each token dispatched to a few of them.
+/* moe.h - mixture of experts: MLPs, with each token dispatched to a few of them.
  *
  *   score = softmax(router(x))                                   [T,E] f32
  *   y[t]  = sum over the experts e of token t: weight[t,e] fc2_e(gelu(fc1_e(x[t])))
  *
- * Expert choice (Zhou et al., arXiv 2202.09368): every expert selects the ceil(n capacity / E) tokens with the highest
- * scores of each sample of n tokens, over all ranks; weight is the score.
+ * Expert choice (Zhou et al., arXiv 2202.09368): every expert selects, in each sample of n tokens over all ranks, the
+ * ceil(n capacity / E) tokens with the highest scores.  weight is the score.
  *
- * Token choice, dropless: each token selects its `capacity` best experts; weight is the score over the sum of these
- * scores.  A balance loss per sample (Fedus et al., arXiv 2101.03961): alpha E sum_e f_e P_e, with f_e the fraction of
- * choices that selected e and P_e the mean score.  A sample is weighted by its tokens, as in the main loss.
+ * Token choice, dropless: each token selects its `capacity` best experts.  weight is the score divided by the sum of
+ * the selected scores.  Each sample has a balance loss (Fedus et al., arXiv 2101.03961): alpha E sum_e f_e P_e, with
+ * f_e the fraction of choices that selected e and P_e the mean score.  A sample is weighted by its tokens, as in the
+ * main loss.
  *
- * Experts are divided over ep and computed by grouped GEMM; each rank dispatches its own rows by all-to-all.
+ * Experts are divided over ep and computed by grouped GEMM.  Each rank dispatches its own rows by all-to-all.
  */
 #ifndef VFM_NET_NN_MOE_H
 #define VFM_NET_NN_MOE_H
@@ -45,7 +46,8 @@ struct vfm_moe_in {
 	void *mem;
 	size_t bytes;
 };
-/* cu [n+1], on the host: the boundaries of the pack.  seqs and tok must outlive in.  step_tokens 0: no balance loss. */
+/* Makes the routing data.  cu [n+1], on the host, has the boundaries of the pack.  seqs and tok must outlive *in.
+ * step_tokens 0: no balance loss. */
 int vfm_moe_in_make(struct vfm_moe_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh,
 	const struct vfm_model_spec *m, const struct vfm_tokens *tok, const struct vfm_seqs *seqs, const int32_t *cu,
 	double step_tokens, struct vfm_err *err);

@@ -1,10 +1,14 @@
 /* param.c - lays parameters out in buckets and units, and allocates their arrays. */
 /* Design
  *
- * The parameters of a bucket agree in kind (matrix, bias, other vector), in dense or expert, in being summed over tp,
- * and in being held by one pp stage or by all.  A bucket spans consecutive units (embedders, each block, head) with
- * about parallel.bucket_mib of gradients; with fsdp, each unit has its own buckets of matrices.  Owned arrays (master,
- * and m, v, ema of the optimizer) hold this rank's shards only, one bucket after the other.
+ * All parameters of a bucket agree in
+ *   - kind: matrix, bias, other vector
+ *   - dense or expert
+ *   - summed over tp or not
+ *   - held by one pp stage or by all
+ * A bucket spans consecutive units (embedders, each block, head) with about parallel.bucket_mib of gradients; with
+ * fsdp, each unit has its own buckets of matrices.  Owned arrays (master, and m, v, ema of the optimizer) hold only
+ * this rank's shards, one bucket after the other.
  *
  * Masters are f32.  Matrices have the compute dtype and weight decay, biases the compute dtype, other vectors f32;
  * vectors have no decay.  Ops read the masters or a copy in the compute dtype (VFM_SHARDING_NONE), weights that are
@@ -203,7 +207,7 @@ static struct vfm_param_bucket bucket_of_key(const struct vfm_params *ps, int ke
 	return s;
 }
 
-/* Whether p follows `before` without padding. */
+/* Returns whether p follows `before` without padding. */
 static bool joins_stack(const struct vfm_param *p, const struct vfm_param *before)
 {
 	return p->stack && before && before->stack == p->stack;

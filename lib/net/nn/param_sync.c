@@ -286,8 +286,8 @@ int vfm_params_wait(struct vfm_params *ps, struct vfm_err *err)
 	return wait_unit_buckets(ps, -1, err);
 }
 
-/* Drops the gathered weights of units that neither run nor come next, waits for those of this unit and starts the
- * all-gather of the next unit. */
+/* Prepares a unit to run: drops the gathered weights of units that neither run nor come next, waits for those of this
+ * unit, and starts the all-gather of the next unit. */
 static int acquire_gathered(struct vfm_unit *x, int dir, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
@@ -343,7 +343,7 @@ static int cast_bucket(
 	return vfm_op_axpby(on, &a, err);
 }
 
-/* Whether ops find the matrices of a bucket at the same address in every pass. */
+/* Returns whether ops find the matrices of a bucket at the same address in every pass. */
 static bool has_held_weights(const struct vfm_param_bucket *s)
 {
 	return s->matrix && s->sharding != VFM_SHARDING_FULL && !s->mxfp8;
@@ -481,10 +481,10 @@ static int add_squares(
 	return s->counts_norm ? vfm_op_sumsq(on, &(struct vfm_sumsq){.x = shard_grad(s), .sum = ps->sumsq}, err) : 0;
 }
 
-/* Whether the squares are added as soon as the shard is reduced, which overlaps the backward.  Gradients of all pp
- * stages are final only after a sum over pp, at the end of the step.  One rank reduces nothing: it adds them at the end
- * on the compute stream, 1.2 % of a step of dit-7b with one pack.  A second stream would save half of that at most, and
- * captured packs could not use it. */
+/* Returns whether the squares are added as soon as the shard is reduced, which overlaps the backward.  Gradients of all
+ * pp stages are final only after a sum over pp, at the end of the step.  One rank reduces nothing: it adds them at the
+ * end on the compute stream, 1.2 % of a step of dit-7b with one pack.  A second stream would save half of that at most,
+ * and captured packs could not use it. */
 static bool adds_squares_early(const struct vfm_params *ps, const struct vfm_param_bucket *s)
 {
 	return !param_stream(ps)->host_only && !s->all_pp_stages;

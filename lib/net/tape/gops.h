@@ -10,14 +10,14 @@
 #include "net/tape/tape.h"
 #include "spec/cost/saved.h"
 
-/* y = act(x w^T + b), x [T,in] of any dtype; it is cast to the dtype of w. */
+/* y = act(x w^T + b).  x [T,in] may have any dtype and is cast to the dtype of w. */
 enum vfm_fp8_tensor { VFM_FP8_X, VFM_FP8_W, VFM_FP8_DY, VFM_FP8_TENSORS };
 struct vfm_fp8_past {
 	struct vfm_tensor history[VFM_FP8_TENSORS], amax[VFM_FP8_TENSORS]; /* of struct vfm_quant, for each tensor */
-	bool filled; /* a step or a checkpoint has filled the histories: a scale does not depend on the tensor */
+	bool filled; /* a step or a checkpoint has filled the histories, so no scale depends on the current tensor */
 };
-/* A low-rank adapter: y += scale (x a^T) b^T in front of the activation.  With several blocks of outputs, block i of
- * b's rows multiplies block i of the features x a^T. */
+/* A low-rank adapter: y += scale (x a^T) b^T before the activation.  With several blocks of outputs, block i of b's
+ * rows multiplies block i of the features x a^T. */
 struct vfm_lora_args {
 	struct vfm_var *a, *b; /* [blocks * rank, in], [out, rank], the dtype of w; a NULL: no adapter */
 	int blocks;
@@ -35,9 +35,11 @@ struct vfm_linear_args {
 };
 struct vfm_var *vfm_g_linear(struct vfm_tape *t, struct vfm_var *x, const struct vfm_linear_args *args);
 
-/* The work of a norm for linear layers in fp8 that are the only readers of y, in bf16.  past: quantizes y for the one
- * layer that has it, whose histories are filled; y has no memory then.  amax: computes the largest element of y, which
- * gives these layers their scale (current scaling).  The layers' results have the same bits in all cases. */
+/* What a norm computes for linear layers in fp8 that are the only readers of y, in bf16.  The layers' results have the
+ * same bits in all cases.
+ *
+ * - past: quantizes y for the single layer with these filled histories; y then has no memory.
+ * - amax: computes the largest element of y, from which these layers derive their scale (current scaling). */
 struct vfm_norm_fp8 {
 	const struct vfm_fp8_past *past;
 	bool amax;
@@ -53,8 +55,8 @@ struct vfm_norm_args {
 	struct vfm_norm_fp8 fp8;       /* zeros: nothing; ignored unless y is bf16 */
 };
 struct vfm_var *vfm_g_norm(struct vfm_tape *t, struct vfm_var *x, const struct vfm_norm_args *args);
-/* *sum = x + gate[seg] * h (gate NULL: 1), and returns its norm: vfm_g_gate and vfm_g_norm as one op.  The backward is
- * one op, too, if the norm has a gradient. */
+/* *sum = x + gate[seg] * h (gate NULL: 1); returns the norm of *sum.  It is vfm_g_gate and vfm_g_norm as one op.  The
+ * backward is one op, too, if the norm has a gradient. */
 struct vfm_var *vfm_g_add_norm(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *h, struct vfm_var *gate,
 	const struct vfm_norm_args *args, struct vfm_var **sum);
 
@@ -65,9 +67,9 @@ struct vfm_var *vfm_g_gate(
 /* y = x + row, added to each row of x [T,D].  row has D contiguous elements in any shape; its gradient is f32. */
 struct vfm_var *vfm_g_add_row(struct vfm_tape *t, struct vfm_var *x, struct vfm_var *row);
 
-/* Per head RMS norm (weights [d] or NULL, both or none) and rotation (rope [T,d] f32, absent: none) of q [T,H,d] and,
- * if present, k [T2,Hkv,d], in one op; with rope T2 = T.  y [2] receives the results: contiguous tensors, or q and k
- * themselves if nothing is to be done. */
+/* RMS norm per head (weights [d] or NULL, both or none) and rotation (rope [T,d] f32, absent: none) of q [T,H,d] and,
+ * if present, k [T2,Hkv,d], in one op; with rope T2 = T.  Sets y [2] to the results: contiguous tensors, or q and k
+ * themselves without norm and rotation. */
 struct vfm_qk_args {
 	struct vfm_var *q, *k; /* k may be NULL */
 	struct vfm_var *weight_q, *weight_k;
@@ -75,9 +77,9 @@ struct vfm_qk_args {
 	float eps;
 };
 void vfm_g_qk_norm_rope(struct vfm_tape *t, const struct vfm_qk_args *args, struct vfm_var **y);
-/* The same with an RMS norm over all heads of a token, weights [H*d]; rope may also be [T,H,d], for H = Hkv.  If other
- * ranks have the other heads: `ranks` is their number, all with as many heads, and add(group, …) replaces sums [n] f32
- * by the sums over these ranks. */
+/* As vfm_g_qk_norm_rope with an RMS norm over all heads of a token, weights [H*d]; rope may also be [T,H,d] if H =
+ * Hkv.  Other ranks may have the other heads: `ranks` is their number, each with the same number of heads, and
+ * add(group, …) replaces sums [n] f32 by the sums over these ranks. */
 struct vfm_row_norm_sums {
 	int ranks; /* 1: this rank has all heads */
 	int (*add)(void *group, struct vfm_tape *t, struct vfm_tensor sums, bool forward, struct vfm_err *err);
@@ -89,28 +91,28 @@ void vfm_g_row_norm_rope(
 /* q [Tq,H,d], k, v [Tk,Hkv,d] -> [Tq,H*d].  The output and lse are VFM_KEEP_ATTN. */
 struct vfm_var *vfm_g_attn(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
 	const struct vfm_seqs *seqs_q, const struct vfm_seqs *seqs_k, float scale);
-/* The same, computed in another way: by ring attention.  forward computes a.o and a.lse; backward adds to the gradients
- * of q, k and v, the variables `in`.  ctx outlives the backward. */
+/* As vfm_g_attn with another algorithm, such as ring attention.  forward computes a.o and a.lse.  backward adds to the
+ * gradients of q, k and v, the variables `in`.  ctx must outlive the backward. */
 struct vfm_attn_way {
 	int (*forward)(struct vfm_tape *t, const void *ctx, struct vfm_attn a, struct vfm_err *err);
 	int (*backward)(struct vfm_tape *t, const void *ctx, struct vfm_attn_bwd a, struct vfm_var *const in[3],
 		struct vfm_err *err);
 	const void *ctx;
 };
-/* args: without its tensors. */
+/* args has no tensors. */
 struct vfm_var *vfm_g_attn_by(struct vfm_tape *t, struct vfm_var *q, struct vfm_var *k, struct vfm_var *v,
 	const struct vfm_attn *args, const struct vfm_attn_way *way);
 
 struct vfm_var *vfm_g_act(struct vfm_tape *t, struct vfm_var *x, enum vfm_act act);
 struct vfm_var *vfm_g_add(struct vfm_tape *t, struct vfm_var *a, struct vfm_var *b); /* y has the dtype of a */
-/* y = x in dtype out.  Returns x if it has that dtype. */
+/* y = x in dtype out; returns x itself if it has that dtype. */
 struct vfm_var *vfm_g_cast(struct vfm_tape *t, struct vfm_var *x, enum vfm_dtype out);
 
 /* y[i] = x[index[i]] for index [N] i32 into the rows of x [M,D] or [M,H,d].  An index may repeat; a negative one gives
  * zeros.  The adjoint is index_add. */
 struct vfm_var *vfm_g_index_select(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index);
-/* y [rows,D]: y[m] = sum over the i with index[i] == m of weight[i] x[i].  x [N,D]; weight N elements f32, or NULL.
- * Sums are computed in f32. */
+/* y [rows,D]: y[m] = sum over the i with index[i] == m of weight[i] x[i], computed in f32.  x [N,D]; weight has N
+ * elements f32, or is NULL. */
 struct vfm_var *vfm_g_index_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index, struct vfm_var *weight,
 	int64_t rows, enum vfm_dtype out);
 
@@ -129,12 +131,12 @@ struct vfm_var *vfm_g_embed3(struct vfm_tape *t, struct vfm_var *table_t, struct
 
 /* x [T,E] f32 -> softmax(x) by rows. */
 struct vfm_var *vfm_g_softmax(struct vfm_tape *t, struct vfm_var *x);
-/* score [T,E] -> the weights [T,k] of the k best experts of each token.  *expert [T,k] i32 receives the experts, in
+/* score [T,E] -> the weights [T,k] of the k best experts of each token.  Sets *expert [T,k] i32 to these experts, in
  * memory of the tape that lives as long as the open scope.  (For expert choice, call vfm_op_moe_topk_expert on the
- * values of the scores.  Then vfm_g_index_select on the scores as [T E, 1] with index t E + e gives the weights.) */
+ * values of the scores.  vfm_g_index_select on the scores as [T E, 1], with index t E + e, then gives the weights.) */
 struct vfm_var *vfm_g_moe_topk_token(struct vfm_tape *t, struct vfm_var *score, int64_t k, struct vfm_tensor *expert);
-/* y[rows of g] = act(x w[g]^T + b[g]).  x [N,in] of any dtype is cast to the dtype of w; w [G,out,in], b [G,out] f32 or
- * NULL.  No fp8. */
+/* y[rows of g] = act(x w[g]^T + b[g]).  x [N,in] may have any dtype and is cast to the dtype of w; w [G,out,in], b
+ * [G,out] f32 or NULL.  No fp8. */
 struct vfm_var *vfm_g_grouped_linear(
 	struct vfm_tape *t, struct vfm_var *x, const struct vfm_linear_args *args, const struct vfm_seqs *groups);
 /* A loss op, like vfm_g_mse: adds to loss (f64 [1], optional); the backward adds the gradient of score.  count [S,E]

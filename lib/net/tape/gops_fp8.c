@@ -1,10 +1,10 @@
 /* gops_fp8.c - linear layers whose three products multiply 8-bit floats (Micikevicius et al., arXiv 2209.05433): e4m3
- * for activations and weights, e5m2 for gradients, with one scale per tensor, from the largest element of the tensor or
- * of those of previous steps.  The adjoint is that of the layer without rounding.
+ * for activations and weights, e5m2 for gradients.  There is one scale per tensor, from the largest element of the
+ * tensor or of those of previous steps.  The adjoint is that of the layer without rounding.
  *
- * The GEMM needs the summed dimension along the rows of both operands, so an operand of two products is needed in two
- * orders.  x is kept only as 8-bit floats: transposed, or as a norm has quantized it; the backward then transposes it.
- * Weights are quantized again in the backward, because their address may have changed.
+ * The GEMM requires the summed dimension along the rows of both operands, so an operand of two products is stored in
+ * two orders.  x is kept only as 8-bit floats: transposed, or as a norm has quantized it; the backward then transposes
+ * it.  Weights are quantized again in the backward, because their address may have changed.
  */
 #include "net/tape/deferred.h"
 #include "net/tape/gops_impl.h"

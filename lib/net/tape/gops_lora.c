@@ -1,6 +1,5 @@
-/* gops_lora.c - low-rank adapters of linear layers (spec/model/tuning.h): y += s (x A^T) B^T.  The backward computes
- * the features u = x A^T [T, blocks * rank] again, a sixth of the adapter's products, to keep no copy of u for each
- * layer.
+/* gops_lora.c - low-rank adapters of linear layers (spec/model/tuning.h): y += s (x A^T) B^T.  The backward recomputes
+ * the features u = x A^T [T, blocks * rank], a sixth of the adapter's products, so that no layer keeps a copy of u.
  */
 #include "net/tape/deferred.h"
 #include "net/tape/gops_impl.h"

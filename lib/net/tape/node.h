@@ -10,7 +10,7 @@ struct vfm_node {
 	int (*backward)(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err);
 	struct vfm_var *in[VFM_NODE_IN]; /* may be NULL */
 	struct vfm_var *out;
-	void *ctx; /* of the op; from vfm_tape_alloc */
+	void *ctx; /* the op's own data; from vfm_tape_alloc */
 	void (*drop)(
 		struct vfm_node *n); /* optional; called once when the node is released, with or without backward */
 	struct vfm_store *saved[VFM_NODE_SAVED];
@@ -39,22 +39,22 @@ void vfm_save(struct vfm_node *n, struct vfm_var *x);
 
 /* ---- in the backward ---- */
 bool vfm_wants_grad(const struct vfm_var *x); /* x may be NULL */
-/* Returns in *g the memory for a contribution to x's gradient.  *accumulate: the op must add to it; else it overwrites.
- */
+/* Sets *g to the memory for a contribution to x's gradient.  The op adds to it if *accumulate, otherwise it overwrites
+ * it. */
 int vfm_grad_into(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, bool *accumulate, struct vfm_err *err);
-/* The same for ops that can only add: zeroes the memory before the first contribution.  For parameters that are vectors
- * (biases, weights of norms) such ops call vfm_grad_into and ignore *accumulate: vfm_params_grad_begin (net/nn/param.h)
- * has zeroed their gradients. */
+/* As vfm_grad_into for ops that can only add: zeroes the memory before the first contribution.  For parameters that are
+ * vectors (biases, weights of norms), such ops call vfm_grad_into and ignore *accumulate, since vfm_params_grad_begin
+ * (net/nn/param.h) has zeroed their gradients. */
 int vfm_grad_add(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor *g, struct vfm_err *err);
-/* The same for ops that can only overwrite.  begin may return a temporary, which end adds to the gradient or, if x
- * wants none, drops. */
+/* As vfm_grad_into for ops that can only overwrite.  begin may return a temporary; end adds it to the gradient, or
+ * drops it if x wants none. */
 struct vfm_grad_tmp {
 	struct vfm_tensor g;
 	struct vfm_store *tmp;
 };
 int vfm_grad_begin(struct vfm_tape *t, struct vfm_var *x, struct vfm_grad_tmp *tmp, struct vfm_err *err);
 int vfm_grad_end(struct vfm_tape *t, struct vfm_var *x, struct vfm_grad_tmp *tmp, struct vfm_err *err);
-/* Adds g to x's gradient, which has memory of its own. */
+/* Adds g to x's gradient, which has its own memory. */
 int vfm_grad_copy(struct vfm_tape *t, struct vfm_tensor g, struct vfm_var *x, struct vfm_err *err);
 /* Adds y's gradient to x's.  If x has none yet and the dtypes agree, x shares y's gradient without a copy. */
 int vfm_grad_pass(struct vfm_tape *t, struct vfm_var *y, struct vfm_var *x, struct vfm_err *err);

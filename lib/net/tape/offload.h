@@ -1,12 +1,11 @@
-/* offload.h - values kept for the backward are offloaded to host memory.
+/* offload.h - offloads values that are kept for the backward to host memory.
  *
- * With an offload set, a recomputed region (vfm_region) copies to pinned host memory, after its forward, what its set
- * `offload` selects of its first input and of the results that it keeps.  The backward prefetches them one region
- * ahead, so the device holds the values of at most two regions apart from those in use.  Copies run on streams of their
- * own.
+ * With an offload set, a recomputed region (vfm_region) copies values to pinned host memory after its forward: those of
+ * its first input and of its kept results that its set `offload` selects.  The backward prefetches them one region
+ * ahead, so at most two regions' values are on the device, apart from values in use.  Copies run on separate streams.
  *
  * After the region, no op except the recompute of the region may read its first input: it has no memory, and the op
- * fails. If another node holds the input, or it is a view, it stays on the device.
+ * fails.  The input stays on the device if another node holds it, or if it is a view.
  */
 #ifndef VFM_NET_TAPE_OFFLOAD_H
 #define VFM_NET_TAPE_OFFLOAD_H

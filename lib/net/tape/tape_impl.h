@@ -31,7 +31,7 @@ int vfm_store_evict(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *
 int vfm_offload_drain(struct vfm_offload *o, struct vfm_err *err);
 /* Starts the copy back to the device.  No-op if the value is on the device. */
 int vfm_store_fetch(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *err);
-/* Makes the compute stream wait for the copy; afterwards data is valid for ops. */
+/* Makes the compute stream wait for the copy back; afterwards data is valid for ops. */
 int vfm_store_arrive(struct vfm_offload *o, struct vfm_store *s, struct vfm_err *err);
 /* Drops the host copy.  No-op if the value is not offloaded. */
 void vfm_store_drop_offloaded(struct vfm_store *s);
@@ -48,7 +48,7 @@ struct stash { /* values that a region keeps for its recompute */
 	size_t n, cap, next;
 	unsigned keep; /* set of enum vfm_keep: the groups that are kept */
 	bool replay;
-	int results, unread; /* calls of vfm_result_new; the call that made a result which only readers outside read */
+	int results, unread; /* calls of vfm_result_new; the call whose result only outside readers read */
 };
 
 struct deferred {
@@ -74,7 +74,7 @@ struct vfm_tape {
 	bool recording;
 	bool recomputing;            /* a region is being recomputed */
 	bool own_rows;               /* vfm_tape_keeps_own_rows */
-	bool differentiates;         /* an op has read a variable with a gradient since this was false */
+	bool differentiates;         /* an op has read a variable with a gradient since this was set to false */
 	struct vfm_offload *offload; /* NULL: values stay on the device */
 	struct region *last_region;  /* the last recorded region with offloaded values */
 	int rc;
@@ -82,10 +82,10 @@ struct vfm_tape {
 	struct vfm_var dead; /* the variable that ops return after a failure */
 };
 
-/* Runs the backward of the nodes after the first `mark` in reverse order and releases them.  After a failure, only
+/* Runs the backward of all nodes but the first `mark`, in reverse order, and releases them.  After a failure, only
  * releases the remaining nodes. */
 int vfm_backward_to(struct vfm_tape *t, size_t mark, struct vfm_err *err);
-/* Starts to fetch what the last recorded region has on the host. */
+/* Starts to fetch the offloaded values of the last recorded region. */
 int vfm_region_prefetch(struct vfm_tape *t, struct vfm_err *err);
 void vfm_node_release(struct vfm_node *n);
 void vfm_deferred_drop(struct vfm_tape *t); /* drops all deferred gradients */

@@ -6,10 +6,11 @@
 #include <string.h>
 #include <strings.h>
 
-/* From NVIDIA's data sheets, whose figures with sparsity are halved: A100 (2021), H100 (2023), H100 NVL, H200 and H200
- * NVL (2024), "Blackwell Architecture Technical Brief" and DGX B200, GB200, B300, GB300 (2024, 2025), L4, L40S, A10,
- * "Ada" and "Blackwell GPU Architecture" (RTX: tensor cores with fp32 accumulation).  H20, H800 and A800: the boards'
- * published specifications. */
+/* Sources: NVIDIA's data sheets; figures with sparsity are halved.
+ *   A100 (2021), H100 (2023), H100 NVL, H200, H200 NVL (2024), L4, L40S, A10
+ *   DGX B200, GB200, B300, GB300 (2024, 2025), "Blackwell Architecture Technical Brief"
+ *   RTX: "Ada" and "Blackwell GPU Architecture", tensor cores with fp32 accumulation
+ *   H20, H800, A800: published specifications of the boards */
 static const struct hw {
 	/* "H100 PCIe": words of the device's name, case-insensitive; the first matching row counts */
 	const char *words;
@@ -37,7 +38,7 @@ static const struct hw {
 	{"RTX 5090", 209.5, 104.8},
 };
 
-/* Whether `word` [len] is a word of the name: a run of letters and digits. */
+/* Returns whether `word` [len] is a word of the name: a run of letters and digits. */
 static bool has_word(const char *name, const char *word, size_t len)
 {
 	while (*name) {

@@ -12,7 +12,7 @@ enum { MOST_KINDS = VFM_KEEP_REST + 1, MOST_PARTS = 1 << 6, MIX = 4 };
 
 /* ---- kinds and parts ---- */
 
-/* The tensors kept of a block.  The choice of those to offload comes later. */
+/* The tensors that a block keeps.  Which of them it offloads is chosen later. */
 struct block_kind {
 	unsigned keep;
 	double saved, running; /* bytes of one block; vfm_keep_plan_running */
@@ -123,7 +123,7 @@ static bool add_blocks(struct keep_choice *c, const struct block_kind *x, int64_
 	return true;
 }
 
-/* Returns the least part that covers `need`, else the largest; NULL if none has at most `left` bytes. */
+/* Returns the smallest part that covers `need`, else the largest; NULL if all have more than `left` bytes. */
 static const struct keep_part *part_for(
 	const struct kinds *k, const struct block_kind *x, int level, double need, double left)
 {
@@ -225,8 +225,8 @@ static double most_offloaded(const struct kinds *k, const struct block_kind *x, 
 	return p ? p->bytes : 0;
 }
 
-/* Returns a bound on the blocks of kind a that fit together with the others, of kind b.  It follows from the bytes that
- * blocks keep, and from those that they cannot offload. */
+/* Returns an upper bound on the number of blocks of kind a that fit, if the others are of kind b.  It follows from the
+ * bytes that blocks keep, and from those that they cannot offload. */
 static int64_t most_blocks(const struct kinds *k, const struct block_kind *a, const struct block_kind *b, int level)
 {
 	struct keep_choice none = {.v = {a, b}, .n = 2, .level = level};
@@ -247,7 +247,7 @@ static void keep_better(const struct kinds *k, const struct keep_choice *c, stru
 		*best = *c;
 }
 
-/* As many blocks as possible of kind a, one of the best kind that then fits, and the others of kind b. */
+/* Mixes kinds: as many blocks of a as possible, one of the best kind that then fits, and the rest of kind b. */
 static void mix_kinds(const struct kinds *k, const struct block_kind *a, const struct block_kind *b, int level,
 	struct keep_choice *best)
 {

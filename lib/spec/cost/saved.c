@@ -40,7 +40,7 @@ struct saved_list {
 	int n_linear;
 };
 
-/* Whether the backward of any of these layers reads its input. */
+/* Returns whether the backward of any of these layers reads its input. */
 static bool reads_input(const struct saved_list *l, unsigned layers)
 {
 	return (l->how->tuning.fixed & layers) != layers;

@@ -1,7 +1,7 @@
 /* saved.h - the tensors that a transformer block saves in its forward for its backward, by architecture
  * (spec/model/arch.h), with the FLOPs of the products that make them.  Recompute, the planner (keep_plan.h), OOM hints
- * and memory estimates use the list; tests/unit/test_saved.c compares it with a device's bytes and a backward's
- * products.
+ * and memory estimates use this list.  tests/unit/test_saved.c compares it with the bytes on a device and the products
+ * of a backward.
  */
 #ifndef VFM_SPEC_COST_SAVED_H
 #define VFM_SPEC_COST_SAVED_H
@@ -22,9 +22,9 @@ enum vfm_keep {
 	VFM_KEEP_OTHER = 1 << 5, /* outputs of the other products: router */
 	VFM_KEEP_REST = 1 << 6,  /* all other tensors that the backward reads; only together with all groups above */
 	VFM_KEEP_INPUT =
-		1 << 7, /* the residual stream before the block; always kept, so only a set to offload has it */
-	VFM_KEEP_MODULATION = 1 << 8, /* made in front of the block; always kept, on the device */
-	/* With REST: of the inputs of layers whose columns are split over tp only this rank's rows are kept, and the
+		1 << 7, /* the residual stream before the block; always kept, so it occurs only in sets to offload */
+	VFM_KEEP_MODULATION = 1 << 8, /* computed before the block; always kept, on the device */
+	/* With REST: a rank keeps only its own rows of the inputs of layers whose columns are split over tp, and the
 	 * backward gathers the others again (net/mesh/tp_linear.h). */
 	VFM_KEEP_OWN_ROWS = 1 << 9,
 
@@ -32,7 +32,7 @@ enum vfm_keep {
 	VFM_KEEP_ALL = VFM_KEEP_INPUT - 1,     /* nothing is recomputed */
 };
 
-/* The groups of tensors that a block keeps, and those of them that it offloads to host memory until its backward. */
+/* The groups of tensors that a block keeps, and the subset that it offloads to host memory until its backward. */
 struct vfm_keeps {
 	unsigned keep, offload; /* sets of enum vfm_keep */
 };
@@ -49,7 +49,7 @@ enum vfm_recompute {
 unsigned vfm_recompute_keeps(enum vfm_recompute mode); /* returns a set of enum vfm_keep */
 
 /* Fills how [layers]: `blocks` evenly spaced blocks recompute in this mode and offload the set `offload`; the others
- * keep all.  blocks 0: all blocks recompute. */
+ * keep everything.  With blocks 0, all blocks recompute. */
 void vfm_keeps_fill(struct vfm_keeps *how, int64_t layers, enum vfm_recompute mode, int64_t blocks, unsigned offload);
 
 enum vfm_saved_rows { VFM_ROWS_TOKENS, VFM_ROWS_TEXT, VFM_ROWS_SAMPLES, VFM_ROWS_SEGMENTS, VFM_ROW_KINDS };
@@ -59,20 +59,20 @@ struct vfm_saved {
 	const char *name;
 	enum vfm_saved_rows rows;
 	double width; /* elements per row; for experts, the mean over tokens */
-	double in;    /* of the product that makes it: elements per row of its other factor; 0: another op makes it */
+	double in;    /* elements per row of the other factor of the product that makes it; 0: another op makes it */
 	enum vfm_saved_dtype dtype;
 	enum vfm_keep keep; /* the group */
-	bool gathered;      /* over tp a rank has the rows of all, unless VFM_KEEP_OWN_ROWS is set */
-	bool local;         /* a product of this rank's rows also over tp */
-	bool unread;        /* the backward does not read it: saved only where the block recomputes */
-	double flops;       /* of the product or the attention that makes it; 0: another op does */
+	bool gathered;      /* over tp, a rank has the rows of all ranks, unless VFM_KEEP_OWN_ROWS is set */
+	bool local;         /* a product that has only this rank's rows, also over tp */
+	bool unread;        /* the backward does not read it: saved only if the block recomputes */
+	double flops;       /* of the product or attention that makes it; 0: another op makes it */
 };
 
-/* The part of a run's training settings that determines the tensors blocks save.  Zero-initialised: everything, without
+/* The training settings that determine which tensors blocks save.  Zero-initialised: everything is trained, without
  * adapters. */
 struct vfm_saved_tuning {
-	unsigned fixed;   /* a set of enum vfm_block_layer: without gradients of weight and adapter in all blocks */
-	unsigned adapted; /* a set of them: with an adapter in any block */
+	unsigned fixed;   /* a set of enum vfm_block_layer: no gradients of weight and adapter in any block */
+	unsigned adapted; /* a set of enum vfm_block_layer: an adapter in some block */
 	double rank;      /* of the adapters */
 };
 struct vfm_saved_tuning vfm_saved_tuning(const struct vfm_model_spec *m, const struct vfm_tuning *t);
@@ -82,15 +82,15 @@ struct vfm_saved_how {
 	enum vfm_dtype dtype, residual; /* of activations, and of the residual stream */
 	struct vfm_pack_sums pack;      /* q, c, n and g are its rows: tokens, text, samples, segments */
 	struct vfm_saved_tuning tuning;
-	bool exchanges_heads; /* cp by all-to-all: attention has tensors of its own with all rows of some heads */
-	bool exchanges_units; /* over cp: spatial attention has tensors of its own with whole frames */
-	int tp;               /* spatial and temporal attention keep their inputs of all tp ranks; 0: 1 */
+	bool exchanges_heads; /* cp by all-to-all: attention has its own tensors, with all rows of some heads */
+	bool exchanges_units; /* over cp: spatial attention has its own tensors, with whole frames */
+	int tp;               /* spatial and temporal attention keep their inputs from all tp ranks; 0: 1 */
 };
 
 enum { VFM_SAVED_MAX = 64 };
-/* Fills `out` with the tensors of one block for a pack and returns their number; reads how->pack and how->tuning.  m
- * must have passed the check.  Widths and FLOPs are those of the unsharded model; a rank holds and computes 1/tp of
- * them.  Ignores fp8.  A block saves less if nothing is trained before it. */
+/* Fills `out` with the tensors of one block for a pack and returns their number.  Reads how->pack and how->tuning;
+ * ignores fp8.  m must have passed the check.  Widths and FLOPs are those of the unsharded model; a rank holds and
+ * computes 1/tp of them.  A block saves less if nothing before it is trained. */
 int vfm_block_saved(
 	const struct vfm_model_spec *m, const struct vfm_saved_how *how, struct vfm_saved out[VFM_SAVED_MAX]);
 
@@ -98,7 +98,7 @@ int vfm_block_saved(
 double vfm_block_saved_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
 /* Returns the bytes of one rank's rows of the gathered tensors that a block saves if it keeps everything. */
 double vfm_block_gathered_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
-/* Returns the bytes of the part of it that is in the set `of`. */
+/* Returns the bytes of the saved tensors that are in the set `of`. */
 double vfm_block_saved_part(const struct vfm_model_spec *m, const struct vfm_saved_how *how, unsigned of);
 
 /* Returns the bytes that a block on a rank of `tp` holds between its backward and its deferred weight gradients: the

@@ -9,31 +9,30 @@
 
 #include "spec/layout/schedule.h"
 
-/* Maximum number of gradients sent to the previous pp stage but not yet received; a pp stage keeps a sent gradient
- * until then.  1 suffices to avoid deadlock in all schedules (tests/unit/test_schedule.c); 2 lets a pp stage run one
+/* Maximum number of gradients that a pp stage has sent to the previous stage and that are not yet received; the stage
+ * keeps them until then.  1 avoids deadlock in all schedules (tests/unit/test_schedule.c); 2 lets a stage run one
  * action ahead. */
 enum { VFM_UNRECEIVED = 2 };
 
 /* The packs and messages that a pp stage holds during a backward. */
 struct vfm_in_flight {
 	int chunk;         /* of the backward */
-	int64_t *saved;    /* [vpp] forwards of each chunk whose backward has not ended, including this one */
+	int64_t *saved;    /* [vpp] forwards of each chunk whose backward has not ended, including the current one */
 	int64_t *deferred; /* [vpp] backwards of each chunk whose weight gradients have not been computed */
-	int64_t packs;     /* uploaded, and not done in all chunks */
-	/* Residual streams and gradients of residual streams, each of the rows of a pack: outputs of chunks, messages
-	 * that are received or sent.  Excludes the inputs of chunks in `saved` and the gradient that this backward
-	 * received. */
+	int64_t packs;     /* uploaded and not finished in all chunks */
+	/* Residual streams and their gradients, each with the rows of a pack: outputs of chunks, received and sent
+	 * messages.  Excludes the inputs of chunks in `saved` and the gradient that this backward received. */
 	int64_t messages;
 };
 
 struct vfm_in_flights {
-	struct vfm_in_flight *v; /* [n] no two are equal */
+	struct vfm_in_flight *v; /* [n] all different */
 	int n;
 	size_t cap;
 };
 
-/* Fills *out from the schedule of a pp stage.  early: the pp stage posts receives and uploads one action or pack ahead.
- * The caller releases *out. */
+/* Fills *out from the schedule of a pp stage.  `early` means that the stage posts receives and uploads one action or
+ * pack ahead.  The caller releases *out. */
 int vfm_in_flight_list(struct vfm_in_flights *out, int schedule, int pp, int vpp, int pp_stage, int64_t packs,
 	bool early, struct vfm_err *err);
 void vfm_in_flight_release(struct vfm_in_flights *f);

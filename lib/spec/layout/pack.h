@@ -26,17 +26,17 @@
 struct vfm_pack {
 	int n;               /* samples */
 	int64_t tokens;      /* == cu_seqlens[n] */
-	int64_t text_tokens; /* == cu_text[n]; 0 rows for a sample without text */
+	int64_t text_tokens; /* == cu_text[n]; a sample without text has 0 rows */
 	int32_t patch_dim;   /* features of a token, channels * pt * ph * pw; 0: no latents (sampling) */
 	int32_t text_dim;    /* features of a text row */
-	int32_t cond_dim;    /* features of a token's condition; 0: none */
-	/* features of an image row; every sample has image_len rows; 0: none */
+	int32_t cond_dim;    /* features of a token's condition; 0: no conditions */
+	/* features of an image row; every sample has image_len rows; 0: no image rows */
 	int32_t image_dim, image_len;
 	enum vfm_dtype x0_dtype; /* of the latents: f32, bf16 or, without conditions, f16 */
 
-	int32_t cp; /* the ranks of context parallelism that compute it (net/mesh/mesh.h); 0: all */
+	int32_t cp; /* the context-parallel ranks that compute it (net/mesh/mesh.h); 0: all */
 
-	int64_t step, index; /* of a plan: the global step, the pack within it; else 0 */
+	int64_t step, index; /* global step of the plan, and the pack within it; 0 without a plan */
 	int64_t step_tokens; /* tokens of the global step over all ranks, the denominator of losses; 0: no loss
 				(sampling) */
 
@@ -57,13 +57,13 @@ struct vfm_pack {
 	size_t bytes;
 };
 
-/* Allocates arrays for the sizes that the caller has set: n, tokens, text_tokens, patch_dim, text_dim,
- * cond_dim, image_dim, image_len, x0_dtype.
- * Reuses the block of an earlier call if it is large enough.  Sets cu_seqlens[0] and cu_text[0] to 0 and leaves the
- * other elements undefined.  VFM_EENV: out of memory; the pack may be released or allocated again. */
+/* Allocates arrays for the sizes that the caller has set: n, tokens, text_tokens, patch_dim, text_dim, cond_dim,
+ * image_dim, image_len, x0_dtype.  Reuses the block of an earlier call if it is large enough.  Sets cu_seqlens[0] and
+ * cu_text[0] to 0; other elements are undefined.  VFM_EENV: out of memory; the pack may be released or allocated
+ * again. */
 int vfm_pack_alloc(struct vfm_pack *p, struct vfm_err *err);
-/* For arrays in memory of the caller: the bytes that they take for the sizes that the caller has set, and their places
- * from `mem` on, which is 64-byte aligned.  The caller sets cu_seqlens[0] and cu_text[0] to 0, and does not release the
+/* For arrays in the caller's memory: the bytes for the sizes that the caller has set, and the placement of the arrays
+ * at `mem`, which is 64-byte aligned.  The caller sets cu_seqlens[0] and cu_text[0] to 0 and does not release the
  * pack. */
 size_t vfm_pack_bytes(const struct vfm_pack *p);
 void vfm_pack_place(struct vfm_pack *p, void *mem);

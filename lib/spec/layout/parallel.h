@@ -23,11 +23,11 @@
 enum vfm_cp_mode { VFM_CP_RING, VFM_CP_A2A, VFM_CP_HYBRID };
 enum vfm_pp_schedule { VFM_PP_1F1B, VFM_PP_ZB }; /* 1f1b is interleaved where vpp > 1 */
 
-/* Whether collectives within the layers (tp, cp, ep) run on a communication stream and overlap with computation.
- * auto: on asynchronous devices only. */
+/* Whether collectives within layers (tp, cp, ep) run on a communication stream and overlap with computation.  auto:
+ * only on asynchronous devices. */
 enum vfm_overlap { VFM_OVERLAP_AUTO, VFM_OVERLAP_ON, VFM_OVERLAP_OFF };
 
-/* How gradients are summed between nodes (comm/coll/comm_nodes.h); the ranks of a node always sum in f32. */
+/* The summation of gradients between nodes (comm/coll/comm_nodes.h).  The ranks of a node always sum in f32. */
 enum vfm_grad_reduce { VFM_GRAD_REDUCE_FP32, VFM_GRAD_REDUCE_BF16_INTERNODE };
 
 struct vfm_parallel {
@@ -35,13 +35,13 @@ struct vfm_parallel {
 	int64_t dp;  /* 0: world / (tp cp pp) */
 	int64_t vpp; /* virtual stages (chunks of layers) per pp stage */
 	int cp_mode; /* enum vfm_cp_mode */
-	/* hybrid: ranks of the inner all-to-all; 0: the most that divide cp and the heads.  Other modes: set by the
-	 * check */
+	/* hybrid: ranks of the inner all-to-all; 0: the largest number that divides cp and the heads.  Other modes: set
+	 * by the check */
 	int64_t cp_a2a;
 	int schedule;       /* enum vfm_pp_schedule */
 	bool fsdp;          /* shards parameters, gradients and optimizer state; all-gathers weights unit by unit */
 	bool distopt;       /* shards the optimizer state (ZeRO-1) */
-	int64_t shard;      /* ranks that fsdp and distopt shard over (hybrid sharding); 0: dp * cp */
+	int64_t shard;      /* number of ranks that fsdp and distopt shard over (hybrid sharding); 0: dp * cp */
 	int overlap;        /* enum vfm_overlap */
 	int64_t bucket_mib; /* size of the gradient buckets, which the backward reduces as they fill */
 	int grad_reduce;    /* enum vfm_grad_reduce */
@@ -52,11 +52,11 @@ extern const struct vfm_key vfm_parallel_keys[];
 extern const int vfm_parallel_n_keys;
 
 void vfm_parallel_defaults(struct vfm_parallel *p);
-/* Checks p for `world` ranks and sets dp, shard and cp_a2a.  VFM_EUSAGE: the message names the key and the values that
- * fit: "parallel.tp: 4 does not divide model.heads 6; 1, 2, 3, 6 would fit". */
+/* Checks p for `world` ranks and sets dp, shard and cp_a2a.  VFM_EUSAGE names the key and valid values: "parallel.tp: 4
+ * does not divide model.heads 6; 1, 2, 3, 6 would fit". */
 int vfm_parallel_check(struct vfm_parallel *p, const struct vfm_model_spec *m, int world, struct vfm_err *err);
 
-/* Appends "tp=2 cp=2 ring fsdp": the degrees above 1 and the modes of parallelism; nothing for one rank. */
+/* Appends the degrees above 1 and the modes of parallelism, "tp=2 cp=2 ring fsdp"; appends nothing for one rank. */
 void vfm_parallel_text(const struct vfm_parallel *p, struct vfm_buf *out);
 
 /* For all functions below, p must have passed the check. */
@@ -84,7 +84,7 @@ enum vfm_group {
 const char *vfm_group_name(enum vfm_group g); /* "pp" */
 
 /* The group of one kind that a rank belongs to: its size (equal for all groups of the kind), its index among them
- * (color), and the rank within it (key). */
+ * (color), and the rank's number within it (key). */
 struct vfm_place {
 	int size, color, key;
 };

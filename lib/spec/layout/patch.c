@@ -57,8 +57,8 @@ static struct patches make_patches(int32_t channels, const int32_t dims[3], cons
 		dims[1] / patch[1], (int64_t)channels * patch[0] * patch[1] * patch[2]};
 }
 
-/* A row of tokens is the transpose of a matrix of patches: it has `rows` rows, one for each channel and line of a
- * patch, of n elements of `patch` bytes, which go to places `stride` bytes apart.  in [rows]. */
+/* Rows of tokens as the transpose of a matrix of patches.  The matrix has `rows` rows, one for each channel and line of
+ * a patch, with n elements of `patch` bytes; the elements of a row go to positions `stride` bytes apart.  in [rows]. */
 struct patch_rows {
 	const char *const *in;
 	int64_t rows, n, stride;

@@ -15,17 +15,17 @@
 #include "io/npy.h"
 #include "spec/model/dtype.h"
 
-/* s: "1x2x2", each 1 to 64.  VFM_EUSAGE otherwise. */
+/* Parses "1x2x2", each 1 to 64.  VFM_EUSAGE otherwise. */
 int vfm_patch_parse(const char *s, int32_t patch[3], struct vfm_err *err);
 
-/* dims = {t, h, w}; fills grid = dims / patch.  Returns the number of tokens (> 0), VFM_EINPUT if a dimension
- * is not positive, not divisible, or the product does not fit 2^31. */
+/* Sets grid = dims / patch, with dims = {t, h, w}.  Returns the number of tokens (> 0).  VFM_EINPUT: a dimension is not
+ * positive or not divisible, or the product is not below 2^31. */
 int64_t vfm_patch_grid(const int32_t dims[3], const int32_t patch[3], int32_t grid[3], struct vfm_err *err);
 
-/* latent [channels, t, h, w] -> tokens [n_tokens, channels*pt*ph*pw].  dtype: f32, or that of the latent. */
+/* Converts latent [channels, t, h, w] to tokens [n_tokens, channels*pt*ph*pw].  dtype is f32 or that of the latent. */
 void vfm_patchify(const void *latent, enum vfm_npy_type type, int32_t channels, const int32_t dims[3],
 	const int32_t patch[3], void *tokens, enum vfm_dtype dtype);
-/* the inverse, for f32 */
+/* The inverse, for f32. */
 void vfm_unpatchify(
 	const float *tokens, int32_t channels, const int32_t dims[3], const int32_t patch[3], float *latent);
 

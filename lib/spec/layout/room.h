@@ -1,7 +1,8 @@
-/* spec/layout - parallel layout of a job.
+/* spec/layout - the parallel layout of a job.
  *
- * Parallel degrees, pipeline schedules and the packs in flight, patches of latents as tokens, rows of tokens of each
- * rank, packs of samples in host memory.
+ * - parallel degrees, pipeline schedules and the packs in flight
+ * - patches of latents as tokens, the rows of tokens of each rank
+ * - packs of samples in host memory
  *
  * Used by: data/loader, data/plan, net, train, vfm-bench, vfm-curate, vfm-pack, vfm-sample, vfm-train
  * Calls: base, io, spec/model

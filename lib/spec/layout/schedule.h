@@ -1,7 +1,7 @@
 /* schedule.h - pipeline schedules: the layers of each pp stage and the order of its actions.  Pure functions.
  *
- * The layers are divided into pp * vpp chunks; chunk c of pp stage s is part c * pp + s of the model, and a microbatch
- * (a pack) passes the parts in order.  F is a forward, B a backward, and W the weight gradients if separate from B.
+ * The layers are divided into pp * vpp parts; chunk c of pp stage s is part c * pp + s.  A microbatch (a pack) passes
+ * the parts in order.  F is a forward, B a backward, and W the weight gradients if they are separate from B.
  */
 #ifndef VFM_SPEC_LAYOUT_SCHEDULE_H
 #define VFM_SPEC_LAYOUT_SCHEDULE_H
@@ -26,9 +26,11 @@ struct vfm_schedule {
 	struct vfm_action *a;
 	size_t n, cap;
 };
-/* Makes the actions of a pp stage: 1F1B (Narayanan et al. 2019), interleaved 1F1B with vpp > 1 (Narayanan et al. 2021),
- * or ZB-H1 (Qi et al. 2023), which delays W so that it fills the drain phase.  Any mb >= 1 is allowed; interleaving
- * works best with a multiple of pp.  VFM_EUSAGE: mb < 1. */
+/* Makes the actions of a pp stage; any mb >= 1 is allowed.  VFM_EUSAGE: mb < 1.
+ *
+ * - 1F1B: Narayanan et al. 2019.
+ * - Interleaved 1F1B, with vpp > 1: Narayanan et al. 2021.  It works best if mb is a multiple of pp.
+ * - ZB-H1: Qi et al. 2023.  It delays W to fill the drain phase. */
 int vfm_schedule_make(
 	struct vfm_schedule *s, int schedule, int pp, int vpp, int pp_stage, int64_t mb, struct vfm_err *err);
 void vfm_schedule_release(struct vfm_schedule *s);

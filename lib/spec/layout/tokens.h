@@ -1,12 +1,13 @@
 /* tokens.h - the tokens of a pack that each rank holds.  Plain arithmetic on the sample boundaries, which every rank
  * knows from the plan, so ranks exchange no lengths.
  *
- * cp: each sample of n tokens is cut into cp contiguous chunks of n/cp tokens.  The remaining n % cp tokens go to the
- *     ranks from (sample % cp) on, so that many small samples do not load the first ranks only.  The rows of a rank are
- *     its chunks in the order of the samples.
- * tp: the rows of a cp rank are cut into tp contiguous slices (sequence parallelism).  Chunks and slices may be empty.
+ * - cp: each sample of n tokens is cut into cp contiguous chunks of n/cp tokens.  The remaining n % cp tokens go to the
+ *   ranks from (sample % cp) on, so that many small samples load all ranks evenly.  The rows of a rank are its chunks
+ *   in the order of the samples.
+ * - tp: the rows of a cp rank are cut into tp contiguous slices (sequence parallelism).
  *
- * The a2a ranks of one ring position hold adjacent chunks, so together they hold a contiguous range of every sample.
+ * Chunks and slices may be empty.  The a2a ranks of one ring position hold adjacent chunks, so together they hold a
+ * contiguous range of every sample.
  */
 #ifndef VFM_SPEC_LAYOUT_TOKENS_H
 #define VFM_SPEC_LAYOUT_TOKENS_H
@@ -18,7 +19,7 @@ struct vfm_tokens {
 	int64_t total; /* tokens of the pack */
 	int cp, cp_i, a2a, tp, tp_i;
 	int32_t *cu_cp; /* [cp][n+1] boundaries of the samples in each cp rank's rows */
-	/* [cp/a2a][n+1] the same for each ring position: the rows of its a2a ranks together, in sample order */
+	/* [cp/a2a][n+1] the same for each ring position: the rows of all its a2a ranks, in sample order */
 	int32_t *cu_ring;
 	int64_t *rows_cp;    /* [cp] */
 	int64_t *rows_tp;    /* [tp] rows of the slices of this cp rank */
@@ -27,21 +28,21 @@ struct vfm_tokens {
 	int64_t first, rows; /* this rank's slice: rows [first, first + rows) of the cp rank's */
 };
 
-/* cu [n+1]: boundaries in the pack.  Frees with _release. */
+/* cu [n+1]: boundaries in the pack.  Free with vfm_tokens_release. */
 void vfm_tokens_make(struct vfm_tokens *t, int n, const int32_t *cu, int cp, int cp_i, int a2a, int tp, int tp_i);
 void vfm_tokens_release(struct vfm_tokens *t);
 
-/* Returns the chunk [*a, *b) that rank i of cp holds of a sample of n_tokens. */
+/* Sets [*a, *b) to the chunk of a sample of n_tokens that cp rank i holds. */
 void vfm_tokens_chunk(int64_t n_tokens, int sample, int cp, int i, int64_t *a, int64_t *b);
 
-/* Writes the permutation from the concatenated rows of the a2a ranks of ring position r to sample order: row p of the
- * result is row order[p].  order [rows of the position]. */
+/* Sets order [rows of the position] to the permutation from the concatenated rows of the a2a ranks of ring position r
+ * to sample order: row p of the result is row order[p]. */
 void vfm_tokens_ring_order(const struct vfm_tokens *t, int r, int32_t *order);
 
-/* Returns the rows of the slice of any rank. */
+/* Returns the number of rows in the slice of any rank. */
 int64_t vfm_tokens_rows(const struct vfm_tokens *t, int cp_i, int tp_i);
-/* Writes the permutation from the concatenated rows of all cp ranks to the order of the pack: row p of the result is
- * row order[p].  order [total]. */
+/* Sets order [total] to the permutation from the concatenated rows of all cp ranks to the order of the pack: row p of
+ * the result is row order[p]. */
 void vfm_tokens_pack_order(const struct vfm_tokens *t, int32_t *order);
 
 #endif

@@ -1,12 +1,12 @@
 /* arch.h - the table of architectures, one row for each.  Checks, parameter counts, FLOPs, saved activations, inputs,
- * blocks and the reader of other programs' files read the row; no other code compares names. */
+ * blocks and the reader of foreign files use the row; no other code compares names of architectures. */
 #ifndef VFM_SPEC_MODEL_ARCH_H
 #define VFM_SPEC_MODEL_ARCH_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(NAME): arch.c has the row of NAME and its presets, or arch_NAME.c, with how other programs store it. */
+/* X(NAME): arch.c or arch_NAME.c has the row of NAME, its presets, and its layouts in other programs. */
 #define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan) X(ltx)
 
 enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH, VFM_POS_LEARNED };
@@ -40,25 +40,25 @@ struct vfm_arch {
 	bool rms_norm;    /* RMS norms; else layer norms */
 	bool no_bias;     /* no biases in attention and MLP */
 	bool plain_cross; /* no norm before the cross-attention */
-	bool row_qk_norm; /* the norms of q and k are over all heads; else over each */
+	bool row_qk_norm; /* RMS norm of q and k over all heads; else over each head */
 	double qk_eps;    /* epsilon of the norms of q and k; 0: model.norm_eps */
-	/* RoPE over all heads, of positions as fractions of these seconds and pixels (t, h, w); 0: RoPE over each head,
-	 * of positions in patches.  Needs row_qk_norm and only VFM_ATTN_FULL. */
+	/* Extent of RoPE in seconds and pixels (t, h, w): positions are fractions of it, and RoPE runs over all heads.
+	 * 0: RoPE runs over each head, and positions are in patches.  Needs row_qk_norm and only VFM_ATTN_FULL. */
 	double rope_extent[3];
 	bool text_mlp;        /* two layers with a GELU embed the text; else one layer */
 	bool head_table;      /* the head's shift and scale are two vectors plus the conditioning; else a layer of it */
 	bool head_layer_norm; /* the norm of the head is a layer norm; else that of the blocks */
-	enum vfm_pos pos; /* of its presets; only architectures with VFM_POS_LEARNED here may use learned positions */
-	const char *const *keys;           /* keys of the section "model" that not every architecture has; NULL: none */
+	enum vfm_pos pos; /* of its presets; architectures without VFM_POS_LEARNED here cannot use learned positions */
+	const char *const *keys; /* keys of the section "model" that only some architectures have; NULL: none */
 	const struct vfm_preset *presets;  /* the last entry has name NULL */
-	const struct vfm_foreign *foreign; /* how other programs store it (foreign.h); NULL: not known */
+	const struct vfm_foreign *foreign; /* its layouts in other programs (foreign.h); NULL: none */
 };
 
 #define X(name) extern const struct vfm_arch vfm_arch_##name;
 VFM_ARCH_LIST(X)
 #undef X
 extern const struct vfm_arch *const vfm_archs[];        /* NULL-terminated */
-const struct vfm_arch *vfm_arch_find(const char *name); /* NULL: name is NULL, or none has it */
+const struct vfm_arch *vfm_arch_find(const char *name); /* NULL if name is NULL or unknown */
 extern const char *const vfm_arch_names[];              /* NULL-terminated, in the order of vfm_archs */
 
 struct vfm_preset {
@@ -71,6 +71,6 @@ struct vfm_preset {
 	bool no_qk_norm;
 };
 
-const struct vfm_preset *vfm_preset_at(int i); /* preset i of all architectures; NULL: there are no more */
+const struct vfm_preset *vfm_preset_at(int i); /* preset i, counted over all architectures; NULL: i is too large */
 
 #endif

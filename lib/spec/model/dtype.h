@@ -33,16 +33,16 @@ size_t vfm_dtype_size(enum vfm_dtype t);         /* bytes an element */
 const char *vfm_dtype_name(enum vfm_dtype t);    /* "f32" */
 const char *vfm_dtype_st_name(enum vfm_dtype t); /* "F32", as safetensors writes it */
 int vfm_dtype_parse(
-	const char *s, enum vfm_dtype *out, struct vfm_err *err); /* either spelling, also fp32, fp16 …; VFM_EUSAGE */
+	const char *s, enum vfm_dtype *out, struct vfm_err *err); /* both spellings, also fp32, fp16 …; VFM_EUSAGE */
 int vfm_dtype_is_float(enum vfm_dtype t);
 
-/* n elements; src and dst do not overlap and need no alignment.  Between two float types of at most 32 bits the way is
- * through float, else through double; between equal types it is a copy of the bits.  Integers saturate. */
+/* Converts n elements.  src and dst do not overlap and need no alignment.  Equal types are copied bit by bit.  Between
+ * two float types of at most 32 bits, values pass through float, otherwise through double.  Integers saturate. */
 void vfm_dtype_convert(enum vfm_dtype dt, void *dst, enum vfm_dtype st, const void *src, size_t n);
-/* Returns the type of an array of NumPy: an enum vfm_npy_type (io/npy.h) other than VFM_NPY_NONE. */
+/* Returns the dtype for an enum vfm_npy_type (io/npy.h) other than VFM_NPY_NONE. */
 enum vfm_dtype vfm_dtype_of_npy(int npy_type);
 void vfm_dtype_to_f64(double *dst, enum vfm_dtype st, const void *src, size_t n);
-/* Returns how many of n elements are NaN or infinite; 0 for integers.  x needs no alignment. */
+/* Counts the NaN and infinite values among n elements; 0 for integers.  x needs no alignment. */
 int64_t vfm_dtype_count_nonfinite(enum vfm_dtype t, const void *x, size_t n);
 
 static inline float vfm_bf16_to_f32(uint16_t h)
@@ -128,7 +128,7 @@ static inline uint16_t vfm_f32_to_f16(float f)
 	return (uint16_t)(s | ((m + (1u << (sh - 1)) - 1 + ((m >> sh) & 1)) >> sh));
 }
 
-/* Converts to an 8-bit float, ties to even: finite numbers saturate, infinity and NaN become NaN. */
+/* Converts to an 8-bit float, ties to even.  Finite numbers saturate; infinity and NaN become NaN. */
 static inline uint8_t vfm_f32_to_f8(float f, enum vfm_dtype t)
 {
 	const uint32_t m = t == VFM_F8E4M3 ? 3 : 2, bias = t == VFM_F8E4M3 ? 7 : 15;
@@ -181,8 +181,8 @@ static inline float vfm_f8_to_f32(uint8_t v, enum vfm_dtype t)
 	return f;
 }
 
-/* Returns the largest e so that amax * 2^e fits the 8-bit float; 0 if amax is 0.  Scales are powers of two, so scaling
- * is exact, and tensors with similar maxima are rounded alike. */
+/* Returns the largest e such that amax * 2^e fits the 8-bit float; 0 if amax is 0.  Scales are powers of two, so
+ * scaling is exact and tensors with similar maxima are rounded alike. */
 static inline int vfm_f8_exponent(float amax, enum vfm_dtype t)
 {
 	uint32_t u;

@@ -614,7 +614,7 @@ int vfm_foreign_model_parse(struct vfm_model_spec *m, const json_t *model, const
 
 /* ---- what a layout can hold ---- */
 
-/* Whether a key of config.json sets the field at `off`. */
+/* Returns whether a key of config.json sets the field at `off`. */
 static bool has_foreign_key(const struct vfm_foreign_layout *l, enum vfm_foreign_type type, size_t off)
 {
 	for (const struct vfm_foreign_key *k = l->keys; k->key; k++)

@@ -1,8 +1,7 @@
-/* foreign.h - the layouts of other programs for the weights of an architecture: names, shapes and order of their
- * tensors, and their config.json.  The tables are data; arch_NAME.c holds those of NAME.  No files and no devices;
- * local calls.
+/* foreign.h - how other programs store the weights of an architecture: names, shapes and order of tensors, and
+ * config.json.  The tables are data; arch_NAME.c holds those of NAME.  Local calls; no files, no devices.
  *
- * A row says that tensors of ours, one after another, are tensors of theirs, one after another:
+ * Each row says that our tensors, concatenated, equal their tensors, concatenated:
  *
  *	{"blocks.%d.attn.qkv", "3D,D", .linear = true, .theirs = {"attn1.to_q|attn1.to_k|attn1.to_v", ...}}
  *
@@ -27,16 +26,17 @@
 enum { VFM_FOREIGN_LAYOUTS = 3 };
 
 struct vfm_foreign_row {
-	const char *ours;  /* names, separated by '|'; "blocks.%d." makes it a row for each block */
-	const char *shape; /* of each of ours */
-	bool linear;       /* a layer: the names get ".weight" with the shape, and ".bias" with its first dimension */
-	/* The names in each layout; "%d" is the block; NULL: no model with the row is known in it. */
+	const char *ours;  /* names, separated by '|'; "blocks.%d." makes one row for each block */
+	const char *shape; /* of each of our tensors */
+	bool linear;       /* a layer: each name gets ".weight" of this shape, and ".bias" of its first dimension */
+	/* The names in each layout, "%d" for the block.  NULL: no known model of this layout has the row. */
 	const char *theirs[VFM_FOREIGN_LAYOUTS];
-	const char *form; /* shape of each of theirs; NULL: that of ours, divided equally along dimension 0 */
+	const char *form; /* shape of each of their tensors; NULL: ours, divided equally along dimension 0 */
 	/* Row (c,t,h,w) of ours is row (t,h,w,c) of theirs. */
 	bool channels_last;
-	char needs;   /* the row is of models whose dimension of this letter is not 0; 0: of all */
-	int per_head; /* in layouts with .by_head: theirs has the rows of n projections for head 0, for head 1, ... */
+	char needs; /* the row exists if the dimension of this letter is not 0; 0: always */
+	/* In layouts with .by_head, their tensor interleaves n projections by head: those of head 0, of head 1, ... */
+	int per_head;
 };
 
 enum vfm_foreign_type {
@@ -45,9 +45,9 @@ enum vfm_foreign_type {
 	VFM_FOREIGN_NUM,      /* a number */
 	VFM_FOREIGN_HEAD_DIM, /* model.hidden / model.heads */
 	VFM_FOREIGN_INPUTS,   /* model.channels + model.cond_channels */
-	VFM_FOREIGN_IMAGE,    /* model.hidden, or null without image rows; the shapes tell */
-	VFM_FOREIGN_ONE_OF,   /* a JSON array of the values that the architecture honours; the first is written */
-	VFM_FOREIGN_ANY,      /* no effect on the weights; the JSON text `values` is written */
+	VFM_FOREIGN_IMAGE,    /* model.hidden, or null without image rows; the reader takes it from the shapes */
+	VFM_FOREIGN_ONE_OF,   /* a JSON array of the supported values; the first is written */
+	VFM_FOREIGN_ANY,      /* no effect on the weights; `values` is written */
 };
 
 struct vfm_foreign_key { /* of config.json */
@@ -55,16 +55,16 @@ struct vfm_foreign_key { /* of config.json */
 	enum vfm_foreign_type type;
 	size_t off;
 	const char *values; /* JSON text */
-	/* Read as the first key of the name; written in place of those before if the dimension of this letter is not
-	 * 0. */
+	/* Several entries may have the same key: the first one is read.  An entry whose dimension of this letter is not
+	 * 0 is written instead of the entries before it. */
 	char needs;
 };
 
 struct vfm_foreign_layout {
 	const char *name;       /* "diffusers" */
-	const char *signs;      /* tensors that only this layout has, separated by '|' */
+	const char *signs;      /* tensors that identify this layout, separated by '|' */
 	const char *class_name; /* NULL: its files have no config.json */
-	/* Names with this beginning are of another model in the same file, and are not read; NULL: none. */
+	/* Tensors whose names begin with this belong to another model in the file and are skipped; NULL: none. */
 	const char *ignored;
 	bool by_head;
 	bool import_only;
@@ -75,22 +75,22 @@ struct vfm_foreign {
 	int n_layouts;
 	struct vfm_foreign_layout layout[VFM_FOREIGN_LAYOUTS];
 	const struct vfm_foreign_row *rows; /* the last has ours NULL */
-	/* Of every published model, where no file gives them.  One of head_dim and heads is 0. */
+	/* Properties of every published model that its files do not contain.  Either head_dim or heads is 0. */
 	int64_t head_dim, heads, text_len, patch[3];
 	bool text_pad;         /* texts are padded to text_len */
-	bool fixed_patch;      /* the layouts can express no other patch */
+	bool fixed_patch;      /* the layouts can express only this patch */
 	const char *objective; /* diffusion.kind of the published weights */
 };
 
-/* Part `part` of the `parts` equal parts, along dimension 0, of the linear layer of a row. */
+/* One of the `parts` equal parts, along dimension 0, of the linear layer of a row. */
 struct vfm_foreign_layer {
 	const struct vfm_foreign_row *row;
 	int layout, part, parts;
 	int64_t block; /* -1: the row has none */
 };
-/* Finds the layer of our name; layout and part are 0. */
+/* Finds the layer by our name, with layout and part 0.  Returns false if there is none. */
 bool vfm_foreign_own_layer(const struct vfm_foreign *f, const char *name, struct vfm_foreign_layer *l);
-/* Returns the name of part l->part in the layout; the caller frees it. */
+/* Returns the name of the part in the layout; the caller frees it. */
 char *vfm_foreign_their_name(const struct vfm_foreign_layer *l);
 
 /* ---- a model in a layout ---- */
@@ -100,14 +100,14 @@ struct vfm_foreign_tensor {
 	int ndim;
 	int64_t shape[VFM_NDIM_MAX], numel;
 };
-struct vfm_foreign_copy { /* elements [a, a + n) of ours, flattened, are elements [b, b + n) of theirs */
+struct vfm_foreign_copy { /* elements [a, a + n) of our tensor, flattened, are elements [b, b + n) of theirs */
 	int ours, theirs; /* indices */
 	int64_t a, b, n;
 };
 struct vfm_foreign_map {
 	struct vfm_foreign_tensor *ours, *theirs;
 	int n_ours, n_theirs;
-	struct vfm_foreign_copy *copy; /* every element of both occurs once */
+	struct vfm_foreign_copy *copy; /* every element of both sides occurs once */
 	size_t n_copies;
 	struct vfm_arena arena;
 };
@@ -115,30 +115,31 @@ struct vfm_foreign_map {
 /* Lists the tensors of the model m in a layout of its architecture.  m must have passed vfm_model_check. */
 void vfm_foreign_expand(struct vfm_foreign_map *map, const struct vfm_model_spec *m, int layout);
 void vfm_foreign_map_release(struct vfm_foreign_map *map);
-/* Sorts the copies by (theirs, b).  Returns the index of the first copy of each of theirs, [n_theirs + 1]; the caller
- * frees it. */
+/* Sorts the copies by (theirs, b).  Returns an array [n_theirs + 1] with the index of the first copy of each of their
+ * tensors; the caller frees it. */
 size_t *vfm_foreign_order_copies(struct vfm_foreign_map *map);
 
-/* Returns the layout `name` of m's architecture.  VFM_EUSAGE: there is no such layout, or it cannot hold the model
- * (keys of the section "model" that the other programs lack): the message names the key. */
+/* Finds the layout `name` of m's architecture.  VFM_EUSAGE: there is no such layout, or it cannot express a key of the
+ * section "model", which the message names. */
 int vfm_foreign_find(const struct vfm_model_spec *m, const char *name, int *layout, struct vfm_err *err);
 
-/* Sets the dimensions that config.json gives; the others of *m stay.  VFM_EUSAGE: a key is unknown, or has a value that
- * the architecture cannot honour; the message names it after `where`. */
+/* Sets the dimensions that config.json gives and leaves the others of *m unchanged.  VFM_EUSAGE: a key is unknown or
+ * has an unsupported value; the message names it after `where`. */
 int vfm_foreign_read_config(struct vfm_model_spec *m, const struct vfm_foreign *f, int layout, const json_t *config,
 	const char *where, struct vfm_err *err);
 json_t *vfm_foreign_write_config(const struct vfm_model_spec *m, int layout); /* the caller owns it */
 
-/* Starts *m for an architecture: no dimensions (0), and what all its published models have in common. */
+/* Initialises *m for an architecture: dimensions are 0, everything else is as in all its published models. */
 void vfm_foreign_begin(struct vfm_model_spec *m, const struct vfm_arch *a);
-/* Sets the dimensions of *m that are 0 and that the shape of a tensor determines, if it is one of row r in the layout;
- * m->layers becomes at least the number of its block + 1. */
+/* Infers dimensions of *m that are still 0 from the shape of a tensor, if it is one of row r in the layout.  Raises
+ * m->layers to the number of its block + 1. */
 void vfm_foreign_infer(struct vfm_model_spec *m, const struct vfm_foreign_row *r, int layout, const char *name,
 	int ndim, const int64_t *shape);
-/* Completes *m from what all published models have in common, and checks it.  VFM_EUSAGE: a dimension is not known. */
+/* Fills what is still 0 in *m from the properties of all published models, and checks it.  VFM_EUSAGE: a dimension is
+ * not known. */
 int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err);
 
-/* The keys of the section "model" that a foreign file determines, or metadata that an export wrote. */
+/* The keys of the section "model" that a foreign file determines, or the metadata of an export. */
 json_t *vfm_foreign_model_json(const struct vfm_model_spec *m); /* the caller owns it */
 int vfm_foreign_model_parse(struct vfm_model_spec *m, const json_t *model, const char *where, struct vfm_err *err);
 

@@ -1,16 +1,17 @@
-/* geometry.h - the sizes of a video tokenizer: what a latent covers, and how many frames it takes at once.
+/* geometry.h - the geometry of a video tokenizer: the pixels and frames of a latent, and the numbers of frames that it
+ * encodes.
  *
- * A tokenizer turns F frames of height x width pixels into latents [channels, T, height / stride_h, width / stride_w].
- * It takes F = first + k * step frames (k = 0, 1, ...), at most max_frames; T = 1 + (F - first) / stride_t.
+ * A tokenizer encodes F frames of height x width pixels as latents [channels, T, height / stride_h, width / stride_w],
+ * where F = first + k * step (k = 0, 1, ...), at most max_frames, and T = 1 + (F - first) / stride_t.
  *
  *     stride t,h,w   first  step
  *     4 8 8          1      4      causal: the first latent frame is one picture (1 + 4n frames, 1 + n latent frames)
- *     8 32 32        1      8      the same with 8 frames a latent frame
+ *     8 32 32        1      8      causal, with 8 frames per latent frame
  *     4 8 8          4      4      not causal: 4n frames, n latent frames; no still images
  *     1 8 8          1      0      still images only
  *
- * With `pad` the tokenizer takes every number of frames: it repeats the last picture up to the next count above.  The
- * caller keeps the true number.
+ * With `pad` the tokenizer accepts every number of frames: it repeats the last picture up to the next valid number.
+ * The caller keeps the true number.
  */
 #ifndef VFM_SPEC_MODEL_GEOMETRY_H
 #define VFM_SPEC_MODEL_GEOMETRY_H
@@ -39,31 +40,30 @@ struct vfm_geometry {       /* plain data; `= {0}`: unknown */
 bool vfm_geometry_is_known(const struct vfm_geometry *g);
 bool vfm_geometry_equal(const struct vfm_geometry *a, const struct vfm_geometry *b);
 
-/* Returns the largest number of frames that the tokenizer takes, at most `frames`; 0 if it takes none. */
+/* Returns the largest valid number of frames up to `frames`; 0 if there is none. */
 int64_t vfm_geometry_fit(const struct vfm_geometry *g, int64_t frames);
-/* The same, so that patch_t divides the latent frames. */
+/* The same, with latent frames that are a multiple of patch_t. */
 int64_t vfm_geometry_fit_patch(const struct vfm_geometry *g, int64_t frames, int32_t patch_t);
-/* Returns the latent frames of `frames` frames; 0 if the tokenizer does not take this number. */
+/* Returns the latent frames of `frames` frames; 0 if the tokenizer does not accept this number. */
 int64_t vfm_geometry_latent_frames(const struct vfm_geometry *g, int64_t frames);
-/* Returns the frames that a decoder makes of latent_frames >= 1 latent frames, padding included. */
+/* Returns the frames that a decoder makes from latent_frames >= 1 latent frames, including padding. */
 int64_t vfm_geometry_pictures(const struct vfm_geometry *g, int64_t latent_frames);
-/* multiple [2]: height and width of pictures must be multiples of these numbers, so that patches [t, h, w] of latent
+/* Sets multiple [2]: the height and width of pictures must be multiples of these, so that patches [t, h, w] of latent
  * cells fit. */
 void vfm_geometry_multiple(const struct vfm_geometry *g, const int32_t patch[3], int32_t multiple[2]);
-/* dims [3]: the latent's T, h, w.  VFM_EUSAGE says which size does not fit and what would. */
+/* Sets dims [3] to the latent's T, h, w.  VFM_EUSAGE says which size does not fit and which would. */
 int vfm_geometry_latent(const struct vfm_geometry *g, int64_t frames, int64_t height, int64_t width, int32_t dims[3],
 	struct vfm_err *err);
 
-/* {"stride":[4,8,8],"channels":16,"frames":[1,4],"max_frames":81,"pad":true,"scaling":"mean-std"}; max_frames, pad and
- * scaling are optional.  The caller owns the result; JSON null if unknown. */
+/* Returns {"stride":[4,8,8],"channels":16,"frames":[1,4],"max_frames":81,"pad":true,"scaling":"mean-std"}; max_frames,
+ * pad and scaling are optional.  Returns JSON null if the geometry is unknown.  The caller owns the result. */
 json_t *vfm_geometry_json(const struct vfm_geometry *g);
-/* Reads and checks an object from outside; ignores other keys.  VFM_EUSAGE names the key; `where` is the path of o. */
+/* Reads and checks an object; ignores other keys.  VFM_EUSAGE names the key; `where` is the path of o. */
 int vfm_geometry_from_json(struct vfm_geometry *g, const json_t *o, const char *where, struct vfm_err *err);
 /* Writes "stride 4x8x8, 16 channels, 1 + 4n frames, at most 81, scaling mean-std". */
 const char *vfm_geometry_text(const struct vfm_geometry *g, char text[VFM_GEOMETRY_TEXT]);
 
-/* Whether s is a name, as in the JSON of tokenizers: 1 to size - 1 characters of A-Z a-z 0-9 . _ : / + -.
- */
+/* Returns whether s is a name as in the JSON of tokenizers: 1 to size - 1 characters of A-Z a-z 0-9 .  _ : / + -. */
 bool vfm_is_plain_name(const char *s, size_t size);
 
 #endif

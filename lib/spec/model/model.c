@@ -152,7 +152,7 @@ int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err 
 
 /* ---- checks ---- */
 
-/* Whether the architecture reads the key: the key is in its row, or in no row. */
+/* Returns whether the architecture reads the key: the key is in its row, or in no row. */
 static bool has_key(const struct vfm_arch *a, const struct vfm_key *key)
 {
 	bool special = false;

@@ -1,6 +1,4 @@
-/* model.h - the specification of a model: dimensions, presets, and what follows from them.  All calls are local; no
- * device.
- */
+/* model.h - the specification of a model: dimensions, presets and derived values.  Local; no device. */
 #ifndef VFM_SPEC_MODEL_MODEL_H
 #define VFM_SPEC_MODEL_MODEL_H
 
@@ -18,8 +16,8 @@ struct vfm_model_spec {
 	int64_t layers, hidden, heads;
 	int64_t kv_heads;     /* grouped-query attention; 0: heads */
 	int64_t ffn;          /* 0: 4 * hidden; ignored by architectures with experts */
-	bool cross_attention; /* the blocks read the text by cross-attention; false: the original DiT */
-	bool pooled_text;     /* the mean of the text is added to the conditioning */
+	bool cross_attention; /* the blocks read the text by cross-attention; false: as in the original DiT */
+	bool pooled_text;     /* adds the mean of the text to the conditioning */
 	bool qk_norm;         /* RMS norm per head on q and k */
 	int64_t adaln_lora;   /* rank of a block's modulation; 0: a full matrix per block */
 	int pos;              /* enum vfm_pos */
@@ -31,15 +29,15 @@ struct vfm_model_spec {
 	double moe_capacity;
 	double moe_aux;             /* weight of the load-balance loss (token choice) */
 	int64_t channels;           /* of the latents */
-	int64_t cond_channels;      /* of the condition that follows the latents in a token of the input; 0: none */
+	int64_t cond_channels;      /* of the condition, which follows the latents in an input token; 0: none */
 	int64_t patch[3];           /* t, h, w */
-	int64_t text_dim, text_len; /* features of a text row; maximum rows of a sample, longer texts are truncated */
+	int64_t text_dim, text_len; /* features of a text row; maximum rows per sample (longer texts are truncated) */
 	/* features of an image row; every sample has image_len rows; 0: no image rows */
 	int64_t image_dim, image_len;
 	int64_t image_pos; /* learned positions added to the image rows: 0 or image_len */
-	bool text_pad;     /* every text has text_len rows; the rows after a shorter one are zeros */
+	bool text_pad;     /* every text has text_len rows; zeros pad shorter ones */
 	double norm_eps, rope_theta;
-	/* RoPE over all heads: frames per second of the videos; frames and pixels of a latent element (t, h, w) */
+	/* RoPE over all heads: frames per second of the videos; frames and pixels per latent element (t, h, w) */
 	double rope_fps;
 	int64_t rope_stride[3];
 };
@@ -47,8 +45,7 @@ struct vfm_model_spec {
 /* Sets *m to the preset `name`.  VFM_EUSAGE: unknown name; the message lists the presets. */
 int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err *err);
 void vfm_model_defaults(struct vfm_model_spec *m); /* dit-s */
-/* Checks m and sets ffn if it is 0.  The error message names the key: "model.heads: 7 does not divide model.hidden
- * 384". */
+/* Checks m and sets ffn if it is 0.  The message names the key: "model.heads: 7 does not divide model.hidden 384". */
 int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err);
 
 /* The keys of the section "model", with their ranges; offsets are those in struct vfm_model_spec. */
@@ -57,28 +54,30 @@ extern const int vfm_model_n_keys;
 
 const struct vfm_arch *vfm_model_arch(const struct vfm_model_spec *m); /* m must have passed the check */
 bool vfm_model_has_experts(const struct vfm_model_spec *m);
-/* Whether the router is token choice.  The host then reads the number of tokens per expert in each pack. */
+/* Returns whether the router is token choice.  The host then reads the number of tokens per expert in each pack. */
 bool vfm_model_tokens_choose(const struct vfm_model_spec *m);
-/* Whether it has attention within frames or columns. */
+/* Returns whether the model has attention within frames or columns. */
 bool vfm_model_has_units(const struct vfm_model_spec *m);
-/* Whether all blocks share a modulation matrix.  Each block adds its own modulation to the shared one. */
+/* Returns whether all blocks share a modulation matrix.  Each block then adds its own table to the shared
+ * modulation. */
 bool vfm_model_has_shared_mod(const struct vfm_model_spec *m);
 void vfm_model_patch(const struct vfm_model_spec *m, int32_t patch[3]); /* t, h, w */
 int64_t vfm_model_patch_dim(const struct vfm_model_spec *m); /* features per token: channels * patch volume */
-int64_t vfm_model_cond_dim(const struct vfm_model_spec *m);  /* the same of the condition; 0: none */
-/* Returns the text rows that the model reads of a sample with `rows`, at most text_len: as many, or text_len with
+int64_t vfm_model_cond_dim(const struct vfm_model_spec *m);  /* features of the condition per token; 0: none */
+/* Returns the text rows that the model reads for a sample with `rows` <= text_len: `rows`, or text_len with
  * text_pad. */
 int64_t vfm_model_text_rows(const struct vfm_model_spec *m, int64_t rows);
 int64_t vfm_model_head_dim(const struct vfm_model_spec *m);
-/* Whether RoPE is over all heads.  scale [3]: the part of rope_extent (arch.h) that a patch has in t, h, w. */
+/* Returns whether RoPE runs over all heads.  scale [3]: the fraction of rope_extent (arch.h) per patch in t, h, w. */
 bool vfm_model_has_row_rope(const struct vfm_model_spec *m);
 void vfm_model_rope_scale(const struct vfm_model_spec *m, double scale[3]);
 
-/* Sums over the samples of a pack.  A pair is a query and a key that an attention compares. */
+/* Sums over the samples of a pack.  A pair is a query and a key that it attends to. */
 struct vfm_pack_sums {
 	double tokens, text_rows, samples;
-	double segments; /* net/diffusion/input.h: samples, and of each sample with a given frame this frame */
-	/* of full self-attention, of that within frames, of that along time, and of tokens with text rows */
+	double segments; /* samples, plus one for each sample with a given frame (net/diffusion/input.h) */
+	/* pairs of full self-attention, of attention within frames, of attention along time, and of tokens with text
+	 * rows */
 	double pairs_full, pairs_spatial, pairs_temporal, pairs_cross;
 };
 /* Adds a sample of grid[0] x grid[1] x grid[2] patches. */

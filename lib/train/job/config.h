@@ -30,17 +30,18 @@ struct vfm_train_config {
 	int fp8;                  /* enum vfm_fp8_kind */
 	int64_t fp8_history;      /* amax history length of delayed scaling, in steps */
 	int master;               /* enum vfm_master_kind */
-	int moments;              /* enum vfm_dtype: f32; bf16 (the first ones); u8 (both, device/ops/dynamic8.h) */
+	int moments;              /* enum vfm_dtype: f32; bf16 (first moments); u8 (both, device/ops/dynamic8.h) */
 	int residual;             /* enum vfm_dtype of the residual stream: f32 or bf16; or VFM_RESIDUAL_AUTO */
 	int recompute;            /* enum vfm_recompute */
 	int64_t recompute_blocks; /* blocks that recompute, evenly spaced; 0: all */
-	double memory_gib;        /* of the device that recompute=auto may fill; 0: most of its capacity */
-	double host_gib;          /* of the host that recompute=auto may offload activations to; 0: most of a share */
-	int64_t skip_nonfinite;   /* steps that the run may skip (train/run/skipped.h) */
-	bool deterministic;       /* disables selection by timing: see vfm_plugin_opts */
-	int offload;              /* enum vfm_offload_kind */
-	int graphs;               /* enum vfm_graphs: launch packs as device graphs */
-	int overlap_update;       /* enum vfm_overlap: updates that overlap the next forward */
+	double memory_gib;        /* device memory that recompute=auto may fill; 0: most of its capacity */
+	/* host memory for activations that recompute=auto offloads; 0: most of this rank's share */
+	double host_gib;
+	int64_t skip_nonfinite; /* steps that the run may skip (train/run/skipped.h) */
+	bool deterministic;     /* disables selection by timing: see vfm_plugin_opts */
+	int offload;            /* enum vfm_offload_kind */
+	int graphs;             /* enum vfm_graphs: launch packs as device graphs */
+	int overlap_update;     /* enum vfm_overlap: updates that overlap the next forward */
 	uint64_t seed;
 };
 
@@ -55,7 +56,8 @@ struct vfm_config {
 	struct {
 		int64_t threads, prefetch;
 		double max_damaged;
-		struct vfm_name_weights captions; /* of a sample; empty: all are equally likely */
+		/* weights for the choice of a sample's caption; empty: all are equally likely */
+		struct vfm_name_weights captions;
 	} data;
 	struct {
 		int64_t every;        /* steps between evaluations of held-out data; 0: only at the end */
@@ -72,13 +74,14 @@ struct vfm_config {
 };
 
 void vfm_config_defaults(struct vfm_config *c);
-/* Later calls override earlier ones; each call validates the keys it sets.  "model.preset" in a file is applied first
- * and sets the whole section. */
+/* Sets the keys of obj and validates them; later calls override earlier ones.  "model.preset" in a file is applied
+ * first and sets the whole section. */
 int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err);
-/* Sets *c to the configuration that a checkpoint or a run has recorded, with defaults for other keys, and checks it. */
+/* Sets *c to the configuration recorded in a checkpoint or a run, with defaults for other keys, and checks it. */
 int vfm_config_saved(struct vfm_config *c, const json_t *obj, struct vfm_err *err);
-/* As vfm_config_json for phase k of the list, from a file, which may also have "stages": an object of configurations by
- * name.  That of the phase is set last.  Every name must be that of a phase.  An empty list: no "stages". */
+/* Like vfm_config_json, from a file, for phase k of the list.  The file may also have "stages", an object of
+ * configurations by the names of phases; that of the phase is applied last.  With an empty list, "stages" is not
+ * allowed. */
 int vfm_config_file(struct vfm_config *c, const char *path, const struct vfm_phases *l, int k, struct vfm_err *err);
 int vfm_config_set(struct vfm_config *c, const char *assignment, struct vfm_err *err); /* "model.layers=4" */
 int vfm_config_check(struct vfm_config *c, struct vfm_err *err);

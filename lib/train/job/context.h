@@ -29,7 +29,7 @@ struct vfm_context_opts {
 	int64_t ranks;            /* -n: ranks to fork on this host; VFM_UNSET: one process, or the tasks of srun */
 	int64_t threads;          /* --threads: compute threads per rank; VFM_UNSET: its share of the CPUs */
 	const char *device;       /* --device: "cpu", "cuda"; "sim" with a machine */
-	const char *machine;      /* of "sim"; NULL: it is refused (vfm_device_opts) */
+	const char *machine;      /* for "sim"; NULL: "sim" is refused (vfm_device_opts) */
 	const char *recorder_dir; /* directory of the flight recorder (comm/host/comm_host.h); NULL: default */
 };
 
@@ -53,9 +53,9 @@ struct vfm_context {
 	const struct vfm_context_opts *opts;
 	struct vfm_job job;
 	struct vfm_comm_sim_rank *sim; /* of a simulated rank (simulate.h); else NULL */
-	struct vfm_device device;      /* empty before vfm_context_device, as is world */
+	struct vfm_device device;      /* empty until vfm_context_device, like world */
 	struct vfm_comm *world;        /* of all ranks, for device memory (comm/device/comm_dev.h) */
-	struct vfm_mesh mesh;          /* empty before vfm_context_open */
+	struct vfm_mesh mesh;          /* empty until vfm_context_open */
 };
 
 /* Local.  Returns VFM_EUSAGE if the number of ranks or threads is out of range. */

@@ -12,12 +12,12 @@
 struct vfm_bench_step {
 	int64_t samples;       /* samples per pack */
 	int32_t grid[3];       /* grid of each sample, in patches t, h, w */
-	int32_t second[3];     /* grid of every second sample; zeros: the same */
+	int32_t second[3];     /* grid of every second sample; zeros: the same grid */
 	int64_t text_len;      /* text rows per sample */
 	int64_t packs;         /* packs per step over all ranks: a multiple of dp */
-	int64_t warmup, steps; /* minimum numbers of steps: of warm-up, 0: none; measured */
+	int64_t warmup, steps; /* minimum numbers of warm-up steps (0: none) and of measured steps */
 	double min_s;          /* minimum total time of the measured steps */
-	/* optional: called before each step and after it, when the compute stream has passed all earlier work */
+	/* optional: called before and after each step, when the compute stream has passed all earlier work */
 	void (*before)(void *ctx, struct vfm_dev *dev);
 	void (*after)(void *ctx, struct vfm_dev *dev);
 	void *ctx;
@@ -31,18 +31,19 @@ struct vfm_bench_result {
 	double flops;           /* model FLOPs per step (spec/model/linears.h) */
 	int64_t tokens;         /* tokens per global step */
 	int64_t mem_peak_bytes; /* maximum over the ranks */
-	int64_t compactions;    /* of the memory pool of this rank during the measured steps (device/dev/mapped.h) */
-	double loss;            /* loss of the last step; always finite */
-	char recompute[VFM_RECOMPUTE_TEXT]; /* the plan of the blocks of this rank (recompute.h); "": none */
+	/* compactions of this rank's memory pool during the measured steps (device/dev/mapped.h) */
+	int64_t compactions;
+	double loss;                        /* loss of the last step; always finite */
+	char recompute[VFM_RECOMPUTE_TEXT]; /* the plan of this rank's blocks (recompute.h); "": none */
 };
 
-/* Factors `tokens` into a video-like grid t x h x w: square frames of at most 16 x 16 patches.  If model.pos_max has no
- * positions for it: among the frames that fit pos_max those nearest to squares, the smallest of them.  VFM_EUSAGE, with
- * the grid of square frames: for no shape of so many patches. */
+/* Factors `tokens` into a video-like grid t x h x w with square frames of at most 16 x 16 patches.  If model.pos_max
+ * has no positions for that grid, uses frames that fit pos_max: those nearest to squares, and the smallest of them.
+ * VFM_EUSAGE, with the grid of square frames, if no shape of this many patches fits. */
 int vfm_bench_grid(const struct vfm_model_spec *m, int64_t tokens, int32_t grid[3], struct vfm_err *err);
 
-/* Sets a configuration key as vfm_config_set does.  Returns VFM_EUSAGE for keys that a step on synthetic samples does
- * not use, such as data.threads. */
+/* Sets a configuration key like vfm_config_set.  VFM_EUSAGE: a step on synthetic samples does not use the key, such as
+ * data.threads. */
 int vfm_bench_set(struct vfm_config *c, const char *assignment, struct vfm_err *err);
 /* Local.  Returns VFM_EUSAGE if a count is out of range. */
 int vfm_bench_check(const struct vfm_bench_step *b, struct vfm_err *err);
@@ -50,39 +51,39 @@ int vfm_bench_check(const struct vfm_bench_step *b, struct vfm_err *err);
 /* Local.  Returns VFM_EUSAGE if dp does not divide `packs`, the number of packs per step. */
 int vfm_bench_divides(int64_t packs, int64_t dp, struct vfm_err *err);
 
-/* Whether the ranks of a cp group do unequal work on the packs: tokens of a sample, or frames and columns, do not
- * divide among them (spec/layout/tokens.h, spec/layout/division.h). */
+/* Returns whether the ranks of a cp group do unequal work on the packs, because tokens of a sample, or frames and
+ * columns, are not divisible among them (spec/layout/tokens.h, spec/layout/division.h). */
 bool vfm_bench_cp_apart(const struct vfm_bench_step *b, const struct vfm_config *c);
 
-/* Collective.  Returns a trainer with dense random weights (vfm_params_fill_dense), identical in every layout; NULL on
- * failure.  The zero-initialized gates and modulations of training would distort the timing: the speed of a matrix
+/* Collective.  Returns a trainer with dense random weights (vfm_params_fill_dense), identical in every layout, or NULL
+ * on failure.  The zero-initialized gates and modulations of training would distort the timing: the speed of a matrix
  * product depends on its values, and kernels are selected by timing.  Requires vfm_context_open(x, c). */
 struct vfm_trainer *vfm_bench_trainer(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err);
 
-/* Warm-up steps beyond those of *b.  A step may be the first with some op, which is then timed.  With
- * train.overlap_update, products under the last step's update leave it multiprocessors, so they have other
- * implementations.  Warm-up ends with a step where no rank timed any (vfm_dev.tuned). */
+/* Maximum number of warm-up steps beyond those of *b.  Warm-up ends with a step in which no rank timed an op
+ * (vfm_dev.tuned), since a step may time an op at its first use.  With train.overlap_update, products that overlap the
+ * last step's update leave it multiprocessors and therefore use other implementations. */
 enum { VFM_BENCH_MORE_WARMUP = 10 };
 
 /* Collective over the ranks of x.  Every rank receives the result.  Requires vfm_context_open(x, c). */
 int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,
 	struct vfm_bench_result *out, struct vfm_err *err);
 
-/* As vfm_bench_run, with packs [n] of this rank in turn; grid, samples and text_len of *b are not used.  largest: the
- * pack with the most tokens; recompute is planned for it. */
+/* Like vfm_bench_run, with packs [n] of this rank in turn; grid, samples and text_len of *b are unused.  largest: the
+ * pack with the most tokens, for which recompute is planned. */
 int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,
 	struct vfm_pack *packs, int64_t n, const struct vfm_pack_sums *largest, struct vfm_bench_result *out,
 	struct vfm_err *err);
 
-/* Steps before the one that is predicted.  How much of a launch overlaps is known from the step before
- * (device/sim/sim.h). After so many the time of a step is within 0.1 % of that after many more. */
+/* Number of steps before the predicted one.  The previous step tells how much of a launch overlaps (device/sim/sim.h).
+ * With this number, the time of a step is within 0.1 % of that after many more steps. */
 enum { VFM_PREDICTED_WARMUP = 2 };
-/* A step on a simulated device: the time of its begin, and its seconds, at each estimate. */
+/* A step on a simulated device: its start time and its seconds, at each estimate. */
 struct vfm_bench_predicted {
 	double begin[VFM_ESTIMATES], s[VFM_ESTIMATES];
 };
-/* Makes *b one step after `warmup` of them; *p gets its time; the record of the device (device/sim/sim.h) begins with
- * it.  *p is valid after vfm_bench_run. */
+/* Makes *b run one step after `warmup` steps, whose time *p receives; the record of the device (device/sim/sim.h)
+ * begins with that step.  *p is valid after vfm_bench_run. */
 void vfm_bench_predict(struct vfm_bench_step *b, int64_t warmup, struct vfm_bench_predicted *p);
 
 #endif

@@ -15,8 +15,11 @@
 #include "train/predict/memory_chart.h"
 #include "train/predict/simulate.h"
 
-/* Simulated ranks, if possible at most so many.  Each class of dp ranks has each pp stage, up to 3 ranks of tp and,
- * with packs of their own, all of cp; ranks of these in different groups count apart. */
+/* Most simulated ranks, if possible.  Each class of dp ranks has
+ *   - each pp stage
+ *   - up to 3 ranks of tp
+ *   - all of cp, with packs of their own
+ * Ranks of these in different groups count separately. */
 enum { RANKS_SIMULATED = 36 };
 
 /* ---- a simulated step ---- */

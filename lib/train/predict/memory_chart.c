@@ -135,7 +135,7 @@ static void add_memory_chart(struct vfm_buf *b, const struct vfm_dry_run_rank *r
 	free(note);
 }
 
-/* Whether no rank of its pp stage has a higher peak; of equal ones, the first. */
+/* Returns whether no rank of its pp stage has a higher peak; of equal ones, the first. */
 static bool is_fullest_of_stage(const struct vfm_dry_run *d, const struct vfm_dry_run_rank *r)
 {
 	for (int i = 0; i < d->n; i++) {

@@ -15,7 +15,7 @@ void vfm_memory_section(struct vfm_buf *b, const struct vfm_dry_run *d, const st
 void vfm_memory_json(struct vfm_buf *b, const struct vfm_sim_memory *m);
 /* Appends "activations 12.30, parameters 4.00, other 0.10": GiB. */
 void vfm_memory_sentence(struct vfm_buf *b, const struct vfm_sim_memory *m);
-/* Writes counter events in the Trace Event Format of Chrome, each after a comma; rank: the process. */
+/* Writes counter events in Chrome's Trace Event Format, each after a comma.  rank is the process id. */
 void vfm_memory_trace(FILE *f, const struct vfm_sim_memory *m, int rank);
 
 #endif

@@ -6,15 +6,15 @@
 #include "train/job/config.h"
 
 struct vfm_parity_opts {
-	/* a checkpoint or files of weights; NULL: normal random numbers, also for parameters that start from zeros.
-	 * Adapters are always random. */
+	/* a checkpoint or weight files; NULL: normal random numbers, even for parameters that start at zero.  Adapters
+	 * are always random. */
 	const char *init, *init_part;
 	const char *dir; /* created if missing */
 };
 
-/* Runs the trainer's forward and backward on two synthetic packs of mixed grids and text lengths.  Writes to `dir`:
- * dump.json, init.safetensors (weights), step.safetensors (input and predictions), grads.safetensors (not of frozen
- * parameters).  If train.steps is more than 0, then trains as many steps on the same packs, and writes trained.json and
+/* Runs the trainer's forward and backward on two synthetic packs with mixed grids and text lengths.  Writes to `dir`:
+ * dump.json, init.safetensors (weights), step.safetensors (input and predictions), grads.safetensors (without frozen
+ * parameters).  If train.steps > 0, then trains that many steps on the same packs, and writes trained.json and
  * trained.safetensors. */
 int vfm_parity_dump(
 	const struct vfm_config *c, const struct vfm_parity_opts *o, struct vfm_stream *s, struct vfm_err *err);

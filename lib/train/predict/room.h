@@ -1,7 +1,7 @@
 /* train/predict - prediction and measurement of steps.
  *
- * Simulated jobs, the dry run and its page, memory of a step, OOM hints; measured steps on synthetic packs; dumps
- * for comparisons.
+ * - simulated jobs, the dry run and its page, memory of a step, OOM hints
+ * - measured steps on synthetic packs, dumps for comparisons
  *
  * Used by: train/run, vfm-bench, vfm-train
  * Calls: base, ckpt, comm/coll, comm/device, data/plan, device/cpu, device/dev, device/sim, io, media/draw, net,

@@ -1,11 +1,11 @@
 /* simulate.c - divides ranks into classes of equal work, and simulates three tp ranks of each.
  *
- * A class of ranks agrees in its own work (packs, load of experts, speed) and in the classes of its groups (tp, cp, ep,
- * shard, replica).  Kinds of groups that would make more than `most` simulated ranks do not split classes: where a
- * simulated rank represents members of several groups of a kind, all of these wait for the slowest member.
+ * Ranks of a class agree in their own work (packs, load of experts, speed) and in the classes of their groups (tp, cp,
+ * ep, shard, replica).  A kind of groups does not split classes if that would make more than `most` simulated ranks.
+ * Where a simulated rank then represents members of several groups of a kind, all of them wait for the slowest member.
  *
- * Shares of tp that do not divide evenly are largest on the first rank; those of cp differ by a token of a sample, or
- * by a frame or column (cp_apart).
+ * Unequal shares of tp are largest on the first rank.  Unequal shares of cp differ by a token of a sample, or by a
+ * frame or column (cp_apart).
  */
 #include "train/predict/simulate.h"
 
@@ -70,8 +70,9 @@ static void *run_job(void *arg)
 	return NULL;
 }
 
-/* The products of a row layer with the rows of other ranks are one before and one after its own, or one for the first
- * and the last rank (net/mesh/tp_linear.h). */
+/* Returns the class of a tp rank: first, middle or last.  In a row layer, a middle rank has two products with the rows
+ * of other ranks, one before and one after that with its own; the first and the last rank have one
+ * (net/mesh/tp_linear.h). */
 static int tp_class_of(const struct vfm_parallel *p, const int *coord)
 {
 	int classes = p->tp < 3 ? (int)p->tp : 3;
@@ -135,8 +136,8 @@ static struct classes classes_of_own_work(const struct vfm_simulation *s, const 
 	return c;
 }
 
-/* Groups by whose members ranks with equal work of their own differ, those that meet most often first.  Collectives
- * wait for the slowest class, however many ranks have it; those along ep also send rows to each other. */
+/* Groups that divide ranks with equal own work; those that meet most often come first.  Collectives wait for the
+ * slowest class, however many ranks have it; collectives along ep also exchange rows. */
 static const struct class_split {
 	enum vfm_group g;
 	bool counted; /* how many ranks have each class */
@@ -224,8 +225,8 @@ static int count_simulated(const struct classes *work, const struct vfm_parallel
 	return count * (int)p->pp;
 }
 
-/* Splits the classes of own work until ranks of one class wait as long for the others, without those splits that would
- * make more than s->most simulated ranks. */
+/* Splits the classes of own work until the ranks of a class wait equally long for others.  Omits splits that would make
+ * more than s->most simulated ranks. */
 static struct classes classes_of_work(const struct vfm_simulation *s, const struct vfm_parallel *p)
 {
 	struct classes c = classes_of_own_work(s, p);

@@ -11,14 +11,14 @@ struct vfm_step_memory {
 	const struct vfm_config *config;
 	int ranks;
 	const struct vfm_synthetic *sample; /* [n] of a pack */
-	int n;                              /* 0: parameters and optimizer alone, without a step */
+	int n;                              /* 0: only parameters and optimizer, without a step */
 	int cp;                             /* ranks that compute a pack; 0: parallel.cp */
-	int64_t packs;                      /* of a dp rank in a step */
-	const struct vfm_dev *dev;          /* one of the devices that it would run on */
+	int64_t packs;                      /* packs of a dp rank per step */
+	const struct vfm_dev *dev;          /* one of the devices that the step would run on */
 };
 
-/* peak [parallel.pp]: mem_peak (dev.h) of the fullest rank of each pp stage, also if it exceeds the capacity;
- * INT64_MAX: more than eight times the capacity.  Returns VFM_EUSAGE if the degrees do not fit the ranks. */
+/* Sets peak [parallel.pp] to mem_peak (dev.h) of the fullest rank of each pp stage, even if it exceeds the capacity.
+ * INT64_MAX means more than eight times the capacity.  VFM_EUSAGE: the degrees do not fit the ranks. */
 int vfm_step_memory(const struct vfm_step_memory *m, int64_t *peak, struct vfm_err *err);
 
 #endif

@@ -1,12 +1,12 @@
 /* held_out.h - the loss of held-out data at fixed noise.
  *
  * A held-out plan (vfm-pack --held-out-plan) is evaluated at eval.times noise levels: the quantiles (k + 1/2) / times
- * of the distribution that training draws from (net/diffusion/diffusion.h).  The noise of a sample at level k is that
- * of (seed 0, step k), which also determines whether its first frame is given (diffusion.image_cond).  No text is
- * dropped, and captions are chosen with seed 0.  The loss is the mean squared error over the tokens of the plan,
- * without weights and balance loss.  It depends on the layout of the ranks only by the order of sums.
+ * of the distribution that training draws from (net/diffusion/diffusion.h).  (seed 0, step k) determines the noise of a
+ * sample at level k, and whether its first frame is given (diffusion.image_cond).  No text is dropped, and captions are
+ * chosen with seed 0.  The loss is the mean squared error over the tokens of the plan, without weights and balance
+ * loss.  It depends on the layout of the ranks only through the order of sums.
  *
- * An evaluation changes no weight, gradient, optimizer state or fp8 history: a run has the same bits without it.
+ * An evaluation changes no weight, gradient, optimizer state or fp8 history, so a run without it has the same bits.
  */
 #ifndef VFM_TRAIN_RUN_HELD_OUT_H
 #define VFM_TRAIN_RUN_HELD_OUT_H
@@ -17,17 +17,18 @@
 
 struct vfm_held_out;
 
-/* Local.  Opens and reads the whole plan.  VFM_EUSAGE: the plan does not fit the model or the encoders of the training
- * plan, or shares samples with it (data/plan/split.h).  NULL on failure.  All arguments must outlive the result. */
+/* Local.  Opens and reads the whole plan.  Returns NULL on failure.  All arguments must outlive the result.
+ * VFM_EUSAGE: the plan does not fit the model or the encoders of the training plan, or shares samples with it
+ * (data/plan/split.h). */
 struct vfm_held_out *vfm_held_out_open(const char *path, const struct vfm_plan *train, const struct vfm_config *c,
 	struct vfm_shard_cache *cache, struct vfm_err *err);
 void vfm_held_out_close(struct vfm_held_out *h); /* accepts NULL */
-/* The identity of the plan (vfm-plan(5)). */
+/* Returns the identity of the plan (vfm-plan(5)). */
 const char *vfm_held_out_sha256(const struct vfm_held_out *h);
 
 struct vfm_held_out_loss {
 	int levels;                       /* eval.times; 0: no evaluation */
-	double level[VFM_EVAL_TIMES_MAX]; /* mean squared error at each level, from the least noise to the most */
+	double level[VFM_EVAL_TIMES_MAX]; /* mean squared error at each level, from least to most noise */
 	double mean;                      /* over the levels */
 };
 

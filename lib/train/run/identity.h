@@ -39,25 +39,24 @@ struct vfm_identity { /* a specification; all pointers are borrowed */
 /* Returns {"plan":{…},"encoders":{…},"held_out":{…},"forced":[…],"init":{…}}; the caller owns it. */
 json_t *vfm_identity_json(const struct vfm_identity *id);
 
-/* Compares a run that resumes from c.  On VFM_EUSAGE the message lists every refused change with both values, and
- * `hint`.  Logs the other changes.  A key that c lacks had its default value.  Ignores sections
- * and other properties that c does not record.  VFM_EUSAGE also if c has done more steps than the run has. */
+/* Compares a run that resumes from c.  Logs allowed changes.  A key that c lacks had its default value.  Ignores
+ * sections and other properties that c does not record.  VFM_EUSAGE: changes are refused, and the message lists each
+ * with both values, and `hint`; or c has completed more steps than the run has. */
 int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, const char *hint,
 	struct vfm_err *err);
-/* As vfm_identity_resume, for a run that takes only the weights of c: compares model and encoders, and of
- * adapters also the section lora. */
+/* Like vfm_identity_resume, for a run that uses only the weights of c: compares model and encoders, and for adapters
+ * also the section lora. */
 int vfm_identity_init(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, struct vfm_err *err);
 
 /* Reads the encoders of the data that c was trained with.  VFM_EUSAGE: c->state is damaged. */
 int vfm_identity_encoders(struct vfm_encoder_ids *m, const struct vfm_ckpt *c, struct vfm_err *err);
-/* Adds the encoders of c that the plan of the run does not name to id->encoders: they stay those of the weights.
- * VFM_EUSAGE: c->state is damaged. */
+/* Adds the encoders of c that the plan of the run does not name to id->encoders, since the weights were trained with
+ * them.  VFM_EUSAGE: c->state is damaged. */
 int vfm_identity_keep_encoders(struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err);
 
-/* Collects the differences of encoders that were accepted (data/record/encoder_id.h): those of the checkpoint c that
- * the run takes its weights from (NULL: none), and those of the plan (NULL: none).  Adds those between c and the plan
- * that the comparison above let pass.  The caller owns *forced; NULL: there are none.  VFM_EUSAGE: c->state is
- * damaged. */
+/* Collects the accepted differences of encoders (data/record/encoder_id.h) from the checkpoint c whose weights the run
+ * uses (NULL: none) and from the plan (NULL: none).  Adds the differences between c and the plan that the comparison
+ * above allowed.  Sets *forced, which the caller owns, or NULL if there are none.  VFM_EUSAGE: c->state is damaged. */
 int vfm_identity_forced(json_t **forced, const struct vfm_identity *id, const struct vfm_ckpt *c, const json_t *plan,
 	struct vfm_err *err);
 

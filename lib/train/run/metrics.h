@@ -13,10 +13,10 @@ struct vfm_step_record {
 	int ranks;
 	double lr;
 	bool weighted;                     /* s.mse is valid */
-	double peak_tflops;                /* device peak (spec/cost/hw.h); 0: unknown */
-	struct vfm_held_out_loss held_out; /* after this step; levels 0: none */
+	double peak_tflops;                /* peak of the device (spec/cost/hw.h); 0: unknown */
+	struct vfm_held_out_loss held_out; /* after this step; levels 0: no evaluation */
 	char previews[64];                 /* folder of the samples of this step, within RUN; "": none */
-	int64_t skipped;                   /* the number of skipped steps, this one included; 0: this one was applied */
+	int64_t skipped;                   /* number of skipped steps, including this one; 0: this step was applied */
 };
 /* Returns {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu}, the keys of vfm_stats, `mse` if
  * weighted, held_out_loss and held_out_levels (an array) if evaluated, `previews` if samples were generated, and
@@ -29,8 +29,8 @@ struct vfm_metrics {
 	struct vfm_tfevents events;
 	double t_flush;
 };
-/* Opens RUN/metrics.jsonl for appending after the line of step `steps_done`.  Truncates later lines: the run repeats
- * their steps.  Warns if records of steps before it are missing. */
+/* Opens RUN/metrics.jsonl for appending after the line of step `steps_done`.  Truncates later lines, since the run
+ * repeats their steps.  Warns if records of earlier steps are missing. */
 int vfm_metrics_open(struct vfm_metrics *m, const char *dir, int64_t steps_done, struct vfm_err *err);
 int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err);
 /* Returns once all records are on disk.  VFM_EENV: a file cannot be written, or RUN was moved or removed. */

@@ -1,5 +1,5 @@
 /* origin.h - the start of a run: a checkpoint, initial weights, or the seed.  Adapters (spec/model/tuning.h) begin on a
- * base model, which their checkpoints name by path and sha256.
+ * base model; their checkpoints name it by path and sha256.
  */
 #ifndef VFM_TRAIN_RUN_ORIGIN_H
 #define VFM_TRAIN_RUN_ORIGIN_H
@@ -20,20 +20,21 @@ struct vfm_origin {
 	struct vfm_identity *id;        /* begin adds encoders, init and forced */
 	/* set by vfm_origin_begin */
 	int64_t first;            /* completed steps */
-	int64_t saved;            /* step of the newest checkpoint of the run itself; -1: none */
-	int64_t skipped;          /* steps that were skipped before */
+	int64_t saved;            /* step of the newest checkpoint of this run; -1: none */
+	int64_t skipped;          /* steps skipped before */
 	json_t *of_init, *forced; /* owned: id->init and id->forced */
 };
 
-/* Collective over the job.  Loads the newest good checkpoint of the run, or else the initial weights, or keeps those of
- * the seed, and compares the identities.  All ranks return the same result.  In any case the caller releases *o. */
+/* Collective over the job.  Loads the newest good checkpoint of the run, or else the initial weights, or else keeps the
+ * weights of the seed.  Compares the identities.  All ranks return the same result.  The caller releases *o in any
+ * case. */
 int vfm_origin_begin(struct vfm_origin *o, struct vfm_err *err);
 void vfm_origin_release(struct vfm_origin *o);
 
-/* Sets the section "model" of *c, and the kind, t_min and t_max of "diffusion", to those of the weights in `path`, as
- * far as they have a configuration.  If the run in `dir` (NULL: none) has a checkpoint, takes them from the newest that
- * it can resume from: --init is not read then.  Local.  VFM_EUSAGE, VFM_EENV: as vfm_ckpt_open; VFM_EUSAGE also for a
- * LoRA file. */
+/* Sets the section "model" of *c, and kind, t_min and t_max of "diffusion", to those of the weights in `path`, as far
+ * as their configuration is known.  If the run in `dir` (NULL: none) has a checkpoint to resume from, uses the newest
+ * instead, since --init is not read then.  Local.  VFM_EUSAGE, VFM_EENV as in vfm_ckpt_open; VFM_EUSAGE also for a LoRA
+ * file. */
 int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, struct vfm_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* phased.c - checks plans of all phases, and runs those that are not done. */
+/* phased.c - checks the plans of all phases, and runs the phases that are not done. */
 #include "train/run/phased.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* phased.h - training phases in turn: each is a run of its own in RUN/NAME, from its own step 0 with the weights of the
- * phase before it.
+/* phased.h - runs training phases one after another: each is a separate run in RUN/NAME, from its own step 0 with the
+ * weights of the previous phase.
  */
 #ifndef VFM_TRAIN_RUN_PHASED_H
 #define VFM_TRAIN_RUN_PHASED_H
@@ -10,18 +10,17 @@
 struct vfm_phased {
 	const struct vfm_phases *list;
 	const struct vfm_config *config; /* [list->n], checked */
-	/* Of the phases: init and init_part are those of the first; plan, plan_sha256, phase and held_out are set
-	 * for each.  dir is RUN. */
+	/* For the phases: init and init_part are those of the first; plan, plan_sha256, phase and held_out are set for
+	 * each.  dir is RUN. */
 	struct vfm_run_opts run;
 };
 
-/* Returns the folder of the last phase before or at k that has a checkpoint to resume from; NULL: none has.  The caller
- * frees it. */
+/* Returns the folder of the last phase up to k that has a checkpoint to resume from, or NULL.  The caller frees it. */
 char *vfm_phased_begun(const char *run, const struct vfm_phases *l, int k);
 
-/* Collective over the job of x, which has no open device.  Before the first phase trains, the plans of all are checked
- * against their configurations and each other.  A phase whose steps are done is passed by after a comparison of its
- * identity.  Returns as vfm_run.  VFM_EUSAGE also if a phase has begun although one before it has steps left. */
+/* Collective over the job of x, which must not have an open device.  Before the first phase trains, checks the plans of
+ * all phases against their configurations and each other.  Skips a phase whose steps are done, after comparing its
+ * identity.  Returns like vfm_run.  VFM_EUSAGE also if a phase has begun although an earlier one has steps left. */
 int vfm_run_phases(struct vfm_context *x, const struct vfm_phased *s, struct vfm_err *err);
 
 #endif

@@ -87,7 +87,7 @@ static int read_items(struct vfm_previews *p, struct vfm_plan *plan, struct vfm_
 	return rc < 0 ? rc : 0;
 }
 
-/* Whether the latents are those of the built-in wavelet. */
+/* Returns whether the latents are those of the built-in wavelet. */
 static bool find_decoder(struct vfm_previews *p, const struct vfm_plan *plan)
 {
 	struct vfm_encoder_id used = vfm_plan_header(plan)->encoder_ids.tokenizer, own;

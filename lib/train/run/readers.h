@@ -1,4 +1,5 @@
-/* readers.h - the loaders of a run; the ranks of a node that need the same packs read each once (data/loader/loader.h).
+/* readers.h - the loaders of a run.  The ranks of a node that need the same packs read each pack once
+ * (data/loader/loader.h).
  */
 #ifndef VFM_TRAIN_RUN_READERS_H
 #define VFM_TRAIN_RUN_READERS_H
@@ -7,9 +8,9 @@
 #include "net/mesh/mesh.h"
 #include "train/job/config.h"
 
-/* Collective over mesh->readers, whose ranks take the same packs.  Opens a loader of the plan for this rank along dp:
- * *o, with what follows from mesh and configuration.  Returns NULL on failure.  All arguments but o must outlive the
- * loader. */
+/* Collective over mesh->readers, whose ranks take the same packs.  Opens a loader of the plan for this rank along dp,
+ * with the options *o and those that follow from mesh and configuration.  Returns NULL on failure.  All arguments but o
+ * must outlive the loader. */
 struct vfm_loader *vfm_readers_open(struct vfm_plan *plan, const struct vfm_config *c, const struct vfm_mesh *mesh,
 	const struct vfm_loader_opts *o, struct vfm_err *err);
 

@@ -1,6 +1,4 @@
-/* train/run - the training run.
- *
- * The loop, what a run begins from and its identity, phases in turn, held-out data, samples, logs and the page
+/* train/run - the training run: the loop, its start and identity, phases, held-out data, samples, logs and the page
  * about runs; the networks of sampling.
  *
  * Used by: vfm-sample, vfm-train

@@ -396,7 +396,8 @@ static void pack_done(void *ctx, struct vfm_pack *p)
 	vfm_loader_release(r->loader, p);
 }
 
-/* Enqueues a step.  The steps in flight of the trainer are those that have not been reported, the same on all ranks. */
+/* Enqueues a step.  The steps of the trainer that are in flight are the ones not yet reported, the same on all ranks.
+ */
 static int enqueue_step(struct train_run *r, int64_t step, struct vfm_err *err)
 {
 	struct vfm_loader_stats before = vfm_loader_stats(r->loader), after;
@@ -433,8 +434,8 @@ static struct vfm_step_record record_of(const struct train_run *r, int k)
 	return rec;
 }
 
-/* Each rank counts a replaced sample as its share of the ranks that use the pack.  A fraction means that some of these,
- * on another node, read the sample undamaged. */
+/* Each rank counts a replaced sample as 1 / ranks that use the pack.  A fraction means that some of them, on another
+ * node, read the sample undamaged. */
 static int check_replaced(double replaced, int64_t step, struct vfm_err *err)
 {
 	if (fabs(replaced - round(replaced)) < 1e-6)
@@ -639,8 +640,8 @@ static int loop(struct train_run *r, struct vfm_err *err)
 		(long long)step, (long long)r->last);
 }
 
-/* Says how many samples of this rank had none of the captions that data.captions asks for, how many were replaced, and
- * what the rank waited for. */
+/* Logs how many samples of this rank had no caption with a weight in data.captions, how many were replaced, and what
+ * the rank waited for. */
 static void report_data(const struct train_run *r)
 {
 	struct vfm_loader_stats s = r->loader ? vfm_loader_stats(r->loader) : (struct vfm_loader_stats){0};

@@ -19,7 +19,7 @@
 
 struct vfm_run_opts {
 	const char *plan;        /* path */
-	const char *plan_sha256; /* that the plan must have; NULL: any */
+	const char *plan_sha256; /* required sha256 of the plan; NULL: any */
 	const char *phase;       /* name of the training phase, for the records of the steps; NULL: none */
 	const char *dir;         /* RUN */
 	/* "auto": newest complete checkpoint in RUN; "no": RUN must have none; else the path of a checkpoint, which is
@@ -28,7 +28,7 @@ struct vfm_run_opts {
 	/* NULL, or a checkpoint or weights file.  If RUN has no checkpoint, the run starts at step 0 from these
 	 * weights. init_part: "model" or "ema"; ignored for a weights file. */
 	const char *init, *init_part;
-	struct vfm_shard_cache_opts cache; /* for shards that are elsewhere; url NULL: none */
+	struct vfm_shard_cache_opts cache; /* for remote shards; url NULL: none */
 	const char *held_out;              /* plan of held-out data (held_out.h); NULL: none */
 	unsigned allow_change;             /* bits of enum vfm_run_difference, for resume and init */
 	/* Set by a signal handler on any rank: all ranks finish the step, save and return VFM_ESIGNAL. */

@@ -139,7 +139,7 @@ static int add_step_record(
 	return 0;
 }
 
-/* Whether the line that was read last is the last one of the file and has no newline. */
+/* Returns whether the line that was read last is the last one of the file and has no newline. */
 static bool is_cut_line(const struct vfm_jsonl *in)
 {
 	return feof(in->f);

@@ -203,7 +203,7 @@ static bool same_text(const char *a, const char *b)
 	return a == b || (a && b && !strcmp(a, b));
 }
 
-/* Whether the runs differ in a key; a run alone is compared with the defaults. */
+/* Returns whether the runs differ in a key; a run alone is compared with the defaults. */
 static bool differs(const struct run_report *r, json_t *const *flat, const json_t *defaults, const char *key)
 {
 	const char *first = flat_text(r->n == 1 ? defaults : flat[0], key);
@@ -214,7 +214,7 @@ static bool differs(const struct run_report *r, json_t *const *flat, const json_
 	return any;
 }
 
-/* Under a heading, a row for each key that a run has, or only for those that differ. */
+/* Adds a heading and a row for each key that a run has, or only for the keys that differ. */
 static void add_key_table(const struct run_report *r, struct vfm_buf *b, const char *heading, json_t *const *flat,
 	const json_t *defaults, bool all)
 {

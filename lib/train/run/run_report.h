@@ -1,5 +1,6 @@
-/* run_report.h - a page about training runs: curves, starts, samples, configuration and identity; all within it but the
- * videos, which it links to.  It reads the runs, which may be at work, and writes nothing.  Memory: see run_log.h.
+/* run_report.h - a page about training runs: curves, starts, samples, configuration and identity.  It contains
+ * everything except the videos, which it links to.  It reads the runs, which may be active, and writes nothing.
+ * Memory: see run_log.h.
  */
 #ifndef VFM_TRAIN_RUN_RUN_REPORT_H
 #define VFM_TRAIN_RUN_RUN_REPORT_H
@@ -15,7 +16,8 @@ struct vfm_run_report_opts {
 	const char *page_dir; /* the folder of the page, which links are relative to */
 };
 
-/* Appends the page.  VFM_EUSAGE: too many runs, or one has no records or a damaged file (vfm_run_log_read). */
+/* Appends the page.  VFM_EUSAGE: there are too many runs, or one has no records or a damaged file
+ * (vfm_run_log_read). */
 int vfm_run_report(struct vfm_buf *b, const struct vfm_run_report_opts *o, struct vfm_err *err);
 
 #endif

@@ -229,7 +229,7 @@ static struct trained_range read_trained_range(const struct vfm_sample_weights *
 	return r;
 }
 
-/* Whether all files were trained for t from a to b. */
+/* Returns whether all files were trained for t from a to b. */
 static bool range_covers(const struct trained_range *r, double a, double b)
 {
 	return r->t[0] <= a + TIME_EPS && r->t[1] >= b - TIME_EPS;

@@ -1,11 +1,11 @@
-/* sample_net.h - the networks of vfm-sample: checkpoints, weights, and how the ranks share the work.
+/* sample_net.h - the networks of vfm-sample: checkpoints, weights, and the distribution of the work over ranks.
  *
  *	TRY(vfm_job_agree(&x->job, vfm_sample_net_open(&n, &opts, &sampler, x->job.world, err), err)); // local
  *	TRY(vfm_sample_net_load(&n, x, err));                                                          // collective
  *	vfm_sample_net_release(&n);                                                // before the context is closed
  *
- * dp groups of tp x cp ranks sample different prompts.  With split_cfg two of these are a group: the first computes the
- * texts, the second the negative texts.
+ * dp groups of tp x cp ranks sample different prompts.  With split_cfg, two of these are one group: the first computes
+ * the texts, the second the negative texts.
  */
 #ifndef VFM_TRAIN_RUN_SAMPLE_NET_H
 #define VFM_TRAIN_RUN_SAMPLE_NET_H
@@ -16,15 +16,15 @@
 #include "train/job/context.h"
 
 struct vfm_sample_net_opts {
-	const char *ckpt;       /* a checkpoint, or a run: its newest */
+	const char *ckpt;       /* a checkpoint, or a run, whose newest checkpoint is used */
 	const char *low_noise;  /* the checkpoint for noise levels below sampler.boundary; NULL: none */
-	const char *part;       /* "ema" or "model"; a checkpoint without averages has only the latter */
+	const char *part;       /* "ema" or "model"; a checkpoint without averages has only "model" */
 	const char *dtype;      /* "fp32" or "bf16" */
 	struct vfm_strlist set; /* parallel.KEY=VALUE */
 	/* PATH or PATH:SCALE: adapters added to the weights of each network (ckpt/adapters.h) */
 	struct vfm_strlist lora[2];
 	bool split_cfg;
-	bool force; /* accepts, with a warning, two networks that do not divide t at the boundary */
+	bool force; /* accepts, with a warning, two networks whose ranges of t do not meet at the boundary */
 };
 
 struct vfm_sample_weights {
@@ -54,7 +54,7 @@ int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_op
 	const struct vfm_comm *world, struct vfm_err *err);
 /* Collective.  Opens the context and loads the weights; all networks stay in memory.  Closes the checkpoints. */
 int vfm_sample_net_load(struct vfm_sample_net *n, struct vfm_context *x, struct vfm_err *err);
-/* The job of these networks; its pointers are valid as long as n and x. */
+/* Returns the job of these networks; its pointers are valid as long as n and x. */
 struct vfm_sample_job vfm_sample_net_job(const struct vfm_sample_net *n, const struct vfm_context *x);
 void vfm_sample_net_release(struct vfm_sample_net *n);
 

@@ -54,7 +54,7 @@ static int compare_lines(const void *a, const void *b)
 }
 
 /* Writes "; the loss of these samples is not finite: …".  The ranks of a cp x tp group list the same samples.  text:
- * the lines of all ranks, which this function cuts. */
+ * the lines of all ranks; modified by this function. */
 static void describe_samples(char *text, int64_t samples, struct vfm_buf *out)
 {
 	char **line = NULL, *save = NULL;

@@ -1,5 +1,5 @@
 /* skipped.h - steps whose loss or gradient norm is not finite, which the device does not apply (vfm_optim_step).  The
- * host counts them as it reads their statistics, names their samples, and ends the run after too many.
+ * host counts them when it reads their statistics, names their samples, and ends the run after too many.
  */
 #ifndef VFM_TRAIN_RUN_SKIPPED_H
 #define VFM_TRAIN_RUN_SKIPPED_H
@@ -12,12 +12,12 @@ struct vfm_skipped {
 	struct vfm_job *job;
 	const struct vfm_mesh *mesh;
 	const struct vfm_plan *plan;
-	int64_t n, most; /* steps skipped so far, over all resumes; the number that the run may skip */
+	int64_t n, most; /* steps skipped so far, over all resumes; maximum number for the run */
 };
 
-/* Collective over the job.  Counts a step of the plan that the trainer has not applied; s: the statistics of that step,
- * which is in flight.  Within the limit rank 0 logs the step with its
- * samples.  Beyond it returns VFM_EENV on every rank, with this text as the message. */
+/* Collective over the job.  Counts a step of the plan that the trainer has not applied.  s: the statistics of that
+ * step, which is in flight.  Within the limit, rank 0 logs the step with its samples.  Beyond it, returns VFM_EENV on
+ * every rank, with the same text as the message. */
 int vfm_skipped_add(struct vfm_skipped *k, struct vfm_trainer *tr, const struct vfm_step_stats *s, struct vfm_err *err);
 
 #endif

@@ -17,8 +17,8 @@
 
 struct vfm_capture;
 
-/* Returns NULL if all packs run eagerly: train.graphs is off, or this run cannot capture its packs and rank 0 logs the
- * reason.  chunks: model chunks on this rank.  s and ps must outlive it.  All functions accept NULL. */
+/* Returns NULL if all packs run eagerly: train.graphs is off, or this run cannot capture its packs (rank 0 logs the
+ * reason).  chunks: model chunks on this rank.  s and ps must outlive the result.  All functions accept NULL. */
 struct vfm_capture *vfm_capture_new(const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_stream *s,
 	struct vfm_params *ps, int chunks);
 void vfm_capture_free(struct vfm_capture *c);
@@ -29,11 +29,11 @@ struct vfm_capture_shape {
 	int64_t tokens, segments, text, longest, longest_text;
 };
 
-/* Begins the capture of the next pack.  Returns false if the pack is to run eagerly.  Must be called once per pack: it
+/* Begins the capture of the next pack.  Returns false if the pack must run eagerly.  Call it once per pack, since it
  * counts the eager packs. */
 bool vfm_capture_begin(struct vfm_capture *c, const struct vfm_capture_shape *shape);
-/* rc, why: the result of enqueueing.  Returns true if the captured work was launched, false if the capture failed; the
- * caller then undoes what enqueueing changed in structures of the host. */
+/* Ends the capture.  rc, why: the result of enqueueing.  Returns true if the captured work was launched.  Returns false
+ * if the capture failed; the caller then undoes the changes of enqueueing to host structures. */
 bool vfm_capture_end(struct vfm_capture *c, int rc, const struct vfm_err *why);
 
 /* Returns the number of packs launched as a graph. */

@@ -14,17 +14,17 @@ struct vfm_micro {
 	size_t bytes;
 	struct vfm_tensor x0, target; /* [T,F] the pack's dtype, f32; absent unless opts.ends */
 	struct vfm_tensor coef;       /* [G,4] f32: by segments (net/diffusion/input.h) */
-	/* [G] f32: weight of a token's loss: that of its draw / tokens of the global step.  A given frame has weight 0,
-	 * and the other tokens of its sample share its weight.  So without a weighting the weights of a global step sum
-	 * to 1, and those of a sample are in proportion to its tokens. */
+	/* [G] f32: weight of a token's loss, which is that of its draw / tokens of the global step.  A given frame has
+	 * weight 0, and the other tokens of its sample share its weight.  Without a weighting, the weights of a global
+	 * step therefore sum to 1, and those of a sample are proportional to its tokens. */
 	struct vfm_tensor w;
 	/* private */
 	struct vfm_event *uploaded; /* NULL: the compute stream has waited for the upload */
-	struct vfm_diffuse noise;   /* the op that makes the noisy input and the target; without x0: none */
+	struct vfm_diffuse noise;   /* the op that computes the noisy input and the target; without x0: none */
 };
 
-/* Noise that is not drawn: the quantile (level + 1/2) / levels of the distribution, and noise and given frames of (seed
- * 0, step `level`); no dropped text or image. */
+/* Fixed noise instead of draws: the quantile (level + 1/2) / levels of the distribution, with noise and given frames of
+ * (seed 0, step `level`).  No text or image is dropped. */
 struct vfm_fixed_noise {
 	int level, levels;
 	float weight; /* of a token's loss */
@@ -34,24 +34,24 @@ struct vfm_micro_opts {
 	const struct vfm_config *config;
 	const struct vfm_mesh *mesh;
 	int64_t step;
-	bool ends; /* this pp stage holds the patches or the head: make the noisy input and the target */
+	bool ends; /* this pp stage holds the patches or the head: compute the noisy input and the target */
 	const struct vfm_fixed_noise *fixed; /* NULL: the draws of the step */
-	struct vfm_upload
-		*upload; /* uploads under the work of the compute stream (device/dev/upload.h); NULL: in its order */
+	/* uploads during the work of the compute stream (device/dev/upload.h); NULL: in its order */
+	struct vfm_upload *upload;
 };
 
-/* Random draws depend on (seed, step, sample id) only.  The caller may release the pack on return, and must release u
- * also after a failure. */
+/* Makes a microbatch.  Random draws depend only on (seed, step, sample id).  The caller may release the pack on return,
+ * and must release u even after a failure. */
 int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_micro_opts *o, const struct vfm_pack *p,
 	struct vfm_err *err);
-/* Makes the compute stream wait for the upload, and makes the noisy input and the target.  The caller calls it before
- * other ops read u; no-op the second time. */
+/* Makes the compute stream wait for the upload, and computes the noisy input and the target.  Call it before other ops
+ * read u; no-op the second time. */
 int vfm_micro_ready(struct vfm_micro *u, struct vfm_err *err);
 void vfm_micro_release(struct vfm_micro *u);
-/* Whether a draw gives the first frame of sample i. */
+/* Returns whether a draw gives the first frame of sample i. */
 bool vfm_micro_gives(const struct vfm_pack *p, int i, const struct vfm_draw *r);
-/* Returns the weight of the loss of a token of sample i that is not given; given: the first frame is.  weight: that of
- * a token of a sample without given frame. */
+/* Returns the loss weight of a token of sample i that is not given.  given: the sample's first frame is given.  weight:
+ * the loss weight of a token in a sample without given frame. */
 float vfm_micro_weight(const struct vfm_pack *p, int i, bool given, double weight);
 
 #endif

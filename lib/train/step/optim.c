@@ -237,7 +237,7 @@ static struct vfm_tensor slice_of(const struct vfm_tensor *t, int64_t at, int64_
 	return vfm_has(t) ? vfm_row_slice(t, at, n) : *t;
 }
 
-/* Updates the elements of bucket i with 8-bit moments, whole chunks at a time: what k asks for, except m and v. */
+/* Updates the elements of bucket i with 8-bit moments, whole chunks at a time, according to k except its m and v. */
 static int update_chunks(
 	struct vfm_optim *o, int i, const struct vfm_adamw *k, struct vfm_stream *s, struct vfm_err *err)
 {

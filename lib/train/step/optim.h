@@ -14,13 +14,13 @@ struct vfm_optim {
 	struct vfm_array m, v, ema;    /* [ps->n_own]; v: f32 or u8; ema: f32; ema.data NULL: none */
 	void *scalars;                 /* device: norm f32, scale f32 */
 	struct vfm_tensor norm, scale; /* norm: gradient norm of the last step, before clipping */
-	/* Set before a step: the updates of most matrices run on `side` and overlap the next forward (net/nn/param.h).
-	 * Ignored without `side`.  The bits are the same. */
+	/* Set before a step: the updates of most matrices run on `side` and overlap the next forward (net/nn/param.h),
+	 * with the same bits.  Ignored without `side`. */
 	bool overlaps;
 	struct vfm_stream *side; /* NULL: the device runs one op at a time */
 	/* private */
-	float *unpacked; /* f32: 8-bit moments of a chunk, [2 of a stream] for the compute stream and for side */
-	int64_t chunk;   /* elements of one */
+	float *unpacked; /* f32: 8-bit moments of a chunk, 2 per stream, for the compute stream and for side */
+	int64_t chunk;   /* elements per chunk */
 	size_t unpacked_bytes;
 	struct vfm_event *forked;
 	int *order,
@@ -36,8 +36,8 @@ void vfm_optim_release(struct vfm_optim *o);
 
 /* Collective.  Clips the owned gradients of vfm_params_grad_end by the global norm, applies one update, and ends the
  * step of the fp8 scales (net/nn/scales.h).  t = 1, 2, … is the step number.  loss: [1] f64, that of the global step;
- * absent: none.  If the norm or the loss is not finite, the device skips the step: weights, moments, average and scales
- * keep their bits, while t counts it. */
+ * may be absent.  If the norm or the loss is not finite, the device skips the step: weights, moments, average and
+ * scales keep their bits, while t counts the step. */
 int vfm_optim_step(struct vfm_optim *o, double lr, int64_t t, struct vfm_tensor loss, struct vfm_err *err);
 
 #endif

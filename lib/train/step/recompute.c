@@ -8,10 +8,10 @@
 #include "io/host_memory.h"
 #include "spec/layout/in_flight.h"
 
-/* The capacity that a plan leaves to others: 5 % to chunks of the pool that are partly in use, the rest to the context
- * and to NCCL.  The buffers of NCCL, in GiB, are those that the simulated device counts (device/sim/libraries.h) on
- * nodes of 8 GPUs: for the groups of data parallelism, for the sums and messages of tp, and a third for each rank that
- * receives messages. */
+/* The capacity that a plan leaves unused: 5 % for chunks of the pool that are partly in use, and the rest for the
+ * context and NCCL.  The buffers of NCCL, in GiB, are those that the simulated device counts (device/sim/libraries.h)
+ * on nodes of 8 GPUs: for the groups of data parallelism, for the sums and messages of tp, and a third for each rank
+ * that receives messages. */
 static double bytes_of_others(const struct vfm_mesh *m, const struct vfm_dev *d)
 {
 	double tp = m->size[VFM_AX_TP], cp = m->size[VFM_AX_CP], ep = m->size[VFM_AX_EP];
@@ -336,7 +336,7 @@ static int agree_on_least(struct vfm_comm *world, double *x, int n, struct vfm_e
 	return rc;
 }
 
-/* Makes the last block one of those that offload nothing, of the kind that keeps most. */
+/* Swaps the last block with one that offloads nothing, of the kind that keeps most. */
 static void fill_last_block(const struct vfm_keep_plan *plan, struct vfm_keeps *keeps, int64_t blocks)
 {
 	int i = 0;

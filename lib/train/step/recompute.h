@@ -25,11 +25,12 @@ struct vfm_recompute_plan {
 		    * everything
 		    */
 	struct vfm_keep_plan blocks;
-	double capacity;  /* bytes of the device that the run may use */
-	double host;      /* bytes of the host that it may offload activations to; 0: it offloads none */
-	double state;     /* bytes besides activations: parameters, gradients, moments, buffers of the blocks */
-	double peak;      /* predicted bytes */
-	int64_t gathered; /* of the blocks that keep everything, so many also keep the rows that tp gathers */
+	double capacity; /* device bytes that the run may use */
+	double host;     /* host bytes for offloaded activations; 0: no offloading */
+	double state;    /* bytes other than activations: parameters, gradients, moments, buffers of the blocks */
+	double peak;     /* predicted bytes */
+	/* number of blocks, among those that keep everything, that also keep the rows that tp gathers */
+	int64_t gathered;
 };
 
 /* Plans and fills keeps [layers of the model] for the layers of this pp stage.  Leaves keeps unchanged if no plan is
@@ -39,9 +40,9 @@ int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, 
 /* Returns the host memory that a rank may use for offloaded activations: most of vfm_host_memory, divided by the ranks
  * of the host. */
 double vfm_recompute_host_bytes(int local_ranks);
-enum { VFM_RECOMPUTE_TEXT = 512 }; /* bytes that a plan takes as text, at most */
-/* Writes one line: "14 of the blocks keep everything, 14 light (input offloaded); 0.9 of 24.0 GiB on the host"; if it
- * does not fit, also "; the step needs more memory than there is". */
+enum { VFM_RECOMPUTE_TEXT = 512 }; /* maximum bytes of a plan as text */
+/* Writes one line: "14 of the blocks keep everything, 14 light (input offloaded); 0.9 of 24.0 GiB on the host", and if
+ * it does not fit, "; the step needs more memory than there is". */
 void vfm_recompute_keeps_text(const struct vfm_recompute_plan *p, char *buf, size_t size);
 /* Writes one line: "14 of the blocks keep everything, 14 light (input offloaded); 0.9 of 24.0 GiB on the host;
  * predicted peak 121.3 of 139.8 GiB". */

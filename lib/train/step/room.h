@@ -1,6 +1,5 @@
-/* train/step - one training step.
- *
- * Packs through a pipeline, the plan of recompute, optimizer, CUDA graphs, statistics; its state in checkpoints.
+/* train/step - one training step: packs through a pipeline, the plan of recompute, optimizer, CUDA graphs, statistics;
+ * its state in checkpoints.
  *
  * Used by: train/predict, train/run, vfm-ckpt
  * Calls: base, ckpt, comm/coll, device/dev, device/ops, io, net, spec, train/job

@@ -1,7 +1,7 @@
 /* state.h - a trainer's state in checkpoints: "model/NAME" (f32 master weights), "optim/m/NAME", "optim/v/NAME",
- * "ema/NAME".  Frozen parameters are in "model/" only, and with adapters (spec/model/tuning.h) nowhere: they are those
- * of the base model.  With train.fp8=delayed also "fp8/NAME" [3, steps] f32 for each layer, named after its weight
- * (net/nn/scales.h).
+ * "ema/NAME".  Frozen parameters are only in "model/"; with adapters (spec/model/tuning.h) they are not stored, since
+ * they are those of the base model.  With train.fp8=delayed, also "fp8/NAME" [3, steps] f32 for each layer, named after
+ * its weight (net/nn/scales.h).
  *
  * Each rank writes and reads the elements that it owns (net/nn/param.h), in any layout; replicas share the writing.
  * All calls except poll are collective over the job, fail on all ranks or none, and use mesh->save, one call at a time.
@@ -42,16 +42,16 @@ int vfm_saver_wait(struct vfm_saver *s, struct vfm_err *err);
 void vfm_saver_release(struct vfm_saver *s); /* also waits; call before freeing trainer and device */
 
 /* Loads the trainer from a checkpoint.  Every tensor must be present with the expected shape, except the fp8 amax
- * histories.  Missing histories start empty, longer ones are cut to their newest steps, and unused ones are ignored.
- * The log reports missing and unused histories.  VFM_EUSAGE with c->damaged set on some rank: the data are damaged or
- * not finite; the trainer may load another checkpoint. */
+ * histories: missing ones start empty, longer ones are cut to their newest steps, unused ones are ignored, and the log
+ * reports missing and unused ones.  VFM_EUSAGE with c->damaged set on some rank: the data are damaged or not finite;
+ * the trainer may load another checkpoint. */
 int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *err);
 /* Collective.  Loads only the weights, without adapters, from part "model" or "ema"; a plain .safetensors file has no
  * parts.  On VFM_EUSAGE the message names a tensor that is missing, has another shape, is not the model's, or has
  * values that are not finite. */
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err);
-/* The same for the parameters that are not frozen, from the checkpoint of a run that trains adapters.  The caller has
- * loaded the base model. */
+/* As vfm_state_load_weights for the parameters that are not frozen, from a checkpoint of a run that trains adapters.
+ * The caller must have loaded the base model. */
 int vfm_state_load_adapters(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err);
 
 #endif

@@ -12,12 +12,13 @@ struct vfm_synthetic {
 	uint64_t id;
 };
 
-/* Makes a pack of n samples; the caller releases it.  step_tokens counts this pack only.  Values depend on (seed,
- * sample id) only.  Returns VFM_EENV if memory is exhausted. */
+/* Makes a pack of n samples; the caller releases it.  step_tokens counts only this pack.  Values depend only on (seed,
+ * sample id).  VFM_EENV: out of memory. */
 int vfm_synthetic_pack(struct vfm_pack *p, const struct vfm_synthetic *s, int n, const struct vfm_model_spec *m,
 	uint64_t seed, struct vfm_err *err);
 
-/* As vfm_synthetic_pack, for devices that compute no data: latents, texts, conditions and image rows are undefined. */
+/* Like vfm_synthetic_pack, for devices that compute no data: latents, texts, conditions and image rows are
+ * undefined. */
 int vfm_synthetic_shapes(
 	struct vfm_pack *p, const struct vfm_synthetic *s, int n, const struct vfm_model_spec *m, struct vfm_err *err);
 

@@ -266,7 +266,7 @@ static int stage_readback(struct vfm_trainer *tr, struct flight *u, struct vfm_e
 	return t->event_record(u->done, tr->stream, err);
 }
 
-/* Whether most of the update should overlap the next forward.
+/* Returns whether most of the update should overlap the next forward.
  *
  * A unit must not wait for its weights, so the forward of a pack lasts as long as the update: an element is 26 bytes or
  * 13 ns on an H200, enough for 10,000 FLOPs of products.  An update of a gigabyte or less costs no more than a launch

@@ -1,14 +1,13 @@
 /* trainer.h - one rank's part of a training step, from packs to updated weights.
  *
- *	vfm_trainer_step(tr, step, n_packs, &source, lr, err);  // enqueues forward, backward, clip, update
- *	vfm_trainer_stats(tr, &stats, err);                     // waits for the device
+ * 	vfm_trainer_step(tr, step, n_packs, &source, lr, err);  // enqueues forward, backward, clip, update
+ * 	vfm_trainer_stats(tr, &stats, err);                     // waits for the device
  *
- * A step does not wait for the device, except for experts that need message sizes (net/nn/moe.h), so the caller may
- * enqueue the next step before it reads the statistics of the last.
+ * A step does not wait for the device, so the caller may enqueue the next step before it reads the statistics of the
+ * last.  Exception: experts that need message sizes (net/nn/moe.h).
  *
  * The loss is the mean over the tokens of the global step.  Its denominator comes from the plan, so the loss does not
- * depend on packing, ranks or accumulation.
- */
+ * depend on packing, ranks or accumulation. */
 #ifndef VFM_TRAIN_STEP_TRAINER_H
 #define VFM_TRAIN_STEP_TRAINER_H
 
@@ -43,32 +42,33 @@ struct vfm_trainer *vfm_trainer_new(
  * receive, call vfm_comm_abort first. */
 void vfm_trainer_free(struct vfm_trainer *tr);
 
-/* Collective.  Plans what blocks keep for their backward if train.recompute is auto; else a no-op.  To be called once,
+/* Collective.  Plans what blocks keep for their backward if train.recompute is auto; else a no-op.  Call it once,
  * before the first step; without it, auto recomputes nothing. */
 int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct vfm_err *err);
-/* The plan; `made` is false without one. */
+/* Returns the plan; `made` is false without one. */
 const struct vfm_recompute_plan *vfm_trainer_recompute(const struct vfm_trainer *tr);
 
-/* Collective.  n_packs: packs of this rank, equal on all ranks.  The ranks of a cp x tp group, and all pp stages, must
- * get the same packs.  A pack with fewer cp ranks needs a view of the mesh (vfm_mesh_for): the ranks of the group in
- * this view get it.  After a failure the caller may only read the steps in flight and free the trainer. */
+/* Enqueues a step.  Collective.  n_packs: packs of this rank, equal on all ranks.  The ranks of a cp x tp group, and
+ * all pp stages, must get the same packs.  A pack with fewer cp ranks needs a view of the mesh (vfm_mesh_for); the
+ * ranks of the group in this view get it.  After a failure the caller may only read the steps in flight and free the
+ * trainer. */
 int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, const struct vfm_pack_source *src,
 	double lr, struct vfm_err *err);
 
 /* A step is in flight from vfm_trainer_step until the caller drops it.  The calls are local. */
-enum { VFM_STEPS_IN_FLIGHT = 2 }; /* the most; one more drops the oldest */
+enum { VFM_STEPS_IN_FLIGHT = 2 }; /* maximum; one more drops the oldest */
 int vfm_trainer_in_flight(const struct vfm_trainer *tr);
-/* Returns how many steps in flight have been read; they are the oldest. */
+/* Returns the number of steps in flight that have been read; these are the oldest. */
 int vfm_trainer_have_read(const struct vfm_trainer *tr);
-/* Returns the statistics of step k in flight; 0 is the oldest.  Until the step is read, only `step` and what the caller
- * has set are valid.  The pointer is valid until the step is dropped. */
+/* Returns the statistics of step k in flight; 0 is the oldest.  Until the step is read, only `step` and values set by
+ * the caller are valid.  The pointer is valid until the step is dropped. */
 struct vfm_step_stats *vfm_trainer_stats_of(struct vfm_trainer *tr, int k);
-/* Blocks until the oldest unread step completes, and adds what the trainer measures to its statistics. */
+/* Blocks until the oldest unread step completes, and adds the trainer's measurements to its statistics. */
 int vfm_trainer_read(struct vfm_trainer *tr, struct vfm_err *err);
 /* Returns whether the oldest unread step is complete, so that vfm_trainer_read would not block.  Also returns true if
  * the device has failed. */
 bool vfm_trainer_done(const struct vfm_trainer *tr);
-/* Drops the n oldest steps in flight, which have been read or do not count. */
+/* Drops the n oldest steps in flight, which must have been read or are not needed. */
 void vfm_trainer_drop(struct vfm_trainer *tr, int n);
 /* Reads the oldest unread step, copies its statistics to *out and drops it. */
 int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct vfm_err *err);
@@ -76,13 +76,13 @@ int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct
 /* Returns whether the step was applied: the device skips the update of a step whose loss or gradient norm is not finite
  * (vfm_optim_step). */
 bool vfm_step_is_finite(const struct vfm_step_stats *s);
-/* Local; blocks.  Copies the losses of the samples of pack `pack` of this rank in `step`, over the tokens of this rank,
- * to *loss, which the caller frees.  Returns their number; 0 if this rank computes no loss or has fewer packs.  The
- * step is in flight. */
+/* Copies the losses of the samples of pack `pack` of this rank in `step`, over the tokens of this rank, to *loss, which
+ * the caller frees.  The step must be in flight.  Returns their number, or 0 if this rank computes no loss or has fewer
+ * packs.  Local; blocks. */
 int vfm_trainer_sample_losses(struct vfm_trainer *tr, int64_t step, int64_t pack, float **loss, struct vfm_err *err);
 
-/* Makes the next update of weights and moments wait for the event, which follows a copy that reads them.  NULL: none.
- */
+/* Makes the next update of weights and moments wait for the event, which follows a copy that reads them; NULL: no
+ * wait. */
 void vfm_trainer_hold(struct vfm_trainer *tr, struct vfm_event *e);
 
 /* A source that cycles through packs in memory; the position persists across steps. */

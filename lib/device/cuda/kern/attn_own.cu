@@ -1,11 +1,12 @@
-/* attn_own.cu - attention by our own kernels, for operands that cuDNN does not support (f32 among them); deterministic.
+/* attn_own.cu - attention by our own kernels, for operands that cuDNN does not support (such as f32); deterministic.
  *
- * Forward: a block has BQ queries of a head and iterates over the keys of their sample, a tile at a time, with a
- * running maximum and sum (Milakov & Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135).  Backward, without
- * atomics: delta = rowsum(dO O); dq by blocks of queries; dk and dv by blocks of keys, over all heads that share them.
+ * Forward: a block has BQ queries of a head.  It iterates over tiles of the keys of their sample with a running maximum
+ * and sum (Milakov & Gimelshein, arXiv 1805.02867; Dao et al., arXiv 2205.14135).  Backward, without atomics: delta =
+ * rowsum(dO O); dq by blocks of queries; dk and dv by blocks of keys, over all heads that share them.
  *
- * A block has 16 x 16 threads.  Thread (ty, tx) has rows ty + 16 i and columns tx + 16 j of a product of two tiles, and
- * rows ty + 16 i, columns 2 tx + 32 j, + 1 of a sum of d columns.
+ * A block has 16 x 16 threads.  Thread (ty, tx) has
+ *   - of a product of two tiles: rows ty + 16 i, columns tx + 16 j
+ *   - of a sum of d columns: rows ty + 16 i, columns 2 tx + 32 j and 2 tx + 32 j + 1
  */
 #include "device/cuda/attn.h"
 #include "device/cuda/kern/kern.h"

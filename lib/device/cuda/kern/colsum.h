@@ -15,7 +15,7 @@ struct samples {
 	const int32_t *seg; /* [total], or NULL */
 	int n;
 	int64_t total;
-	int per; /* tokens of a tile */
+	int per; /* tokens per tile */
 };
 
 /* Chooses the tile size: some hundred tiles fill the device with large blocks, `cut` times as many with small ones;
@@ -59,7 +59,8 @@ __device__ static inline int sample_at(const struct samples &q, int64_t t)
 	return q.cu ? lo : 0;
 }
 
-/* Returns the elements between the rows of two samples in an operand [n,d]; 0: it is absent, or one row [d] for all. */
+/* Returns the elements between the rows of two samples in an operand [n,d]; 0 if it is absent, or one row [d] for
+ * all. */
 static inline int64_t sample_stride(const struct vfm_tensor *t)
 {
 	return vfm_has(t) && t->ndim == 2 ? t->stride[0] : 0;
@@ -84,7 +85,7 @@ static inline int slabs_of(int64_t n, int most, int *slabs)
 	return in_warps(ceil_div(n, *slabs));
 }
 
-/* Sums over threadIdx.y of a block of THREADS threads, in its order; threads with threadIdx.y 0 get the result. */
+/* Sums over threadIdx.y of a block of THREADS threads, in this order; threads with threadIdx.y 0 get the result. */
 template <int N, int THREADS> __device__ static inline void sum_sides(vec<N> *sum)
 {
 	__shared__ float part[N][THREADS];

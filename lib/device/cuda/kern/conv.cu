@@ -1,9 +1,9 @@
 /* conv.cu - convolution of frames: im2col in blocks of pixels, and a product of the library for each block.
  *
- * A row of a block holds the elements of x that one pixel of y is the sum of, in the order of weight, whose rows are
+ * A row of a block holds the elements of x that contribute to one pixel of y, in the order of weight, whose rows are
  * the columns of op(B).  A block stays in the L2 cache until the product has read it.  The product adds the bias, and
- * `add` as the previous value of y.  Blocks are the same parts of every frame, and products are chosen for the
- * alignment of all frames, so a frame has the same bits in any clip.
+ * `add` as the previous value of y.  All frames are divided into the same blocks, and products are chosen for the
+ * alignment of all frames.  So a frame has the same bits in any clip.
  */
 #include "device/cuda/gemm.h"
 #include "device/cuda/kern/kern.h"

@@ -70,7 +70,7 @@ __global__ static void __launch_bounds__(THREADS, 5) unary(const struct unary_ar
 	}
 }
 
-/* Whether contiguous operands, which may be absent, are aligned to 16 bytes. */
+/* Returns whether contiguous operands, which may be absent, are aligned to 16 bytes. */
 template <class... T> static bool aligned_contiguous(const T *...t)
 {
 	return (((uintptr_t)data_of<void>(*t) % 16 == 0) && ...);

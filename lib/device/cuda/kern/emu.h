@@ -1,11 +1,14 @@
 /* emu.h - enough of CUDA C++ to run our kernels on the host, so that their source is tested without a GPU.
  *
  * The blocks of a grid run one after another; the threads of a block are fibers, which switch at barriers and shuffles
- * (tests/ops/emu.cpp).  A barrier that some threads of a block miss, a shuffle that some of the 32 lanes miss, and a
- * misaligned vector end the process with a message.  Dynamic shared memory is filled with 0xa5; static shared memory
- * keeps its old contents.  A kernel run backwards (last block, warp and lane first) must give the same bits, which
- * detects many missing barriers.  Other races, errors of the compiler, and speed are not tested.
- */
+ * (tests/ops/emu.cpp).  Dynamic shared memory is filled with 0xa5; static shared memory keeps its old contents.  The
+ * process ends with a message at
+ *   - a barrier that some threads of a block miss
+ *   - a shuffle that some of the 32 lanes miss
+ *   - a misaligned vector
+ *
+ * A kernel run backwards (last block, warp and lane first) must give the same bits, which detects many missing
+ * barriers.  Other races, errors of the compiler, and speed are not tested. */
 #ifndef VFM_DEVICE_CUDA_KERN_EMU_H
 #define VFM_DEVICE_CUDA_KERN_EMU_H
 

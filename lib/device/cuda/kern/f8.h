@@ -1,4 +1,5 @@
-/* f8.h - conversions to 8-bit floats in kernels as dtype.h has them: finite values saturate, others become NaN. */
+/* f8.h - conversions to 8-bit floats in kernels, with the results of dtype.h: finite values saturate; infinities and
+ * NaN become NaN. */
 #ifndef VFM_DEVICE_CUDA_KERN_F8_H
 #define VFM_DEVICE_CUDA_KERN_F8_H
 
@@ -74,7 +75,7 @@ template <class F> __device__ static inline uint32_t f8_pack2(float lo, float hi
 #endif
 }
 
-/* The same for values that are scaled and clamped. */
+/* As f8_pack2 after f8_fit. */
 template <class F> __device__ static inline uint32_t f8_fit2(float lo, float hi, float scale)
 {
 	return f8_pack2<F>(f8_fit<F>(lo, scale), f8_fit<F>(hi, scale));

@@ -1,5 +1,4 @@
-/* fold.h - a loss from sums over rows: added sample by sample, in an order that depends on the lengths of the samples
- * alone. */
+/* fold.h - a loss from sums over rows.  The order of additions depends only on the lengths of the samples. */
 #ifndef VFM_DEVICE_CUDA_KERN_FOLD_H
 #define VFM_DEVICE_CUDA_KERN_FOLD_H
 

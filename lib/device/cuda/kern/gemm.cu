@@ -1,7 +1,7 @@
-/* gemm.cu - gemm and grouped_gemm: products of the library by the implementation that gemm.h chooses, and our
- * kernels for other epilogues, row sums, and products that the library does not support.
+/* gemm.cu - gemm and grouped_gemm.  Products of the library run by the implementation that gemm.h chooses.  Our own
+ * kernels compute other epilogues, row sums, and products that the library does not support.
  *
- * Sums over K are divided into parts whose number depends on shapes and the device alone.
+ * Sums over K are divided into parts; their number depends only on shapes and the device.
  */
 #include "device/cuda/kern/act.h"
 #include "device/cuda/kern/f8.h"

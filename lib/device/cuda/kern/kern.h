@@ -1,13 +1,13 @@
-/* kern.h - the dialect that our kernels are written in: CUDA C++ as nvcc knows it, or as emu.h runs it on the host.
+/* kern.h - the dialect of our kernels: CUDA C++ that nvcc compiles and that emu.h runs on the host.
  *
  *   launch          VFM_LAUNCH(s, (kernel<T, 4>), grid, block, dynamic shared bytes, args…); grid, block: dim3 or
  *                   numbers
  *   shared memory   __shared__ float x[32];  VFM_DYN_SHARED(float, x);
  *   lanes           a kernel that shuffles or votes does so in full warps: __shfl_*_sync(VFM_ALL_LANES, …)
- *   elements        float and bf16 are loaded as float, one or a 16-byte vector at a time: ld, st, vec
- *   sums            in an order that depends on shapes alone; no float atomics
+ *   elements        ld, st and vec convert f32 and bf16 to and from float, one element or a 16-byte vector at a time
+ *   sums            in an order that depends only on shapes; no float atomics
  *
- * No standard library of C++, no exceptions, no static constructors: the objects are linked by a C linker.
+ * No C++ standard library, no exceptions, no static constructors: a C linker links the objects.
  */
 #ifndef VFM_DEVICE_CUDA_KERN_KERN_H
 #define VFM_DEVICE_CUDA_KERN_KERN_H
@@ -25,7 +25,7 @@
 #define VFM_DYN_SHARED(T, name)                                                                                        \
 	extern __shared__ __align__(16) unsigned char vfm_dyn_[];                                                      \
 	T *name = reinterpret_cast<T *>(vfm_dyn_)
-/* A kernel must request more than 48 KiB of dynamic shared memory once. */
+/* Call once for a kernel that uses more than 48 KiB of dynamic shared memory. */
 #define VFM_ALLOW_SHARED(kernel, bytes)                                                                                \
 	((void)cudaFuncSetAttribute(                                                                                   \
 		(const void *)(VFM_UNPACK kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)))
@@ -112,8 +112,8 @@ template <class T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N
 #else
 #define VFM_ALIGNED(p, bytes) ((void)0)
 #endif
-/* A vector as stored: two bf16 a register while several loads are in flight.  fresh() hides the value from the
- * optimizer, which then widens it again instead of keeping floats across a barrier. */
+/* A vector in its stored form: two bf16 per register while several loads are in flight.  fresh() hides the value from
+ * the optimizer, which would otherwise keep the widened floats across a barrier. */
 template <class T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) packed {
 	T w[N];
 
@@ -224,8 +224,8 @@ template <int N> __device__ static inline vec<N> vec_of(float x)
 	return r;
 }
 
-/* Access to element i, or a vector from there, of an operand whose dtype is known only at run time.  For results, rows
- * that are read repeatedly, and code that need not be fast. */
+/* Access to element i, or to a vector that begins there, of an operand whose dtype is known only at run time.  For
+ * results, rows that are read repeatedly, and code that need not be fast. */
 template <int N> __device__ static inline vec<N> ld_any(const void *p, bool bf, int64_t i)
 {
 	return bf ? ld_vec<N>((const bf16 *)p + i) : ld_vec<N>((const float *)p + i);
@@ -251,8 +251,8 @@ __device__ static inline void st_one(void *p, bool bf, int64_t i, float x)
 
 /* ---- indices ---- */
 
-/* Returns whether i is in [0, n).  An i below `least` (0, or INT32_MIN if negative means "no row") or not below n is
- * reported in the word of the op (fault.h). */
+/* Returns whether i is in [0, n).  Reports i in the fault word of the op (fault.h) if i < least or i >= n.  least: 0,
+ * or INT32_MIN if a negative i means "no row". */
 __device__ static inline bool row_of(int32_t i, int64_t n, int32_t least, uint64_t *fault)
 {
 	bool is = i >= 0 && i < n;
@@ -305,8 +305,8 @@ __device__ static inline float lanes_max(float x, int lanes)
 		x = fmaxf(x, __shfl_xor_sync(VFM_ALL_LANES, x, d));
 	return x;
 }
-/* Sums over a block of WARPS full warps (threadIdx.x alone); every thread gets the result.  Two barriers; may be called
- * again at once. */
+/* Sums over a block of WARPS full warps (only threadIdx.x); every thread gets the result.  Has two barriers; may be
+ * called again at once. */
 template <int WARPS, class T> __device__ static inline T block_sum(T x)
 {
 	__shared__ T part[WARPS];
@@ -332,8 +332,8 @@ static inline int64_t ceil_div(int64_t a, int64_t b)
 	return (a + b - 1) / b;
 }
 
-/* Whether vectors of n elements are aligned in every row of the tensors: address, row strides and width.  Absent
- * tensors fit. */
+/* Returns whether vectors of n elements are aligned in every row of the tensors: address, row strides and width.
+ * Ignores absent tensors. */
 static inline bool vec_ok(int n, const struct vfm_tensor *t)
 {
 	size_t size = vfm_dtype_size(t->dtype), v = (size_t)n * size;
@@ -365,7 +365,7 @@ static inline int in_warps(int64_t n)
 	return (int)((n + 31) / 32 * 32);
 }
 
-/* Returns a grid of so many blocks, but at most `each` for each multiprocessor, for loops with a stride of the grid. */
+/* Returns the grid for `blocks` blocks, at most `each` per multiprocessor, for grid-stride loops. */
 static inline int64_t grid_of(struct vfm_stream *s, int64_t blocks, int each)
 {
 	int64_t most = (int64_t)vfm_cuda_sms(s) * each;
@@ -373,7 +373,7 @@ static inline int64_t grid_of(struct vfm_stream *s, int64_t blocks, int each)
 	return blocks < most ? blocks : most;
 }
 
-/* Returns the lanes that share a row of `units` vectors: a power of two, at most `most` (32: a warp). */
+/* Returns the number of lanes that share a row of `units` vectors: a power of two, at most `most` (32: a warp). */
 static inline int lanes_for(int64_t units, int most)
 {
 	int lanes = 1;
@@ -395,7 +395,7 @@ static inline int lanes_for(int64_t units, int most)
 		}                                                                                                      \
 	} while (0)
 
-/* Calls f with N as the width of vectors: `wide` elements if they are aligned (fit), else 1. */
+/* Calls f with the width of vectors as N: `wide` elements if they are aligned (fit), else 1. */
 #define VFM_WIDTH(fit, wide, N, ...)                                                                                   \
 	do {                                                                                                           \
 		if (fit) {                                                                                             \

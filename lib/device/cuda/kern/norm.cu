@@ -1,6 +1,6 @@
-/* norm.cu - layer norm and RMS norm, with modulation or weights, the residual sum in front of them, and the largest
- * element and the 8-bit floats of the result.  One or more warps keep a row in registers between its statistics and its
- * output.  Rows that are not made of 16-byte vectors, or are too long, use plain loops.
+/* norm.cu - layer norm and RMS norm, with modulation or weights.  Optionally computes the residual sum before the norm,
+ * and the largest element and the 8-bit floats of the result.  One or more warps keep a row in registers between its
+ * statistics and its output.  Plain loops handle rows that are too long or do not consist of 16-byte vectors.
  */
 #include "device/cuda/kern/colsum.h"
 #include "device/cuda/kern/f8.h"

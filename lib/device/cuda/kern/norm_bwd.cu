@@ -1,6 +1,6 @@
-/* norm_bwd.cu - the backward of norms, and of the residual sum in front of them.  A block processes a tile of tokens
- * (colsum.h) row by row and keeps the sums of its columns, in registers those of the norm and in shared memory those of
- * the branch.  Rows that are not made of 16-byte vectors, or are too long, use plain loops.
+/* norm_bwd.cu - the backward of norms, and of the residual sum before them.  A block processes a tile of tokens
+ * (colsum.h) row by row.  It keeps the column sums of the norm in registers and those of the branch in shared memory.
+ * Plain loops handle rows that are too long or do not consist of 16-byte vectors.
  */
 #include "device/cuda/kern/colsum.h"
 
@@ -112,7 +112,7 @@ __device__ static inline void put_factors(
 }
 
 /* The shared memory of a block: factors of the norm and of the gate, room to add rows of threads, and for each thread
- * the sums of its columns for the gate and the branch, as factors are. */
+ * its column sums for the gate and for the branch.  All have the layout of the factors. */
 template <int V> struct bwd_shared {
 	float *mul, *gate, *flush, *sg, *sb;
 
@@ -253,10 +253,11 @@ __device__ static inline void flush_norm(
 }
 
 /* Limits of the threads of a block.  17 KB of loads must be in flight on each multiprocessor of an H200 (4.3 TB/s with
- * a latency of 0.8 us).  In bf16 without a branch two blocks with short rows fit a multiprocessor, and one computes
- * while the other waits.  Otherwise the registers allow one block.  It loads all operands of a row at once, and x and
- * dy of the next row (`early`), except for long rows and f32, which have as many bytes without.
- */
+ * a latency of 0.8 us).
+ *
+ * In bf16 without a branch two blocks with short rows fit a multiprocessor, and one computes while the other waits.
+ * Otherwise the registers allow one block, which loads all operands of a row at once.  `early`: it also loads x and dy
+ * of the next row.  Long rows and f32 have as many bytes in flight without that. */
 template <class X, class DY, int V, bool H> struct bwd_threads {
 	enum {
 		most = V == 1 ? 512 : 384,
@@ -464,7 +465,8 @@ template <class X, class DY> static void launch_bwd(struct vfm_stream *s, const 
 		once ? launch_bwd_rows<X, DY, 1, false>(s, p) : launch_bwd_rows<X, DY, 2, false>(s, p);
 }
 
-/* Whether norm_bwd_vec can do it: whole vectors, rows that fit its registers, equal dtypes of what it loads together.
+/* Returns whether norm_bwd_vec can do it: whole vectors, rows that fit its registers, equal dtypes of what it loads
+ * together.
  */
 static bool bwd_vectorized(const struct vfm_norm_bwd *a)
 {

@@ -1,4 +1,4 @@
-/* random.h - Philox4x32-10 and normals on the device: the integers of base/philox.h, and its normals within the bound
+/* random.h - Philox4x32-10 and normals on the device: the integers of base/philox.h, and normals within the error bound
  * stated there. */
 #ifndef VFM_DEVICE_CUDA_KERN_RANDOM_H
 #define VFM_DEVICE_CUDA_KERN_RANDOM_H
@@ -53,8 +53,8 @@ __device__ static inline float neg_log_u(uint32_t x)
 	return -(p + f + 0.693359375f * e);
 }
 
-/* Box-Muller.  The angle 2 pi (b + 1/2) / 2^32 is reduced to an eighth of a circle as an integer, so that no bit of b
- * is lost and short polynomials give sine and cosine. */
+/* Box-Muller.  The angle 2 pi (b + 1/2) / 2^32 is reduced to an eighth of a circle as an integer.  So no bit of b is
+ * lost, and short polynomials give sine and cosine. */
 __device__ static inline void box_muller(uint32_t a, uint32_t b, float &c, float &s)
 {
 	float rad = sqrtf(2.0f * neg_log_u(a));

@@ -24,7 +24,7 @@ static int64_t width(const struct vfm_tensor *t)
 	return t->shape[1] * (t->ndim == 3 ? t->shape[2] : 1);
 }
 
-/* Whether vectors of 8 elements are aligned in every row of both. */
+/* Returns whether vectors of 8 elements are aligned in every row of both. */
 static bool rows_wide(const struct vfm_tensor *x, const struct vfm_tensor *y)
 {
 	return width(x) % 8 == 0 && x->stride[0] % 8 == 0 && (uintptr_t)x->data % 16 == 0 && y->stride[0] % 8 == 0 &&

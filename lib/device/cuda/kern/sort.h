@@ -1,10 +1,12 @@
-/* sort.h - stable argsort of a small key, with a deterministic order.
+/* sort.h - stable argsort by a small key.
  *
- * A radix sort with digits of at most 8 bits, lowest first.  A pass divides the input into chunks, one a warp: (1) each
- * chunk counts its digits, (2) a block for each digit scans the counts over the chunks, (3) each chunk scatters its
- * elements, 32 at a time, to the offsets from (2).  Three launches a pass; keys below 256 take one pass.
+ * A radix sort with digits of at most 8 bits, lowest first.  A pass divides the input into chunks, one per warp:
+ *   1. each chunk counts its digits
+ *   2. a block per digit scans the counts over the chunks
+ *   3. each chunk scatters its elements, 32 at a time, to the offsets from step 2
+ * Three launches per pass; keys below 256 take one pass.
  *
- * Keys outside [0, keys) count as `keys`: they come last.  Keys that row_of (kern.h) does not allow are reported.
+ * Keys outside [0, keys) are treated as `keys`, so they come last.  Keys that row_of (kern.h) rejects are reported.
  */
 #ifndef VFM_DEVICE_CUDA_KERN_SORT_H
 #define VFM_DEVICE_CUDA_KERN_SORT_H
