@@ -123,7 +123,7 @@ static int apply_set(struct vfm_config *c, const char *set, int k, struct vfm_er
 	return at == k ? vfm_config_set(c, set + n + 1, err) : 0;
 }
 
-/* Takes what --init brings with it; a run or a phase that has begun does not read --init again. */
+/* Takes what --init brings with it; a run or a phase that has begun does not read --init again, nor needs it. */
 static int read_initial(struct vfm_config *c, int k, struct vfm_err *err)
 {
 	char *begun = phases.n && out_dir ? vfm_phased_begun(out_dir, &phases, k) : NULL;
@@ -139,7 +139,7 @@ static int read_config(struct vfm_config *c, int k, struct vfm_err *err)
 	int rc;
 
 	vfm_config_defaults(c);
-	if (init)
+	if (init || out_dir)
 		TRY(read_initial(c, k, err));
 	if (preset)
 		TRY(vfm_model_preset(preset, &c->model, err) < 0 ? vfm_err_context(err, "--model") : 0);

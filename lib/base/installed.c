@@ -63,11 +63,30 @@ static char *find_in_installation(const char *exe, const char *folder, const cha
 	return NULL;
 }
 
+/* Returns whether a folder of PATH has a program of this name. */
+static bool is_in_path(const char *name)
+{
+	const char *at = getenv("PATH"), *end;
+	bool found = false;
+
+	for (; at && *at && !found; at = *end ? end + 1 : end) {
+		char *path;
+
+		end = strchrnul(at, ':');
+		path = vfm_strfmt("%.*s/%s", (int)(end - at), at, name);
+		found = access(path, X_OK) == 0;
+		free(path);
+	}
+	return found;
+}
+
 char *vfm_installed_program(const char *folder, const char *name)
 {
 	char exe[PATH_MAX];
 
-	return !strchr(name, '/') && find_command_folder(exe) ? find_in_installation(exe, folder, name, X_OK) : NULL;
+	return !strchr(name, '/') && !is_in_path(name) && find_command_folder(exe)
+		? find_in_installation(exe, folder, name, X_OK)
+		: NULL;
 }
 
 char *vfm_installed_find(const char *folder, const char *name, const char *env, struct vfm_err *err)

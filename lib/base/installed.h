@@ -10,7 +10,7 @@
  * there is none. */
 char *vfm_installed_find(const char *folder, const char *name, const char *env, struct vfm_err *err);
 /* Returns the path of the program `name` in such a folder of this installation; the caller frees it.  Returns NULL if
- * there is none, or if the name has a slash. */
+ * there is none, if the name has a slash, or if PATH has such a program. */
 char *vfm_installed_program(const char *folder, const char *name);
 
 #endif

@@ -167,11 +167,11 @@ is "$(jq .step <<<"$out")" 1 "begins with step 1"
 is "$(weights init)" "$(weights run)" "with the weights of the other"
 is "$(weights init ema)" "$(weights run)" "and an average that begins with them"
 is "$(jq -c '[.init.path, .init.part, .init.step, .init.sha256]' init/run.json)" \
-	"[\"run/ckpt/step-00000004\",\"model\",4,\"$(sha256sum <run/ckpt/step-00000004/manifest.json | cut -c -64)\"]" "which run.json names"
+	"[\"$PWD/run/ckpt/step-00000004\",\"model\",4,\"$(sha256sum <run/ckpt/step-00000004/manifest.json | cut -c -64)\"]" "which run.json names"
 run "${train[@]}" --data other.jsonl -o init --init nowhere --steps 3 --set train.lr=0
 rc_is 0 "the run goes on from its own checkpoint"
 like "$err" "resuming after step 1 from init/ckpt.*--init nowhere is not read: the run has begun" "and says so"
-is "$(jq -r .init.path init/run.json) $(jq -r .state.init.path init/ckpt/step-00000003/manifest.json)" "run/ckpt/step-00000004 run/ckpt/step-00000004" "its first weights stay known"
+is "$(jq -r .init.path init/run.json) $(jq -r .state.init.path init/ckpt/step-00000003/manifest.json)" "$PWD/run/ckpt/step-00000004 $PWD/run/ckpt/step-00000004" "its first weights stay known"
 run "${train[@]}" --data other.jsonl -o init-ema --init run --init-part ema --steps 1 --set train.lr=0
 is "$rc $(weights init-ema | sha256sum)" "0 $(weights run ema | sha256sum)" "--init-part ema"
 for n in "1" "2 --set parallel.tp=2" "2 --set parallel.fsdp=true" "2 --set parallel.pp=2"; do
@@ -179,7 +179,7 @@ for n in "1" "2 --set parallel.tp=2" "2 --set parallel.fsdp=true" "2 --set paral
 	run "${train[@]}" --data other.jsonl -o "file-${n// /-}" --init ema.safetensors --steps 1 --set train.lr=0 -n $n
 	is "$rc $(weights "file-${n// /-}" | sha256sum)" "0 $(weights run ema | sha256sum)" "--init of a file of weights, -n $n"
 done
-is "$(jq -c .init file-1/run.json)" "{\"path\":\"ema.safetensors\",\"sha256\":\"$(sha256sum <ema.safetensors | cut -c -64)\"}" "a file is known by its sha256"
+is "$(jq -c .init file-1/run.json)" "{\"path\":\"$PWD/ema.safetensors\",\"sha256\":\"$(sha256sum <ema.safetensors | cut -c -64)\"}" "a file is known by its sha256"
 run "${train[@]}" --data other.jsonl -o no --init run --set model.layers=3
 refused "cannot take the weights of 'run/ckpt/step-00000004': model.layers: 2 -> 3 \(--allow-change model accepts this if the tensors keep their shapes\)$" "--init of another model"
 run "${train[@]}" --data other.jsonl -o no --init ema.safetensors --set model.layers=3
@@ -203,7 +203,7 @@ refused "option '--init-part': expected model\|ema, got 'optim'" "--init-part op
 run "${train[@]}" --data other.jsonl -o early --init run --steps 6
 rm -r early/ckpt
 run "${train[@]}" --data other.jsonl -o early --steps 6
-refused "'early' began with --init 'run/ckpt/step-00000004' and has no checkpoint yet: give the same --init, or remove 'early/run.json'" "no --init at the second start"
+refused "'early' began with --init '[^']*/run/ckpt/step-00000004' and has no checkpoint yet: give the same --init, or remove 'early/run.json'" "no --init at the second start"
 run "${train[@]}" --data other.jsonl -o early --steps 6 --init run
 rc_is 0 "the same command is a new beginning"
 rm -r early/ckpt early/run.json

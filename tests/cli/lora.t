@@ -30,6 +30,8 @@ is "$(vfm-ckpt hash --format jsonl base | jq -r .hash)" "$sum" "the base model k
 run "${lora[@]}" --init base -o stopped --steps 5
 run "${lora[@]}" -o stopped --steps 12
 ok "stopped after 5 steps, it goes on with the same bits" cmp <(curve whole) <(curve stopped)
+run vfm-train --data plan.jsonl --set lora.rank=3 --set lora.alpha=6 -o stopped --steps 12 --print-config
+is "$rc $(jq -c .model <<<"$out")" "0 $(vfm-train -c tiny.json --init base --print-config | jq -c .model)" "a run that began with --init knows its model"
 run "${lora[@]}" --init base -o ranks --steps 5
 run "${lora[@]}" -o ranks --steps 12 -n 4 --set parallel.tp=2 --set parallel.cp=2
 rc_is 0 "it goes on with tp=2, cp=2"

@@ -67,7 +67,7 @@ is "$(jq -r '"\(.stage) \(.step)"' <<<"$out" | sha256sum)" \
 	"a record a step, each phase from its own step 0"
 is "$(for s in images joint large; do jq -c '[.train.lr, .train.warmup_steps, .parallel.cp]' ref/$s/config.json; done | tr '\n' ' ')" \
 	"[0.003,2,1] [0.003,1,1] [0.001,2,2] " "keys of single phases, by -c and --set"
-is "$(jq -r '.init | .path, .step' ref/joint/run.json | tr '\n' ' ')" "ref/images/ckpt/step-00000040 40 " "the second began with the weights of the first"
+is "$(jq -r '.init | .path, .step' ref/joint/run.json | tr '\n' ' ')" "$PWD/ref/images/ckpt/step-00000040 40 " "the second began with the weights of the first"
 is "$(jq -s 'map(has("held_out_loss")) | map(select(.)) | length' ref/large/metrics.jsonl)" 1 "the loss of held-out data is recorded"
 hash_of() {
 	vfm-ckpt hash "$1" | awk 'NR == 2 { print $1 }'
@@ -122,7 +122,7 @@ is "$(cat stopped/{images,joint,large}/metrics.jsonl | jq .step | sha256sum)" "$
 lora=(vfm-train -q -c plain.json --set lora.rank=4 --init h1 --phases plans/stages.json)
 run "${lora[@]}" -o lora
 rc_is 0 "phases of adapters"
-is "$(jq -r '.init | .path, .adapters.path' lora/joint/run.json | tr '\n' ' ')" "h1/ckpt/step-00000040 lora/images/ckpt/step-00000040 " \
+is "$(jq -r '.init | .path, .adapters.path' lora/joint/run.json | tr '\n' ' ')" "$PWD/h1/ckpt/step-00000040 $PWD/lora/images/ckpt/step-00000040 " \
 	"the base model stays, the adapters are those of the phase before"
 vfm-train -q -c plain.json --set lora.rank=4 --init h1 --data plans/images.jsonl --held-out plans/images.held-out.jsonl -o la >log 2>&1
 vfm-train -q -c plain.json --set lora.rank=4 --init la --data plans/joint.jsonl --held-out plans/joint.held-out.jsonl -o lb >>log 2>&1

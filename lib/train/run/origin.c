@@ -201,6 +201,10 @@ int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, 
 
 	if (dir)
 		TRY(vfm_candidates_newest(dir, &from, NULL, err));
+	if (!path && !(from && json_object_get(from->state, "init"))) {
+		vfm_ckpt_close(from);
+		return 0;
+	}
 	if (!from)
 		TRY(vfm_ckpt_open(&from, path, err));
 	json = json_object();

@@ -375,8 +375,8 @@ static int start_save(struct train_run *r, int64_t steps_done, struct vfm_err *e
 		rc = vfm_job_agree(r->job, vfm_saver_start(&r->saver, r->tr, &spec, err), err);
 	r->saved = steps_done;
 	if (rc == 0)
-		vfm_info("checkpoint of step %lld: %.3g GiB of this rank, blocked training for %.1f ms",
-			(long long)steps_done, (double)r->saver.bytes / 0x1p30, r->saver.stall_s * 1e3);
+		vfm_info("checkpoint of step %lld: %.4g MiB of this rank, blocked training for %.1f ms",
+			(long long)steps_done, (double)r->saver.bytes / 0x1p20, r->saver.stall_s * 1e3);
 	json_decref(state);
 	return rc;
 }
