@@ -146,7 +146,7 @@ static inline struct sim_stream *sim_stream_of(struct vfm_stream *s)
  * multiprocessors; NULL: it leaves no multiprocessors to others. */
 void sim_add_launch(struct sim_stream *s, const struct vfm_sim_launch *l, const double *overlapped);
 
-/* Adds bytes to an owner, which may be negative. */
+/* Adds bytes, which may be negative, to an owner. */
 void sim_memory_change(struct sim *d, uint32_t owner, int64_t bytes);
 void sim_memory_clear(struct sim *d); /* begins a step */
 void sim_memory_free(struct sim_memory *m);
