@@ -244,6 +244,8 @@ bad_config() { # TEXT REGEX DESC
 }
 bad_config '{"model": {"layer": 2}}' "bad.json: unknown key 'model.layer' \(did you mean 'model.layers'\?\)$" "an unknown key"
 bad_config '{"trian": {"lr": 2}}' "bad.json: unknown key 'trian.lr' \(did you mean 'train.lr'\?\)$" "an unknown section"
+run vfm-train --print-config --set rank=4
+like "$rc $err" "^2 .*unknown key 'rank' \(did you mean 'lora.rank'\?\)$" "a key without its section"
 bad_config '{"model": {"layers": 2' "bad.json:1:[0-9]+: " "a truncated file"
 bad_config '' "bad.json:1:1: " "an empty file"
 bad_config '[1, 2]' "bad.json: expected a JSON object$" "another document"

@@ -375,11 +375,16 @@ static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *
 
 static int unknown_key(const char *path, struct vfm_err *err)
 {
-	const char **all = vfm_calloc((size_t)count_keys() + 1, sizeof(*all)), *near;
+	const char **all = vfm_calloc((size_t)count_keys() + 1, sizeof(*all)), *near = NULL;
 
-	for (int i = 0; i < count_keys(); i++)
+	for (int i = 0; i < count_keys(); i++) {
+		const char *dot = strchr(key_at(i)->path, '.');
+
 		all[i] = key_at(i)->path;
-	near = vfm_near(path, all);
+		if (dot && !near && !strcmp(dot + 1, path)) /* "rank", without its section */
+			near = all[i];
+	}
+	near = near ? near : vfm_near(path, all);
 	free(all);
 	return vfm_fail(err, VFM_EUSAGE, "unknown key '%s'%s%s%s", path, near ? " (did you mean '" : "",
 		near ? near : "", near ? "'?)" : "");
