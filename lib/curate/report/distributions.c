@@ -1,3 +1,4 @@
+/* distributions.c - the histograms of scores in the page, of dropped over kept records, and the table of constant keys. */
 #include "curate/report/distributions.h"
 
 #include <math.h>
