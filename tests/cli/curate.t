@@ -41,7 +41,7 @@ rc_is 1 "probe: some files fail, the rest goes on"
 cp "$SCRATCH/io/out" probe.jsonl
 is "$(count probe.jsonl)" 12 "probe: a record a file; hidden folders and other names are left out"
 like "$err" "1 files in folders" "probe: and it says so"
-like "$(last "$err")" 'vfm-curate probe: 12 in = 8 out \+ 0 dropped \+ 4 failed$' "probe: counts add up, on the last line"
+like "$(last "$err")" 'vfm-curate probe: 12 in = 8 out \+ 0 dropped \+ 4 failed; first error: .raw/empty.mp4. is empty$' "probe: counts add up, on the last line"
 empty "probe: \"v\" stands first" jq -c 'select(keys_unsorted[0] != "v")' <probe.jsonl
 is "$(field probe.jsonl ntsc.mp4 '[.kind,.codec,.width,.height,.fps,.frames,.rotation,.has_audio,.decode_errors]')" \
 	'["video","h264",160,120,"30000/1001",60,0,false,0]' "probe: facts of a plain file"

@@ -132,7 +132,7 @@ if [ -d "$MEDIA" ]; then
 	vfm-curate probe -q "$MEDIA/clips" "$MEDIA/broken" >media.jsonl
 	run_stage timeout 300 vfm-curate encode -j 2 -d em --size 128x128 --frames 8 --timeout 60 media.jsonl
 	is "$((rc == 0 || rc == 1))" 1 "real and broken media: status 0 or 1"
-	is "$(jq -r 'if .error then "failed" elif (.drop // "" | startswith("encode: the same as")) then "good" elif .latent.shape[2:] == [16, 16] then "good" else "odd" end' <<<"$out" | sort -u | tr '\n' ' ')" \
+	is "$(jq -r 'if .error then "failed" elif (.drop // "" | startswith("encode: equal to")) then "good" elif .latent.shape[2:] == [16, 16] then "good" else "odd" end' <<<"$out" | sort -u | tr '\n' ' ')" \
 		"failed good " "every record has latents or an error"
 	is "$(jq -r .id <<<"$out" | wc -l)" "$(count media.jsonl)" "none is lost"
 	empty "no real clip fails" jq -r 'select(.src | test("/clips/")) | .error // empty' <<<"$out"

@@ -194,7 +194,7 @@ is "$rc $out$err" "0 " "and equal ones none"
 run vfm-train -q -c tiny.json --data data.jsonl -o run --allow-change plan,schedule
 like "$rc $err" "^2 vfm-train: cannot resume from 'run/ckpt/.*: the checkpoint has tokenizer 'vae 2.1', the plan has 'wavelet:16 1' \(--allow-change encoders" "resuming with another tokenizer"
 run vfm-sample -q --ckpt run --size 32x32 --frames 5 --steps 1 -p "a red square" -o x.gif
-is "$rc $err" "2 vfm-sample: run/ckpt/step-00000004 was trained on data of the tokenizer 'vae 2.1', but 'wavelet:16 1' would be used (--force does so)" \
+is "$rc $err" "2 vfm-sample: run/ckpt/step-00000004 was trained on data of the tokenizer 'vae 2.1', but 'wavelet:16 1' would be used: name the former with --vae, or give --force" \
 	"latents of another tokenizer are not decoded"
 run vfm-sample -q --ckpt next "${small[@]}" -p "a red square" -o x.gif --force
 is "$rc $(forced . - <<<"$out")" "0 [$change]" "--force of vfm-sample adds nothing where the encoders match"

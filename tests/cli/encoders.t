@@ -62,7 +62,7 @@ refused "an option without its encoder" "--vae-dtype: it needs --vae" --vae-dtyp
 refused "streaming without an encoder" "--text-stream: it needs --text-encoder" --text-stream
 refused "a device without an encoder" "--device: it needs --vae" --device cpu
 refused "an unknown dtype" "--vae-dtype" --vae wan --vae-dtype int8
-refused "the other model" "Wan2.1_VAE.pth.*expected t5 or umt5" --text-encoder wan/Wan2.1_VAE.pth
+refused "the other model" "Wan2.1_VAE.pth.*is not that of a text encoder \(t5, umt5\)" --text-encoder wan/Wan2.1_VAE.pth
 refused "no weights" "no-such" --vae no-such
 mkfifo fifo
 refused "a FIFO" "fifo" --vae fifo
@@ -127,11 +127,14 @@ ok "with the same latents" diff -r latents made/latents
 sample() { run vfm-sample -q --ckpt made/run -p "a red square" --steps 2 --size 96x64 --frames 5 "$@"; }
 sample --vae wan --text-encoder wan -o x.mp4 --latents
 rc_is 0 "vfm-sample with the same encoders"
-sample --vae wan --text-encoder wan -n 2 --set parallel.dp=1 -o y.mp4
+sample --vae wan --text-encoder wan -n 2 --set parallel.dp=1 -o y.mp4 --latents
 rc_is 0 "and on two ranks"
-# Two ranks sum attention in another order; 60 dB is an error of one level in 15 values.
-ok "with the same result" bash -c 'vfm-bench eval --reconstruction x.mp4 y.mp4 --format json |
-	jq -e ".rows[] | select(.metric == \"psnr\") | .value == null or .value > 60"'
+ok "with the same latents, up to the order of sums" python3 - x.latent.npy y.latent.npy <<'PY'
+import array, sys
+x, y = (array.array("f", open(p, "rb").read()[128:]) for p in sys.argv[1:])
+assert len(x) == len(y) > 100 and max(map(abs, x)) > 1
+assert max(abs(a - b) for a, b in zip(x, y)) < 1e-4
+PY
 sample --vae wan --vae-dtype bf16 --text-encoder wan -o z.mp4
 like "$rc $err" "^2 .*was trained on data of the tokenizer 'wan-vae" "another dtype is refused"
 sample -p $'\xff' --vae wan --text-encoder wan -o z.mp4

@@ -233,7 +233,7 @@ if vfm-curate shard -q -d data enc.jsonl >log 2>&1 && vfm-pack -q --context 64 -
 	done
 	is "$(jq -c '[.model.arch, .model.heads, .model.text_pad, .diffusion.kind]' run-diffusers/config.json)" '["wan",3,true,"flow"]' "the configuration"
 	sums=$(cd diffusers && sha256sum ./*.safetensors | sed 's,\./,,' | sha256sum | cut -c -64)
-	is "$(jq -c .init run-diffusers/run.json)" "{\"path\":\"diffusers\",\"sha256\":\"$sums\",\"layout\":\"diffusers\"}" "run.json names them, their hash and their layout"
+	is "$(jq -c .init run-diffusers/run.json)" "{\"path\":\"$PWD/diffusers\",\"sha256\":\"$sums\",\"layout\":\"diffusers\"}" "run.json names them, their hash and their layout"
 	for n in "2 --set parallel.fsdp=true" "2 --set parallel.pp=2" "2 --set parallel.cp=2" "3 --set parallel.tp=3"; do
 		# shellcheck disable=SC2086 # words
 		run "${train[@]}" --init diffusers -o "mesh-${n// /-}" -n $n

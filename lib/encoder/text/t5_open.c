@@ -86,8 +86,7 @@ static int dims_from_config(struct vfm_t5 *t, const json_t *c, struct vfm_err *e
 	TRY_OUT(vfm_json_str(c, where, "model_type", true, &type, err));
 	if (strcmp(type, "t5") != 0 && strcmp(type, "umt5") != 0) {
 		rc = vfm_fail(err, VFM_EUSAGE,
-			"%s.model_type: '%s' is no text encoder (t5, umt5), and the folder has neither text_encoder/ "
-			"nor "
+			"%s.model_type: '%s' is not that of a text encoder (t5, umt5); Wan's is in text_encoder/ or "
 			"models_t5_umt5-xxl-enc-bf16.pth",
 			where, type);
 		goto out;
