@@ -56,7 +56,8 @@ static void test_refused(void **state)
 		strcpy(m.arch, "moe"); m.shared_experts = 1; m.expert_ffn = 99);
 	REFUSED("parallel.cp: expected 1 to 1024, got 0", 4, p->cp = 0);
 	REFUSED("parallel.dp: expected 0 to 1048576, got -1", 4, p->dp = -1);
-	REFUSED("parallel: tp 2 x cp 2 x pp 1 does not divide the number of ranks, 6 (-n or srun)", 6, p->tp = 2; p->cp = 2);
+	REFUSED("parallel: tp 2 x cp 2 x pp 1 does not divide the number of ranks, 6 (-n or srun)", 6, p->tp = 2;
+		p->cp = 2);
 	REFUSED("parallel: tp 2 x cp 1024 x pp 1024 does not divide the number of ranks, 8 (-n or srun)", 8, p->tp = 2;
 		p->cp = p->pp = 1024);
 	REFUSED("parallel.dp: tp 2 x cp 1 x pp 1 x dp 3 is not the number of ranks, 8; dp 4 (or 0) would fit", 8,
