@@ -167,7 +167,7 @@ static int parse_fields(struct vfm_plan *m, const json_t *root, struct vfm_err *
 
 	TRY(vfm_json_str(root, "", "type", false, &type, err));
 	if (strcmp(type, PLAN_TYPE))
-		return vfm_fail(err, VFM_EUSAGE, "no plan of vfm-pack: the type is '%.40s', not '%s'", type, PLAN_TYPE);
+		return vfm_fail(err, VFM_EUSAGE, "no plan of vfm-pack (its type is '%.40s')", type);
 	TRY(vfm_json_i64(root, "", "v", true, 1, INT_MAX, &v, err));
 	if (v != VFM_PLAN_VERSION)
 		return vfm_fail(err, VFM_EUSAGE,
