@@ -109,16 +109,15 @@ static int open_network(struct vfm_sample_net *n, int i, const char *path, struc
 	const struct vfm_comm *world, struct vfm_err *err)
 {
 	struct vfm_sample_weights *w = &n->of[i];
-	const char *own;
 
 	TRY(vfm_ckpt_open(&w->ckpt, path, err));
 	TRY(read_sample_config(c, w->ckpt, n->o->dtype, err));
-	w->part = own = available_part(n->o->part, c);
+	w->part = w->own = available_part(n->o->part, c);
 	if (vfm_ckpt_is_adapters(w->ckpt)) {
 		TRY(open_base(&w->base, w->ckpt, &w->part, world, err));
-		TRY(vfm_ckpt_attach(w->base, w->ckpt->path, own, 1, err));
+		TRY(vfm_ckpt_attach(w->base, w->ckpt->path, w->own, 1, err));
 	}
-	return attach_adapters(w->base ? w->base : w->ckpt, &n->o->lora[i], own, err);
+	return attach_adapters(w->base ? w->base : w->ckpt, &n->o->lora[i], w->own, err);
 }
 
 /* Compares the keys of a section of two configurations; `only` NULL: all keys. */
@@ -324,7 +323,7 @@ static void log_network(const struct vfm_sample_net *n, const struct vfm_sample_
 	if (c->step < 0) /* weights of another program */
 		vfm_info("weights of %s, %lld parameters", c->path, params);
 	else
-		vfm_info("%s of %s, step %lld, %lld parameters", w->part, c->path, (long long)c->step, params);
+		vfm_info("%s of %s, step %lld, %lld parameters", w->own, c->path, (long long)c->step, params);
 }
 
 int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_opts *o, const struct vfm_sampler *s,

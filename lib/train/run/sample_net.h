@@ -30,7 +30,8 @@ struct vfm_sample_net_opts {
 struct vfm_sample_weights {
 	struct vfm_ckpt *ckpt; /* open until the weights are loaded */
 	struct vfm_ckpt *base; /* the base model, if the checkpoint holds adapters; else NULL */
-	const char *part;
+	const char *own;       /* the part of ckpt */
+	const char *part;      /* of base, else of ckpt */
 	struct vfm_params ps;
 	struct vfm_model *model;
 };
