@@ -28,9 +28,8 @@ static int check_encoder(struct sample_job *j, const struct vfm_ckpt *c, enum vf
 		return 0;
 	if (!j->o->net.force)
 		return vfm_fail(err, VFM_EUSAGE,
-			"%s was trained on data of the %s '%s', but '%s' would be used: name the former with %s, or "
-			"give "
-			"--force",
+			"%s was trained on data of the %s '%s', but '%s' would be used: name the former with %s, "
+			"or give --force",
 			c->path, vfm_encoder_kinds[e].name, was, is, options[e]);
 	if (j->x->job.world->rank == 0)
 		vfm_warn("%s was trained on data of the %s '%s'; '%s' is used", c->path, vfm_encoder_kinds[e].name, was,

@@ -366,7 +366,7 @@ static int check_actions(struct vfm_err *err)
 	return 0;
 }
 
-/* Refuses options of a run, which a dry run would not use.  -o is taken, so that a run is predicted by its own command. */
+/* Refuses options of a run that a dry run would not use.  Accepts -o, so that the command of a run predicts it. */
 static int check_unused_options(struct vfm_err *err)
 {
 	const struct given_option run[] = {{"--held-out", held_out}, {"--resume", resume != resume_default},

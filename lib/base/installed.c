@@ -37,30 +37,29 @@ static char *list_installed(const char *exe, const char *folder)
 	return list;
 }
 
-/* Sets exe to the folder of the command.  Returns whether it is known. */
-static bool find_command_folder(char exe[PATH_MAX])
+char *vfm_command_folder(void)
 {
-	ssize_t n = readlink("/proc/self/exe", exe, PATH_MAX - 1);
-	char *slash;
+	char exe[PATH_MAX], *slash;
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 
 	exe[n > 0 ? n : 0] = '\0';
 	slash = strrchr(exe, '/');
-	if (slash)
-		*slash = '\0';
-	return slash != NULL;
+	return slash ? vfm_strfmt("%.*s", (int)(slash - exe), exe) : NULL;
 }
 
-/* Returns FOLDER/name of the installation if access() allows `mode`, else NULL. */
+/* Returns FOLDER/name of the installation if access() allows `mode`, else NULL.  exe: vfm_command_folder. */
 static char *find_in_installation(const char *exe, const char *folder, const char *name, int mode)
 {
-	for (size_t i = 0; i < PLACES; i++) {
-		char *path = vfm_strfmt("%s/%s/%s/%s", exe, below[i], folder, name);
+	char *path = NULL;
 
-		if (access(path, mode) == 0)
-			return path;
-		free(path);
+	for (size_t i = 0; exe && !path && i < PLACES; i++) {
+		path = vfm_strfmt("%s/%s/%s/%s", exe, below[i], folder, name);
+		if (access(path, mode) != 0) {
+			free(path);
+			path = NULL;
+		}
 	}
-	return NULL;
+	return path;
 }
 
 /* Returns whether a folder of PATH has a program of this name. */
@@ -82,28 +81,33 @@ static bool is_in_path(const char *name)
 
 char *vfm_installed_program(const char *folder, const char *name)
 {
-	char exe[PATH_MAX];
+	char *exe = vfm_command_folder(), *path = NULL;
 
-	return !strchr(name, '/') && !is_in_path(name) && find_command_folder(exe)
-		? find_in_installation(exe, folder, name, X_OK)
-		: NULL;
+	if (!strchr(name, '/') && !is_in_path(name))
+		path = find_in_installation(exe, folder, name, X_OK);
+	free(exe);
+	return path;
 }
 
 char *vfm_installed_find(const char *folder, const char *name, const char *env, struct vfm_err *err)
 {
 	const char *given = getenv(env);
-	char exe[PATH_MAX], *file, *path, *list;
+	char *exe, *file, *path, *list;
 
 	if (strchr(name, '/') || strchr(name, '.'))
 		return vfm_strdup(name);
 	if (given && *given)
 		return vfm_strfmt("%s/%s.json", given, name);
+	exe = vfm_command_folder();
 	file = vfm_strfmt("%s.json", name);
-	path = find_command_folder(exe) ? find_in_installation(exe, folder, file, F_OK) : NULL;
+	path = find_in_installation(exe, folder, file, F_OK);
 	free(file);
-	if (path)
+	if (path) {
+		free(exe);
 		return path;
-	list = list_installed(exe, folder);
+	}
+	list = list_installed(exe ? exe : "", folder);
+	free(exe);
 	vfm_fail(err, VFM_EUSAGE, "no '%s' among the %s: %s; also a path, or a folder in %s", name, folder,
 		*list ? list : "none are installed", env);
 	free(list);

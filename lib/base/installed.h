@@ -9,6 +9,8 @@
  * installation: share/vfm/FOLDER or share/FOLDER next to the folder of the command.  Returns NULL with VFM_EUSAGE if
  * there is none. */
 char *vfm_installed_find(const char *folder, const char *name, const char *env, struct vfm_err *err);
+/* Returns the folder of the running command, which the caller frees, or NULL if /proc does not tell it. */
+char *vfm_command_folder(void);
 /* Returns the path of the program `name` in such a folder of this installation; the caller frees it.  Returns NULL if
  * there is none, if the name has a slash, or if PATH has such a program. */
 char *vfm_installed_program(const char *folder, const char *name);

@@ -42,9 +42,7 @@ static int open_files(struct vfm_weights *w, struct vfm_err *err)
 		rc = ckpt_open_plain(&w->c, single, false, &how, err);
 	else if (dir && !ckpt_plain_name(w->path))
 		rc = vfm_fail(err, VFM_EUSAGE,
-			"%s: no weights: expected a .safetensors or .pth file under the name that its program gives it "
-			"(vfm-encoders(7))",
-			w->path);
+			"%s: no weights: expected a .safetensors or .pth file with a name in vfm-encoders(7)", w->path);
 	else
 		rc = ckpt_open_plain(&w->c, w->path, dir, &how, err);
 	free(single);

@@ -1,4 +1,4 @@
-/* distributions.c - the histograms of scores in the page, of dropped over kept records, and the table of constant keys. */
+/* distributions.c - the histograms of the page, with dropped over kept records, and the table of constant keys. */
 #include "curate/report/distributions.h"
 
 #include <math.h>

@@ -2,12 +2,12 @@
 #include "device/dev/plugin.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/installed.h"
 #include "base/mem.h"
 #include "io/opt.h"
 #include "io/version.h"
@@ -21,24 +21,19 @@ static const struct vfm_plugin *loaded[MAX_PLUGINS];
 static void list_folders(char *dir[3])
 {
 	const char *given = getenv("VFM_PLUGIN_DIR");
-	char exe[PATH_MAX], *slash;
-	ssize_t n;
+	char *exe;
 
 	dir[0] = dir[1] = dir[2] = NULL;
 	if (given && *given) {
 		dir[0] = vfm_strdup(given);
 		return;
 	}
-	n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-	if (n < 0)
-		n = 0;
-	exe[n] = '\0';
-	slash = strrchr(exe, '/');
-	if (!slash)
+	exe = vfm_command_folder();
+	if (!exe)
 		return;
-	*slash = '\0';
 	dir[0] = vfm_strfmt("%s/../lib", exe);
 	dir[1] = vfm_strfmt("%s/../lib/vfm", exe);
+	free(exe);
 }
 
 /* Returns the path of a plugin; NULL with the searched folders in err if it does not exist. */

@@ -323,11 +323,13 @@ static int log_unnamed_encoders(const struct vfm_identity *id, const struct vfm_
 	struct vfm_encoder_ids had, have = id->encoders;
 	struct vfm_buf names = {0};
 
+	if (c->plain)
+		return 0;
 	TRY(vfm_identity_encoders(&had, c, err));
 	for (enum vfm_encoder_kind e = 0; e < VFM_ENCODER_KINDS; e++)
 		if (have.of[e].name[0] && !had.of[e].name[0])
 			vfm_buf_addf(&names, "%s%s", names.len ? ", " : "", vfm_encoder_kinds[e].name);
-	if (names.len && !c->plain)
+	if (names.len)
 		vfm_info("%s does not name the encoders of its data (%s): not compared with those of the plan", c->path,
 			names.data);
 	vfm_buf_release(&names);

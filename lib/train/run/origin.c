@@ -190,6 +190,29 @@ out:
 
 /* ---- the configuration of initial weights ---- */
 
+/* Returns --init of the run in dir as its run.json records it, which the caller frees; NULL: none. */
+static char *read_init_path(const char *dir)
+{
+	char *path = vfm_strfmt("%s/run.json", dir), *init = NULL;
+	json_t *was = access(path, F_OK) == 0 ? vfm_json_load(path, 1 << 20, NULL) : NULL;
+	const char *text = json_string_value(json_object_get(json_object_get(was, "init"), "path"));
+
+	if (text)
+		init = vfm_strdup(text);
+	json_decref(was);
+	free(path);
+	return init;
+}
+
+static bool began_with_init(const char *dir)
+{
+	char *init = read_init_path(dir);
+	bool has = init != NULL;
+
+	free(init);
+	return has;
+}
+
 int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, struct vfm_err *err)
 {
 	/* the objective of the training, and its noise */
@@ -199,12 +222,12 @@ int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, 
 	json_t *json, *diffusion;
 	int rc;
 
+	if (!path && !(dir && began_with_init(dir)))
+		return 0;
 	if (dir)
 		TRY(vfm_candidates_newest(dir, &from, NULL, err));
-	if (!path && !(from && json_object_get(from->state, "init"))) {
-		vfm_ckpt_close(from);
+	if (!from && !path)
 		return 0;
-	}
 	if (!from)
 		TRY(vfm_ckpt_open(&from, path, err));
 	json = json_object();
@@ -234,18 +257,15 @@ out:
 /* RUN/run.json of an earlier start tells whether the run began with other weights than those of the seed. */
 static int check_begun(const struct vfm_origin *o, struct vfm_err *err)
 {
-	char *path = vfm_strfmt("%s/run.json", o->run->dir);
-	json_t *was = access(path, F_OK) == 0 ? vfm_json_load(path, 1 << 20, NULL) : NULL;
-	const char *init = json_string_value(json_object_get(json_object_get(was, "init"), "path"));
+	char *init = o->run->init ? NULL : read_init_path(o->run->dir);
 	int rc = 0;
 
-	if (init && !o->run->init)
+	if (init)
 		rc = vfm_fail(err, VFM_EUSAGE,
-			"'%s' began with --init '%s' and has no checkpoint yet: give the same --init, or remove '%s' "
-			"to begin with the weights of the seed",
-			o->run->dir, init, path);
-	json_decref(was);
-	free(path);
+			"'%s' began with --init '%s' and has no checkpoint yet: give the same --init, or remove "
+			"'%s/run.json' to begin with the weights of the seed",
+			o->run->dir, init, o->run->dir);
+	free(init);
 	return rc;
 }
 

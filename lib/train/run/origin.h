@@ -33,8 +33,8 @@ void vfm_origin_release(struct vfm_origin *o);
 
 /* Sets the section "model" of *c, and kind, t_min and t_max of "diffusion", to those of the weights in `path`, as far
  * as their configuration is known.  If the run in `dir` (NULL: none) has a checkpoint to resume from, uses the newest
- * instead, since --init is not read then.  path NULL: only if that run began with --init, else a no-op.  Local.  VFM_EUSAGE, VFM_EENV as in vfm_ckpt_open; VFM_EUSAGE also for a LoRA
- * file. */
+ * instead, since --init is not read then.  No-op if path is NULL and that run did not begin with --init.  Local.
+ * VFM_EUSAGE, VFM_EENV as in vfm_ckpt_open; VFM_EUSAGE also for a LoRA file. */
 int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, struct vfm_err *err);
 
 #endif
