@@ -37,6 +37,8 @@ static struct vfm_strlist sets;
 static struct vfm_phases phases; /* n 0: one run, without phases */
 static int64_t steps = VFM_UNSET;
 static struct vfm_shard_cache_opts cache;
+static struct vfm_preview_opts preview = VFM_PREVIEW_DEFAULTS;
+static int64_t sample_every = VFM_UNSET;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static bool print_config, print_mesh, help_config, dry_run, report;
 static struct dry_run_cli dry = {.table = {.format = (enum vfm_table_format) - 1},
@@ -55,6 +57,18 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "phases", "FILE", "stages.json of vfm-pack(1): train its phases in turn, each in RUN/NAME",
 		&phases_path},
 	{VFM_OPT_STR, 0, "held-out", "PLAN", "plan of held-out data, whose loss is recorded (eval.every)", &held_out},
+	{VFM_OPT_STR, 0, "prompts", "FILE",
+		"sample these prompts while the run trains (vfm-prompts(5), eval.sample_every)", &preview.prompts},
+	{VFM_OPT_INT, 0, "sample-every", "N", "same as --set eval.sample_every=N", &sample_every, 1, HUGE_VAL},
+	{VFM_OPT_STR, 0, "expert", "PATH",
+		"checkpoint for samples at the noise levels that this run does not train (Wan 2.2)", &preview.expert},
+	VFM_ENCODER_VAE_OPTS(&preview.encoder),
+	VFM_ENCODER_TEXT_OPTS(&preview.encoder),
+	{VFM_OPT_STR, 0, "exec", "CMD", "decode samples with a child: vfm-exec(7)", &preview.encoder.exec},
+	{VFM_OPT_STR, 0, "text-exec", "CMD", "embed the prompts with a child", &preview.encoder.text_exec},
+	{VFM_OPT_STR, 0, "image-exec", "CMD", "encode the pictures of prompts to image rows with a child",
+		&preview.encoder.image_exec},
+	VFM_EXEC_OPTS(&preview.encoder.children),
 	{VFM_OPT_STR, 'o', "output", "RUN", "directory of checkpoints and metrics; created if missing", &out_dir},
 	{VFM_OPT_INT, 0, "steps", "N", "same as --set train.steps=N", &steps, 0, HUGE_VAL},
 	{VFM_OPT_STR, 0, "resume", "auto|no|CKPT", "resume from the newest complete checkpoint in RUN (auto)", &resume},
@@ -149,6 +163,8 @@ static int read_config(struct vfm_config *c, int k, struct vfm_err *err)
 		TRY(apply_set(c, sets.v[i], k, err));
 	if (steps != VFM_UNSET)
 		c->train.steps = steps;
+	if (sample_every != VFM_UNSET)
+		c->eval.sample_every = sample_every;
 	rc = vfm_config_check(c, err);
 	return rc < 0 && phases.n ? vfm_err_context(err, "phase '%s'", phases.v[k].name) : rc;
 }
@@ -216,6 +232,7 @@ static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_e
 {
 	struct vfm_run_opts o = {.plan = plan,
 		.held_out = held_out,
+		.preview = preview,
 		.cache = cache,
 		.dir = out_dir,
 		.resume = resume,
@@ -369,7 +386,11 @@ static int check_actions(struct vfm_err *err)
 /* Refuses options of a run that a dry run would not use.  Accepts -o, so that the command of a run predicts it. */
 static int check_unused_options(struct vfm_err *err)
 {
-	const struct given_option run[] = {{"--held-out", held_out}, {"--resume", resume != resume_default},
+	const struct vfm_encoder_opts *e = &preview.encoder;
+	const struct given_option run[] = {{"--prompts", preview.prompts}, {"--expert", preview.expert},
+		{"--vae", e->vae}, {"--text-encoder", e->text_encoder},
+		{"--exec, --text-exec, --image-exec", e->exec || e->text_exec || e->image_exec},
+		{"--held-out", held_out}, {"--resume", resume != resume_default},
 		{"--init-part", init_part != part_default}, {"--allow-change", *allow_change}, {"--remote", cache.url},
 		{"--cache", cache.dir}, {"--cache-gib", cache.gib != 0}, {"--fetch", cache.command},
 		{"--threads", rank_opts.threads != VFM_UNSET}};

@@ -147,7 +147,21 @@ rc_is 0 "the run resumes with the same command"
 run "${train[@]}" -o high --steps 2
 like "$rc $err" "^2 .*diffusion.t_min: 0.875 -> 0.0 .*--allow-change diffusion" "a run does not resume with another range"
 run "${train[@]}" --init high --held-out held.jsonl --set eval.every=1 --set eval.samples=1 --set eval.sample_steps=1 -o shown
-like "$rc $err" "^0 .*warning: eval.samples: this network is trained for t from 0.875 to 1, but its samples use it for all t" "samples of a run with a part of t: a warning"
+like "$rc $err" "^0 .*warning: this network is trained for t from 0.875 to 1, but its samples use it for all t" "samples of a run with a part of t: a warning"
+
+echo 'a red square' >prompts.txt
+run "${train[@]}" --init high --prompts prompts.txt --set eval.sample_steps=4 --expert low -o shown2
+is "$rc $err" "0 " "samples of a run with the other expert"
+vfm-sample -q --ckpt shown2 --low-noise low --boundary 0.875 --prompts prompts.txt --steps 4 --cfg 4 --size 32x32 --frames 8 -o both.mp4 >>log
+ok "they are those of vfm-sample" cmp both.mp4 shown2/samples/step-00000001/00-a-red-square.mp4
+run "${train[@]}" --init low --prompts prompts.txt --set eval.sample_steps=4 --expert high -o shown3
+is "$rc $err" "0 " "the low-noise expert trains"
+vfm-sample -q --ckpt high --low-noise shown3 --boundary 0.875 --prompts prompts.txt --steps 4 --cfg 4 --size 32x32 --frames 8 -o both.mp4 >>log
+ok "and takes part below the boundary" cmp both.mp4 shown3/samples/step-00000001/00-a-red-square.mp4
+run "${train[@]}" --init high --prompts prompts.txt --expert high -o bad
+like "$rc $err" "^2 .*$(range high 0.875 1), but samples need it for t from 0 to 0.875" "the same expert twice is refused"
+run "${train[@]}" --init all --prompts prompts.txt --expert low -o bad
+like "$rc $err" "^2 .*--expert: this run trains t from 0 to 1" "so is an expert for a run of all t"
 
 # ---- adapters
 lora=(--set lora.rank=2)

@@ -1,7 +1,7 @@
 /* encoder/vae - video autoencoders: Wan's and Cosmos', executed frame by frame from a list of layers; the built-in
  * wavelet; the condition of image to video.
  *
- * Used by: encoder/encode, train/run, vfm-sample
+ * Used by: encoder/encode, train/run, train/sample
  * Calls: base, ckpt, data/record, device/dev, device/ops, io, spec/model
  * Read first: vae.h, vae_impl.h, wavelet.h, condition.h
  */

@@ -62,7 +62,8 @@ struct vfm_config {
 	struct {
 		int64_t every;        /* steps between evaluations of held-out data; 0: only at the end */
 		int64_t times;        /* noise levels of an evaluation, at most VFM_EVAL_TIMES_MAX */
-		int64_t samples;      /* generated at each evaluation (preview.h); 0: none */
+		int64_t samples;      /* of the held-out data that are generated (preview.h); 0: none */
+		int64_t sample_every; /* steps between samples; 0: `every` */
 		int64_t sample_steps; /* of the sampler */
 		double sample_cfg;    /* 1: no guidance */
 	} eval;

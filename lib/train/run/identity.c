@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "ckpt/adapters.h"
+#include "train/step/state.h"
 
 static const struct {
 	const char *name;
@@ -237,20 +238,13 @@ static void compare_held_out(struct run_comparison *k, const struct vfm_identity
 				id->held_out_sha256));
 }
 
-int vfm_identity_encoders(struct vfm_encoder_ids *m, const struct vfm_ckpt *c, struct vfm_err *err)
-{
-	return vfm_encoder_ids_from_json(m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
-		? vfm_err_context(err, "%s", c->path)
-		: 0;
-}
-
 static int compare_encoders(
 	struct run_comparison *k, const struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	struct vfm_encoder_ids had, have = id->encoders;
 	struct vfm_err why;
 
-	TRY(vfm_identity_encoders(&had, c, err));
+	TRY(vfm_state_encoders(&had, c, err));
 	for (enum vfm_encoder_kind e = 0; e < VFM_ENCODER_KINDS; e++)
 		if (vfm_encoder_id_check(e, &had.of[e], "the checkpoint", &have.of[e], "the plan", &why) < 0)
 			note_change(k, VFM_CHANGE_ENCODERS, vfm_strdup(why.msg));
@@ -261,7 +255,7 @@ int vfm_identity_keep_encoders(struct vfm_identity *id, const struct vfm_ckpt *c
 {
 	struct vfm_encoder_ids had;
 
-	TRY(vfm_identity_encoders(&had, c, err));
+	TRY(vfm_state_encoders(&had, c, err));
 	for (enum vfm_encoder_kind e = 0; e < VFM_ENCODER_KINDS; e++) {
 		char label[VFM_ENCODER_ID_LABEL];
 
@@ -282,7 +276,7 @@ int vfm_identity_forced(json_t **forced, const struct vfm_identity *id, const st
 	json_t *own = json_array();
 
 	*forced = NULL;
-	if (c && vfm_identity_encoders(&had, c, err) < 0) {
+	if (c && vfm_state_encoders(&had, c, err) < 0) {
 		json_decref(own);
 		return VFM_EUSAGE;
 	}
@@ -325,7 +319,7 @@ static int log_unnamed_encoders(const struct vfm_identity *id, const struct vfm_
 
 	if (c->plain)
 		return 0;
-	TRY(vfm_identity_encoders(&had, c, err));
+	TRY(vfm_state_encoders(&had, c, err));
 	for (enum vfm_encoder_kind e = 0; e < VFM_ENCODER_KINDS; e++)
 		if (have.of[e].name[0] && !had.of[e].name[0])
 			vfm_buf_addf(&names, "%s%s", names.len ? ", " : "", vfm_encoder_kinds[e].name);

@@ -48,8 +48,6 @@ int vfm_identity_resume(const struct vfm_identity *id, const struct vfm_ckpt *c,
  * also the section lora. */
 int vfm_identity_init(const struct vfm_identity *id, const struct vfm_ckpt *c, unsigned allowed, struct vfm_err *err);
 
-/* Reads the encoders of the data that c was trained with.  VFM_EUSAGE: c->state is damaged. */
-int vfm_identity_encoders(struct vfm_encoder_ids *m, const struct vfm_ckpt *c, struct vfm_err *err);
 /* Adds the encoders of c that the plan of the run does not name to id->encoders, since the weights were trained with
  * them.  VFM_EUSAGE: c->state is damaged. */
 int vfm_identity_keep_encoders(struct vfm_identity *id, const struct vfm_ckpt *c, struct vfm_err *err);

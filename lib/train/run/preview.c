@@ -1,44 +1,88 @@
-/* preview.c - samples texts of the held-out plan every few steps, and writes latents and videos. */
+/* preview.c - samples prompts, and texts of the held-out plan, every few steps of a run. */
 #include "train/run/preview.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "data/loader/loader.h"
+#include "data/record/clip_reader.h"
 #include "encoder/vae/wavelet.h"
 #include "io/file.h"
-#include "io/npy.h"
+#include "io/input.h"
+#include "io/json.h"
 #include "media/av/video_out.h"
-#include "media/draw/png.h"
 #include "net/diffusion/sampler.h"
 #include "net/nn/scales.h"
-#include "spec/layout/patch.h"
 #include "spec/model/dtype.h"
 #include "spec/model/model.h"
+#include "train/sample/sample_net.h"
+#include "train/sample/sampling.h"
 
-enum { PREVIEW_FPS = 8, PREVIEW_CRF = 10 };
-
-/* A sample of the plan that is generated again. */
-struct preview_item {
-	uint64_t id;
-	int32_t grid[3], text_rows;
-	float *text;        /* [text_rows, text_dim] */
-	float *first_frame; /* [h * w, patch_dim]: given, because training gives it, too; NULL: none */
+enum {
+	FPS = 8,          /* of prompts without their own */
+	NAME_CHARS = 40,  /* of a prompt in the name of its file */
+	EVENT_SIDE = 320, /* pixels of an animation for TensorBoard at most */
+	EVENT_FRAMES = 32,
+	EVENT_BYTES = 16 << 20
 };
 
 struct vfm_previews {
-	const struct vfm_config *c;
-	const struct vfm_mesh *mesh;
-	struct vfm_sampler sampler;
-	struct preview_item *item;
-	int n;
+	struct vfm_preview_run r;
+	struct vfm_sampling_opts opts;
+	struct vfm_sampling s;
+	const char *expert; /* the checkpoint of the other network; NULL: none */
+	double expert_t[2]; /* the times that it computes */
 	bool decodes;
-	struct vfm_wavelet wavelet;
-	bool warned;
+	double ended; /* when the last samples were complete, or the run began */
+	struct vfm_buf records;
 };
 
-/* ---- the texts ---- */
+/* ---- what is sampled ---- */
+
+/* Returns whether the latents of the plan can be decoded. */
+static bool has_decoder(const struct vfm_previews *p)
+{
+	const struct vfm_encoder_id *used = &p->r.encoders->tokenizer;
+	struct vfm_wavelet builtin;
+	struct vfm_encoder_id own;
+	struct vfm_err ignore;
+
+	if (p->opts.encoder.vae || p->opts.encoder.exec)
+		return true;
+	if (!used->name[0] || vfm_wavelet_parse(&builtin, used->name, &ignore) < 0)
+		return false;
+	own = vfm_wavelet_id(&builtin);
+	return vfm_encoder_id_compare(&own, used) == VFM_ENCODER_ID_SAME;
+}
+
+/* Writes "a-fox-in-the-snow" for the name of a file. */
+static void shorten_prompt(char name[NAME_CHARS + 1], const char *prompt)
+{
+	size_t n = 0;
+
+	for (const unsigned char *s = (const unsigned char *)prompt; *s && n < NAME_CHARS; s++)
+		if (isalnum(*s))
+			name[n++] = (char)tolower(*s);
+		else if (n && name[n - 1] != '-')
+			name[n++] = '-';
+	while (n && name[n - 1] == '-')
+		n--;
+	name[n] = 0;
+}
+
+static int add_prompt(void *ctx, const json_t *line, const char *caption, struct vfm_err *err)
+{
+	struct vfm_previews *p = ctx;
+	struct vfm_sample_item *it = vfm_sampling_add(&p->s, caption, line);
+
+	(void)err;
+	it->path = vfm_strdup(p->decodes ? ".mp4" : ".npy");
+	return 0;
+}
 
 static float *copy_first_frame(const struct vfm_pack *pack, int i)
 {
@@ -50,247 +94,402 @@ static float *copy_first_frame(const struct vfm_pack *pack, int i)
 	return x;
 }
 
-static void add_preview_item(struct vfm_previews *p, const struct vfm_pack *pack, int i)
+/* Adds a sample of the held-out plan, with its text and size, on every rank. */
+static void add_held_out(struct vfm_previews *p, const struct vfm_pack *pack, int i)
 {
-	struct preview_item *it = &p->item[p->n++];
+	struct vfm_sample_item *it = vfm_sampling_add(&p->s, "", NULL);
 	size_t dim = (size_t)pack->text_dim, rows = (size_t)(pack->cu_text[i + 1] - pack->cu_text[i]);
+	int32_t patch[3];
+	char id[32];
 
-	it->id = pack->id[i];
-	memcpy(it->grid, pack->grid[i], sizeof(it->grid));
-	it->text_rows = (int32_t)rows;
-	it->text = vfm_calloc(rows * dim + 1, sizeof(*it->text));
-	memcpy(it->text, pack->text + (size_t)pack->cu_text[i] * dim, rows * dim * sizeof(*it->text));
-	if (p->c->diffusion.image_cond > 0 && it->grid[0] > 1)
-		it->first_frame = copy_first_frame(pack, i);
+	vfm_model_patch(&p->r.c->model, patch);
+	snprintf(id, sizeof(id), "%016llx", (unsigned long long)pack->id[i]);
+	json_object_set_new(it->rec, "id", json_string(id));
+	json_object_del(it->rec, "caption");
+	it->p.caption = "";
+	it->path = vfm_strdup(p->decodes ? ".mp4" : ".npy");
+	it->noise = pack->id[i];
+	for (int a = 0; a < 3; a++)
+		it->dims[a] = pack->grid[i][a] * patch[a];
+	it->in.ready = true;
+	it->in.n_text = (int32_t)rows;
+	it->in.text = vfm_calloc(rows * dim + 1, sizeof(*it->in.text));
+	memcpy(it->in.text, pack->text + (size_t)pack->cu_text[i] * dim, rows * dim * sizeof(*it->in.text));
+	it->given_first = p->r.c->diffusion.image_cond > 0 && pack->grid[i][0] > 1;
+	if (it->given_first)
+		it->in.first = copy_first_frame(pack, i);
 }
 
-static int read_items(struct vfm_previews *p, struct vfm_plan *plan, struct vfm_shard_cache *cache, struct vfm_err *err)
+/* Opens the packs of a plan. */
+static struct vfm_loader *open_packs(const struct vfm_previews *p, struct vfm_plan *plan, struct vfm_err *err)
 {
-	struct vfm_loader_opts lo = {.captions = &p->c->data.captions,
-		.text_len = (int32_t)p->c->model.text_len,
-		.cache = cache,
+	const struct vfm_config *c = p->r.c;
+	struct vfm_loader_opts lo = {.captions = &c->data.captions,
+		.text_len = (int32_t)c->model.text_len,
+		.max_damaged = c->data.max_damaged,
+		.cache = p->r.cache,
 		.threads = 1,
 		.prefetch = 1};
-	struct vfm_loader *l = vfm_loader_open(plan, &lo, err);
+
+	return vfm_loader_open(plan, &lo, err);
+}
+
+static int read_held_out(struct vfm_previews *p, struct vfm_err *err)
+{
+	struct vfm_plan *plan = vfm_plan_open(p->r.held_out, err);
+	struct vfm_loader *l = plan ? open_packs(p, plan, err) : NULL;
+	int64_t left = p->r.c->eval.samples;
 	struct vfm_pack *pack;
 	int rc = l ? 1 : err->code;
 
-	while (rc > 0 && p->n < p->c->eval.samples) {
+	while (rc > 0 && left > 0) {
 		rc = vfm_loader_next(l, &pack, err);
 		if (rc <= 0)
 			break;
-		for (int i = 0; i < pack->n && p->n < p->c->eval.samples; i++)
-			add_preview_item(p, pack, i);
+		for (int i = 0; i < pack->n && left > 0; i++, left--)
+			add_held_out(p, pack, i);
 		vfm_loader_release(l, pack);
 	}
+	vfm_loader_close(l);
+	vfm_plan_close(plan);
+	return rc < 0 ? rc : 0;
+}
+
+/* Sets the size of prompts without their own to that of the longest sample in the first pack of the plan. */
+static int choose_default_size(struct vfm_previews *p, struct vfm_err *err)
+{
+	const struct vfm_geometry *g = &p->r.encoders->tokenizer.geometry;
+	struct vfm_loader *l;
+	struct vfm_pack *pack;
+	int32_t patch[3];
+	int rc, longest = 0;
+
+	if (!vfm_geometry_is_known(g))
+		return 0;
+	l = open_packs(p, p->r.plan, err);
+	rc = l ? vfm_loader_next(l, &pack, err) : err->code;
+	if (rc > 0 && pack->n > 0) {
+		for (int i = 1; i < pack->n; i++)
+			if (pack->cu_seqlens[i + 1] - pack->cu_seqlens[i] >
+				pack->cu_seqlens[longest + 1] - pack->cu_seqlens[longest])
+				longest = i;
+		vfm_model_patch(&p->r.c->model, patch);
+		p->opts.prompt.frames = vfm_geometry_pictures(g, pack->grid[longest][0] * patch[0]);
+		p->opts.prompt.height = pack->grid[longest][1] * patch[1] * g->stride[1];
+		p->opts.prompt.width = pack->grid[longest][2] * patch[2] * g->stride[2];
+	}
+	if (rc > 0)
+		vfm_loader_release(l, pack);
 	vfm_loader_close(l);
 	return rc < 0 ? rc : 0;
 }
 
-/* Returns whether the latents are those of the built-in wavelet. */
-static bool find_decoder(struct vfm_previews *p, const struct vfm_plan *plan)
+static int check_previews(const struct vfm_previews *p, const char *prompts, struct vfm_err *err)
 {
-	struct vfm_encoder_id used = vfm_plan_header(plan)->encoder_ids.tokenizer, own;
-	struct vfm_err ignore;
+	const struct vfm_config *c = p->r.c;
 
-	if (!used.name[0] || vfm_wavelet_parse(&p->wavelet, used.name, &ignore) < 0)
-		return false;
-	own = vfm_wavelet_id(&p->wavelet);
-	return vfm_encoder_id_compare(&own, &used) == VFM_ENCODER_ID_SAME;
+	if (p->r.x->mesh.size[VFM_AX_PP] > 1)
+		return vfm_fail(err, VFM_EUSAGE, "samples of a run need parallel.pp=1 (--prompts, eval.samples)");
+	if (c->eval.samples && !p->r.held_out)
+		return vfm_fail(err, VFM_EUSAGE, "eval.samples: their texts are those of --held-out, which is missing");
+	if (c->eval.samples && (vfm_model_cond_dim(&c->model) || c->model.image_dim))
+		return vfm_fail(err, VFM_EUSAGE,
+			"eval.samples: the model reads conditions, which no plan has; --prompts takes pictures");
+	if (!prompts && (p->opts.encoder.text_encoder || p->opts.encoder.text_exec || p->opts.encoder.image_exec))
+		return vfm_fail(err, VFM_EUSAGE, "--text-encoder, --text-exec, --image-exec: they need --prompts");
+	return vfm_encoder_check_opts(&p->opts.encoder, err);
 }
 
-static void set_sampler(struct vfm_previews *p)
+/* Sets which times the other network computes. */
+static int choose_times(struct vfm_previews *p, struct vfm_err *err)
 {
-	vfm_sampler_defaults(&p->sampler);
-	p->sampler.solver.steps = p->c->eval.sample_steps;
-	p->sampler.cfg = p->c->eval.sample_cfg;
+	const struct vfm_diffusion *d = &p->r.c->diffusion;
+	bool high = d->t_min > 0, low = d->t_max < 1;
+
+	if (!p->expert) {
+		if ((high || low) && p->r.x->mesh.rank == 0)
+			vfm_warn("this network is trained for t from %g to %g, but its samples use it for all t: name "
+				 "the "
+				 "other with --expert",
+				d->t_min, d->t_max);
+		return 0;
+	}
+	if (high == low)
+		return vfm_fail(err, VFM_EUSAGE,
+			"--expert: this run trains t from %g to %g; samples with two networks need a range from or to "
+			"the "
+			"boundary (diffusion.t_min, diffusion.t_max)",
+			d->t_min, d->t_max);
+	p->opts.sampler.boundary = high ? d->t_min : d->t_max;
+	p->expert_t[0] = high ? 0 : d->t_max;
+	p->expert_t[1] = high ? d->t_min : 1;
+	return 0;
 }
 
-struct vfm_previews *vfm_previews_open(const char *held_out, const struct vfm_config *c, const struct vfm_mesh *mesh,
-	struct vfm_shard_cache *cache, struct vfm_err *err)
+static int read_prompts(struct vfm_previews *p, const char *prompts, struct vfm_err *err)
 {
-	struct vfm_previews *p = vfm_calloc(1, sizeof(*p));
-	struct vfm_plan *plan = NULL;
-	int rc = 0;
+	TRY(choose_default_size(p, err));
+	if (p->r.x->mesh.rank == 0)
+		TRY(vfm_prompts_each(prompts, NULL, add_prompt, p, err));
+	return p->r.x->mesh.rank == 0 && !p->s.n ? vfm_fail(err, VFM_EUSAGE, "'%s' has no prompts", prompts) : 0;
+}
 
-	p->c = c;
-	p->mesh = mesh;
-	p->item = vfm_calloc((size_t)c->eval.samples + 1, sizeof(*p->item));
-	if (mesh->size[VFM_AX_PP] > 1) {
-		rc = vfm_fail(err, VFM_EUSAGE, "eval.samples: sampling needs parallel.pp=1");
-		goto out;
+/* Collective. */
+static int read_items(struct vfm_previews *p, const char *prompts, struct vfm_err *err)
+{
+	struct vfm_job *job = p->s.job;
+
+	struct vfm_sample_weights w;
+
+	TRY(vfm_job_agree(job, check_previews(p, prompts, err), err));
+	TRY(vfm_job_agree(job, choose_times(p, err), err));
+	if (p->expert) {
+		int rc = vfm_sample_weights_load(&w, p->expert, p->r.c, p->expert_t, false, p->r.x, err);
+
+		vfm_sample_weights_release(&w);
+		TRY(rc);
 	}
-	if (vfm_model_cond_dim(&c->model) || c->model.image_dim) {
-		rc = vfm_fail(err, VFM_EUSAGE, "eval.samples: the model reads conditions, which no plan has");
-		goto out;
+	if (prompts) {
+		TRY(vfm_job_agree(job, read_prompts(p, prompts, err), err));
+		TRY(vfm_sampling_share(&p->s, err));
 	}
-	if ((c->diffusion.t_min > 0 || c->diffusion.t_max < 1) && mesh->rank == 0)
-		vfm_warn("eval.samples: this network is trained for t from %g to %g, but its samples use it for all t",
-			c->diffusion.t_min, c->diffusion.t_max);
-	set_sampler(p);
-	TRY_OUT(vfm_sampler_check(&p->sampler, &c->diffusion, err));
-	plan = vfm_plan_open(held_out, err);
-	rc = plan ? read_items(p, plan, cache, err) : err->code;
-	if (rc == 0)
-		p->decodes = find_decoder(p, plan);
+	return vfm_job_agree(job, p->r.c->eval.samples ? read_held_out(p, err) : 0, err);
+}
+
+/* ---- opening ---- */
+
+static int print_records(void *ctx, const char *lines, size_t len, struct vfm_err *err)
+{
+	struct vfm_previews *p = ctx;
+
+	(void)err;
+	vfm_buf_add(&p->records, lines, len);
+	return 0;
+}
+
+static void set_sampling(struct vfm_previews *p)
+{
+	const struct vfm_config *c = p->r.c;
+	const struct vfm_mesh *mesh = &p->r.x->mesh;
+
+	vfm_sampler_defaults(&p->opts.sampler);
+	p->opts.in_training = true;
+	p->opts.prompt = (struct vfm_prompt){
+		.negative = "", .fps_num = FPS, .fps_den = 1, .steps = c->eval.sample_steps, .cfg = c->eval.sample_cfg};
+	p->s = (struct vfm_sampling){.o = &p->opts,
+		.job = &p->r.x->job,
+		.device = p->r.x->opts->device,
+		.c = c,
+		.trained_by = p->r.name,
+		.trained = *p->r.encoders,
+		.leader = mesh->seq->rank == 0,
+		.groups = mesh->size[VFM_AX_DP],
+		.group = mesh->coord[VFM_AX_DP],
+		.together = vfm_comm_host(mesh->seq),
+		.print = print_records,
+		.ctx = p};
+}
+
+/* Nothing is sampled: refuses options that say how. */
+static int refuse_unused(const struct vfm_preview_opts *o, const struct vfm_config *c, struct vfm_err *err)
+{
+	const struct vfm_encoder_opts *e = &o->encoder;
+	const char *option = c->eval.sample_every ? "eval.sample_every"
+		: o->expert                       ? "--expert"
+		: e->vae                          ? "--vae"
+		: e->exec                         ? "--exec"
+		: e->text_encoder                 ? "--text-encoder"
+		: e->text_exec                    ? "--text-exec"
+		: e->image_exec                   ? "--image-exec"
+						  : NULL;
+
+	if (option)
+		return vfm_fail(err, VFM_EUSAGE,
+			"%s: there is nothing to sample: give --prompts, or eval.samples with --held-out", option);
+	return vfm_encoder_check_opts(e, err);
+}
+
+int vfm_previews_open(struct vfm_previews **out, const struct vfm_preview_opts *o, const struct vfm_preview_run *r,
+	struct vfm_err *err)
+{
+	struct vfm_previews *p;
+	int rc;
+
+	*out = NULL;
+	if (!o->prompts && !r->c->eval.samples)
+		return vfm_job_agree(&r->x->job, refuse_unused(o, r->c, err), err);
+	p = vfm_calloc(1, sizeof(*p));
+	p->r = *r;
+	p->opts.encoder = o->encoder;
+	p->expert = o->expert;
+	p->decodes = has_decoder(p);
+	set_sampling(p);
+	TRY_OUT(read_items(p, o->prompts, err));
+	TRY_OUT(vfm_sampling_open(&p->s, err));
+	TRY_OUT(vfm_job_agree(p->s.job, vfm_sampling_prepare(&p->s, err), err));
+	p->ended = vfm_now();
+	*out = p;
+	return 0;
 out:
-	vfm_plan_close(plan);
-	if (rc == 0)
-		return p;
 	vfm_previews_free(p);
-	return NULL;
+	return rc;
 }
 
 void vfm_previews_free(struct vfm_previews *p)
 {
 	if (!p)
 		return;
-	for (int i = 0; i < p->n; i++) {
-		free(p->item[i].text);
-		free(p->item[i].first_frame);
-	}
-	free(p->item);
+	vfm_sampling_release(&p->s);
+	vfm_buf_release(&p->records);
 	free(p);
 }
 
-/* ---- files ---- */
+/* ---- TensorBoard ---- */
 
-static int save_latent(
-	const char *stem, const float *latent, const struct vfm_previews *p, const int32_t dims[3], struct vfm_err *err)
-{
-	struct vfm_npy n = {.type = VFM_NPY_F32, .ndim = 4, .shape = {p->c->model.channels, dims[0], dims[1], dims[2]}};
-	char *path = vfm_strfmt("%s.npy", stem);
-	int rc = vfm_npy_save(path, &n, latent, NULL, err);
-
-	free(path);
-	return rc;
-}
-
-static int save_video(const char *stem, const uint8_t *rgb, int64_t frames, int width, int height, struct vfm_err *err)
-{
-	struct vfm_video_out_opts o = {
-		.width = width, .height = height, .fps_num = PREVIEW_FPS, .fps_den = 1, .crf = PREVIEW_CRF};
-	char *path = vfm_strfmt("%s.%s", stem, frames > 1 ? "mp4" : "png");
-	struct vfm_video_out *v = NULL;
-	int rc;
-
-	if (frames == 1) {
-		rc = vfm_png_write(path, rgb, width, height, err);
-		goto out;
-	}
-	TRY_OUT(vfm_video_out_open(&v, path, &o, err));
-	for (int64_t f = 0; f < frames; f++)
-		TRY_OUT(vfm_video_out_write(v, rgb + (size_t)f * (size_t)(width * height * 3), err));
-	rc = vfm_video_out_close(v, err);
-	v = NULL;
-out:
-	vfm_video_out_abort(v);
-	free(path);
-	return rc;
-}
-
-/* Decodes a latent, writes the pictures, and sets *image to the first, unless it is NULL. */
-static int decode_item(struct vfm_previews *p, const char *stem, const float *latent, const int32_t dims[3],
-	struct vfm_preview_image *image, struct vfm_err *err)
-{
-	int width = dims[2] * VFM_WAVELET_SPACE, height = dims[1] * VFM_WAVELET_SPACE, rc;
-	int64_t frames = dims[0] == 1 ? 1 : (int64_t)dims[0] * VFM_WAVELET_TIME;
-	size_t bytes = (size_t)frames * (size_t)width * (size_t)height * 3;
-	uint8_t *rgb = vfm_big_alloc(bytes, "pictures", err);
-
-	if (!rgb)
-		return VFM_EENV;
-	rc = vfm_wavelet_decode(&p->wavelet, latent, dims[0], dims[1], dims[2], frames, rgb, err);
-	if (rc == 0 && image) {
-		image->width = width;
-		image->height = height;
-		rc = vfm_png_encode(&image->png, rgb, width, height, err);
-	}
-	if (rc == 0)
-		rc = save_video(stem, rgb, frames, width, height, err);
-	vfm_big_free(rgb, bytes);
-	return rc;
-}
-
-/* tokens [tokens of the item, patch_dim]. */
-static int write_item_files(struct vfm_previews *p, int i, const float *tokens, const char *dir,
-	struct vfm_preview_image *image, struct vfm_err *err)
-{
-	const struct vfm_model_spec *m = &p->c->model;
-	const struct preview_item *it = &p->item[i];
-	int32_t patch[3], dims[3];
-	struct vfm_err why = {0};
-	float *latent;
-	size_t n = (size_t)m->channels;
-	char *stem;
-	int rc;
-
-	vfm_model_patch(m, patch);
-	for (int a = 0; a < 3; a++) {
-		dims[a] = it->grid[a] * patch[a];
-		n *= (size_t)dims[a];
-	}
-	latent = vfm_big_alloc(n * sizeof(*latent), "a latent", err);
-	if (!latent)
-		return VFM_EENV;
-	stem = vfm_strfmt("%s/%02d-%016llx", dir, i, (unsigned long long)it->id);
-	vfm_unpatchify(tokens, (int32_t)m->channels, dims, patch, latent);
-	rc = save_latent(stem, latent, p, dims, err);
-	if (rc == 0 && p->decodes && vfm_dtype_count_nonfinite(VFM_F32, latent, n) == 0 &&
-		decode_item(p, stem, latent, dims, image, &why) < 0 && !p->warned) {
-		vfm_warn("a sample of the run is written as latents only: %s", why.msg);
-		p->warned = true;
-	}
-	free(stem);
-	vfm_big_free(latent, n * sizeof(*latent));
-	return rc;
-}
-
-/* ---- sampling ---- */
-
-/* Collective over the ranks of a pp stage.  writes: this rank's group is the one that the item belongs to. */
-static int run_item(struct vfm_previews *p, struct vfm_trainer *tr, int i, bool writes, const char *dir,
-	struct vfm_preview_image *image, struct vfm_err *err)
-{
-	struct vfm_params *ps = vfm_trainer_params(tr);
-	const struct preview_item *it = &p->item[i];
-	const int *at = p->mesh->coord;
-	int64_t tokens = (int64_t)it->grid[0] * it->grid[1] * it->grid[2];
-	size_t bytes = (size_t)(tokens * vfm_model_patch_dim(&p->c->model)) * sizeof(float);
-	float *x = vfm_big_alloc(bytes, "the latents of a sample", err);
-	struct vfm_diffusion d = p->c->diffusion;
-	struct vfm_sample_job job = {.model = &p->c->model,
-		.diffusion = &d,
-		.net = vfm_trainer_model(tr),
-		.mesh = p->mesh,
-		.stream = ps->stream,
-		.dtype = ps->dtype};
-	int32_t cu[2] = {0, it->text_rows};
-	const float *first = it->first_frame;
-	struct vfm_sample_request r = {
-		.n = 1, .id = &it->id, .grid = &it->grid, .text = it->text, .cu_text = cu, .first_frame = &first};
-	int rc;
-
-	if (!x)
-		return VFM_EENV;
-	d.shift = vfm_diffusion_shift(&d, tokens);
-	d.shift_tokens = 0;
-	rc = vfm_sampler_run(&p->sampler, &job, &r, x, err);
-	if (rc == 0 && writes && at[VFM_AX_CP] == 0 && at[VFM_AX_TP] == 0)
-		rc = write_item_files(p, i, x, dir, i == 0 ? image : NULL, err);
-	vfm_big_free(x, bytes);
-	return rc;
-}
-
-int vfm_previews_run(struct vfm_previews *p, struct vfm_trainer *tr, const char *dir, struct vfm_preview_image *image,
+/* Writes the pictures of a video as an animation [width, height], which TensorBoard shows as an image. */
+static int animate(struct vfm_buf *gif, int *width, int *height, const struct vfm_sample_item *it, const char *path,
 	struct vfm_err *err)
 {
-	int dp = p->mesh->size[VFM_AX_DP], at = p->mesh->coord[VFM_AX_DP];
-	int rc = vfm_mkdir_p(dir, err);
+	const struct vfm_prompt *p = &it->p;
+	const bool thins = p->frames > EVENT_FRAMES;
+	const struct vfm_clip_opts o = {.width = p->width < EVENT_SIDE ? p->width : EVENT_SIDE,
+		.height = p->height < EVENT_SIDE ? p->height : EVENT_SIDE,
+		.fit = VFM_CLIP_CONTAIN,
+		.even = EVENT_FRAMES,
+		.threads = 1};
+	struct vfm_video_out_opts out = {.fps_num = thins ? p->fps_num * EVENT_FRAMES : p->fps_num,
+		.fps_den = thins ? p->fps_den * (int)p->frames : p->fps_den};
+	json_t *rec = json_pack("{s:s,s:I}", "src", it->path, "frames", (json_int_t)p->frames);
+	struct vfm_clip_reader r = {0};
+	struct vfm_video_out *v = NULL;
+	uint8_t *rgb = NULL;
+	int rc = vfm_clip_open(&r, rec, &o, err);
 
-	*image = (struct vfm_preview_image){0};
-	/* A group without an item takes part in the collectives of the others. */
-	for (int i = at; rc == 0 && i - at < p->n; i += dp)
-		rc = run_item(p, tr, i % p->n, i < p->n, dir, image, err);
-	return rc == 0 ? vfm_scales_discard(vfm_trainer_params(tr), err) : rc;
+	TRY_OUT(rc);
+	*width = out.width = r.width;
+	*height = out.height = r.height;
+	rgb = vfm_malloc((size_t)r.width * (size_t)r.height * 3);
+	TRY_OUT(vfm_video_out_open(&v, path, &out, err));
+	while ((rc = vfm_clip_next(&r, rgb, err)) > 0)
+		TRY_OUT(vfm_video_out_write(v, rgb, err));
+	if (rc == 0) {
+		rc = vfm_video_out_close(v, err);
+		v = NULL;
+	}
+	TRY_OUT(rc);
+	rc = vfm_read_regular(path, EVENT_BYTES, &gif->data, &gif->len, err);
+out:
+	vfm_video_out_abort(v);
+	vfm_clip_close(&r);
+	json_decref(rec);
+	free(rgb);
+	unlink(path);
+	return rc;
+}
+
+/* Writes each video to the events.  Logs a failure. */
+static int write_events(
+	const struct vfm_previews *p, int64_t step, const char *dir, struct vfm_tfevents *events, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/.events.gif", dir);
+	int rc = 0;
+
+	for (size_t i = 0; i < p->s.n && rc >= 0; i++) {
+		const struct vfm_sample_item *it = &p->s.v[i];
+		struct vfm_buf gif = {0};
+		struct vfm_err why = {0};
+		int width = 0, height = 0;
+		char tag[64];
+
+		snprintf(tag, sizeof(tag), "sample/%02zu", i);
+		if (access(it->path, R_OK) != 0 || vfm_name_ends(it->path, ".npy"))
+			rc = 0;
+		else if (animate(&gif, &width, &height, it, path, &why) < 0)
+			vfm_warn("TensorBoard lacks the sample '%s': %s", it->path, why.msg);
+		else
+			rc = vfm_tfevents_image(events, step, tag, &gif, width, height, err);
+		free(gif.data);
+	}
+	free(path);
+	return rc;
+}
+
+/* ---- a round of samples ---- */
+
+/* Names the files of the items. */
+static void set_paths(struct vfm_previews *p, const char *dir)
+{
+	for (size_t i = 0; i < p->s.n; i++) {
+		struct vfm_sample_item *it = &p->s.v[i];
+		char name[NAME_CHARS + 1];
+
+		shorten_prompt(name, it->p.caption);
+		if (!json_object_get(it->rec, "caption"))
+			snprintf(name, sizeof(name), "%s", json_string_value(json_object_get(it->rec, "id")));
+		free(it->path);
+		it->path = vfm_strfmt("%s/%02zu%s%s.%s", dir, i, *name ? "-" : "", name,
+			!p->decodes                ? "npy"
+				: it->p.frames > 1 ? "mp4"
+						   : "png");
+		json_object_del(it->rec, "error");
+	}
+}
+
+static void log_time(const struct vfm_previews *p, int64_t step, double start)
+{
+	double now = vfm_now(), took = now - start;
+
+	vfm_info("samples after step %lld: %zu in %.1f s (%.1f s decoding and writing), %.0f %% of the time since then",
+		(long long)step, p->s.n, took, p->s.decode_s, 100 * took / (now - p->ended));
+}
+
+static int save_records(
+	struct vfm_previews *p, int64_t step, const char *dir, struct vfm_tfevents *events, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/samples.jsonl", dir);
+	int rc = vfm_write_file(path, p->records.data ? p->records.data : "", p->records.len, err);
+
+	free(path);
+	return rc < 0 ? rc : write_events(p, step, dir, events, err);
+}
+
+/* Collective.  Samples all items with the trainer's network and the other one, which is loaded for the call. */
+static int sample_items(struct vfm_previews *p, struct vfm_trainer *tr, struct vfm_err *err)
+{
+	struct vfm_params *ps = vfm_trainer_params(tr);
+	struct vfm_sample_weights w = {0};
+	int rc = 0;
+
+	p->s.net = (struct vfm_sample_job){.model = &p->r.c->model,
+		.diffusion = &p->r.c->diffusion,
+		.net = vfm_trainer_model(tr),
+		.mesh = &p->r.x->mesh,
+		.stream = ps->stream,
+		.dtype = ps->dtype};
+	if (p->expert) {
+		rc = vfm_sample_weights_load(&w, p->expert, p->r.c, p->expert_t, true, p->r.x, err);
+		p->s.net.low_noise = p->expert_t[0] > 0 ? p->s.net.net : w.model;
+		p->s.net.net = p->expert_t[0] > 0 ? w.model : p->s.net.net;
+	}
+	if (rc == 0)
+		rc = vfm_sampling_run(&p->s, err);
+	vfm_sample_weights_release(&w);
+	return rc < 0 ? rc : vfm_scales_discard(ps, err);
+}
+
+int vfm_previews_run(struct vfm_previews *p, struct vfm_trainer *tr, int64_t step, const char *dir,
+	struct vfm_tfevents *events, struct vfm_err *err)
+{
+	const bool root = p->r.x->mesh.rank == 0;
+	double start = vfm_now();
+
+	vfm_buf_clear(&p->records);
+	set_paths(p, dir);
+	TRY(vfm_job_agree(p->s.job, vfm_mkdir_p(dir, err), err));
+	TRY(sample_items(p, tr, err));
+	if (root)
+		log_time(p, step, start);
+	TRY(vfm_job_agree(p->s.job, root ? save_records(p, step, dir, events, err) : 0, err));
+	p->ended = vfm_now();
+	return 0;
 }

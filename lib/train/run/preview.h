@@ -1,40 +1,60 @@
-/* preview.h - samples that a run generates while it trains.  Like an evaluation (held_out.h), this does not affect the
- * training.
+/* preview.h - samples that a run generates while it trains, with the current weights, on the ranks and the layout of
+ * the training (train/sample/sampling.h).  Like an evaluation (held_out.h), this does not affect the training.
  *
- * The first eval.samples samples of the held-out plan provide texts and sizes.  The noise is that of (seed 0, sample
- * id) (net/diffusion/sampler.h), so all steps and runs can be compared.  With diffusion.image_cond, the first latent
- * frame of each video is given.  A run writes
+ * Prompts come from a file (train/sample/prompts.h), and texts and sizes of the first eval.samples samples of the
+ * held-out plan.  The noise is that of (seed, number of the prompt), or (0, sample id), so all steps and runs can be
+ * compared.  With diffusion.image_cond, the first latent frame of each video of the held-out plan is given.  A run
+ * writes
  *
- *     RUN/samples/step-00000500/00-0123456789abcdef.npy   latents [C,T,H,W] f32; the number and the id of the sample
- *     RUN/samples/step-00000500/00-0123456789abcdef.mp4   or .png for a still image; only for latents of the built-in
- *                                                         tokenizer
+ *     RUN/samples/step-00000500/00-a-fox-in-the-snow.mp4   or .png for a still image
+ *     RUN/samples/step-00000500/03-0123456789abcdef.mp4    of the held-out plan: the number and the id of the sample
+ *     RUN/samples/step-00000500/samples.jsonl              their records, as vfm-sample prints them
  *
- * The data parallel ranks divide the samples; the ranks of a tp x cp group generate each sample together.  One pp stage
- * only.
+ * Without a decoder for the latents of the data, it writes latents, .npy [C,T,H,W] f32.
  */
 #ifndef VFM_TRAIN_RUN_PREVIEW_H
 #define VFM_TRAIN_RUN_PREVIEW_H
 
-#include "base/mem.h"
 #include "data/dataset/shard_cache.h"
+#include "data/plan/plan.h"
+#include "encoder/encode/encoder.h"
+#include "train/job/context.h"
+#include "train/run/tfevents.h"
 #include "train/step/trainer.h"
 
 struct vfm_previews;
 
-/* Local.  Reads the texts from the held-out plan.  Returns NULL on failure.  All arguments must outlive the result.
- * VFM_EUSAGE: pp > 1, the model reads conditions, or the settings of the sampler are invalid. */
-struct vfm_previews *vfm_previews_open(const char *held_out, const struct vfm_config *c, const struct vfm_mesh *mesh,
-	struct vfm_shard_cache *cache, struct vfm_err *err);
-void vfm_previews_free(struct vfm_previews *p); /* accepts NULL */
+struct vfm_preview_opts {
+	const char *prompts; /* a file; NULL: none */
+	const char *expert;  /* checkpoint of the other of two networks (diffusion.t_min, t_max); NULL: none */
+	struct vfm_encoder_opts encoder; /* of prompts and pictures; the decoder of all samples */
+};
+/* Initialiser for options that are not given. */
+#define VFM_PREVIEW_DEFAULTS                                                                                           \
+	{                                                                                                              \
+		.encoder = {.decodes = true, .f32 = true, VFM_ENCODER_DEFAULTS }                                       \
+	}
 
-struct vfm_preview_image {  /* the first frame of the first sample, on rank 0 */
-	struct vfm_buf png; /* empty: the latents were not decoded. The caller releases it */
-	int width, height;
+struct vfm_preview_run { /* what the samples are for; all pointers must outlive them */
+	struct vfm_context *x;
+	const struct vfm_config *c;
+	const char *name; /* RUN, for messages */
+	struct vfm_plan *plan;
+	const char *held_out;
+	const struct vfm_encoder_ids *encoders; /* of the plan */
+	struct vfm_shard_cache *cache;
 };
 
-/* Collective.  Generates the samples between two steps and writes them to the folder `dir`, which it creates.  Logs a
- * failure to decode, or to write a video, without returning an error. */
-int vfm_previews_run(struct vfm_previews *p, struct vfm_trainer *tr, const char *dir, struct vfm_preview_image *image,
+/* Collective.  Reads the prompts and encodes them; the encoders are closed again.  Sets *out to NULL if there is
+ * nothing to sample.  VFM_EUSAGE: pp > 1, a bad prompt, or encoders that are not those of the plan. */
+int vfm_previews_open(struct vfm_previews **out, const struct vfm_preview_opts *o, const struct vfm_preview_run *r,
 	struct vfm_err *err);
+void vfm_previews_free(struct vfm_previews *p); /* accepts NULL */
+
+/* Collective.  Samples between two steps, after `step` steps, to the folder `dir`, which it creates.  Logs the time; a
+ * video that cannot be decoded or written is logged and has a record with an error.  On rank 0, writes animations of
+ * the videos to `events`. */
+int vfm_previews_run(struct vfm_previews *p, struct vfm_trainer *tr, int64_t step, const char *dir,
+	struct vfm_tfevents *events, struct vfm_err *err);
 
 #endif

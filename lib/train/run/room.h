@@ -1,8 +1,8 @@
 /* train/run - the training run: the loop, its start and identity, phases, held-out data, samples, logs and the page
- * about runs; the networks of sampling.
+ * about runs.
  *
- * Used by: vfm-sample, vfm-train
+ * Used by: vfm-train
  * Calls: base, ckpt, comm/coll, comm/host, data/dataset, data/loader, data/plan, data/record, device/dev,
- *   device/ops, encoder/vae, io, media/av, media/draw, net, spec, train
- * Read first: run.h, origin.h, identity.h, sample_net.h
+ *   device/ops, encoder/encode, encoder/vae, io, media/av, media/draw, net, spec, train
+ * Read first: run.h, origin.h, identity.h
  */

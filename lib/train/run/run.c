@@ -38,6 +38,7 @@ struct evaluation {
 struct train_run {
 	const struct vfm_config *c;
 	const struct vfm_run_opts *o;
+	struct vfm_context *x;
 	struct vfm_job *job;
 	struct vfm_mesh *mesh;
 	struct vfm_stream *stream;
@@ -193,20 +194,26 @@ out:
 static int open_held_out(struct train_run *r, struct vfm_err *err)
 {
 	if (!r->o->held_out)
-		return r->c->eval.samples ? vfm_job_agree(r->job,
-						    vfm_fail(err, VFM_EUSAGE,
-							    "eval.samples: their texts are those of --held-out, "
-							    "which is missing"),
-						    err)
-					  : 0;
+		return 0;
 	r->held_out = vfm_held_out_open(r->o->held_out, r->plan, r->c, r->cache, err);
 	TRY(vfm_job_agree(r->job, r->held_out ? 0 : err->code, err));
 	r->id.held_out_path = r->o->held_out;
 	r->id.held_out_sha256 = vfm_held_out_sha256(r->held_out);
-	TRY(compare_plans(r, r->id.held_out_sha256, r->o->held_out, err));
-	if (r->c->eval.samples)
-		r->previews = vfm_previews_open(r->o->held_out, r->c, r->mesh, r->cache, err);
-	return vfm_job_agree(r->job, r->c->eval.samples && !r->previews ? err->code : 0, err);
+	return compare_plans(r, r->id.held_out_sha256, r->o->held_out, err);
+}
+
+/* Collective.  Before the trainer takes memory, which text encoders need. */
+static int open_previews(struct train_run *r, struct vfm_err *err)
+{
+	const struct vfm_preview_run p = {.x = r->x,
+		.c = r->c,
+		.name = r->o->dir,
+		.plan = r->plan,
+		.held_out = r->o->held_out,
+		.encoders = &r->id.encoders,
+		.cache = r->cache};
+
+	return vfm_previews_open(&r->previews, &r->o->preview, &p, err);
 }
 
 static int open_trainer(struct train_run *r, struct vfm_err *err)
@@ -344,6 +351,7 @@ static int set_up(struct train_run *r, struct vfm_err *err)
 	TRY(vfm_job_agree(r->job, vfm_mesh_add_views(r->mesh, vfm_plan_header(r->plan)->cp, err), err));
 	TRY(vfm_job_agree(r->job, vfm_shard_cache_open(&r->cache, &r->o->cache, err), err));
 	TRY(open_held_out(r, err));
+	TRY(open_previews(r, err));
 	TRY(vfm_job_agree(r->job, is_root(r) ? make_dir(r, err) : 0, err));
 	TRY(vfm_job_mark(r->job, r->o->dir, err));
 	TRY(vfm_job_agree(r->job, open_trainer(r, err), err));
@@ -570,44 +578,49 @@ static void report_rest(struct train_run *r)
 /* Collective.  Generates samples after a step. */
 static int generate_previews(struct train_run *r, struct evaluation *e, struct vfm_err *err)
 {
-	struct vfm_preview_image image;
 	char *dir;
 	int rc;
 
 	snprintf(e->previews, sizeof(e->previews), "samples/step-%08lld", (long long)e->step);
 	dir = vfm_strfmt("%s/%s", r->o->dir, e->previews);
-	rc = vfm_previews_run(r->previews, r->tr, dir, &image, err);
-	if (rc == 0 && image.png.len)
-		rc = vfm_tfevents_image(
-			&r->metrics.events, e->step, "sample", &image.png, image.width, image.height, err);
-	vfm_buf_release(&image.png);
+	rc = vfm_previews_run(r->previews, r->tr, e->step, dir, &r->metrics.events, err);
 	free(dir);
 	return rc;
 }
 
-/* Collective.  Evaluates the held-out data after the newest step. */
-static int evaluate_held_out(struct train_run *r, int64_t steps_done, struct vfm_err *err)
+/* Returns whether work that is done every so many steps, and after the last, is due after a step.  every 0: only then.
+ */
+static bool is_due(const struct train_run *r, int64_t steps_done, int64_t every)
 {
+	return steps_done == r->last || (every && steps_done % every == 0);
+}
+
+/* Collective.  Evaluates the held-out data and generates samples after the newest step, as far as they are due. */
+static int evaluate(struct train_run *r, int64_t steps_done, struct vfm_err *err)
+{
+	const int64_t every = r->c->eval.every;
+	bool evaluates = r->held_out && is_due(r, steps_done, every),
+	     samples = r->previews && is_due(r, steps_done, r->c->eval.sample_every ? r->c->eval.sample_every : every);
+
+	if (!evaluates && !samples)
+		return 0;
 	r->evaluated = (struct evaluation){.step = steps_done};
 	TRY(read_steps(r, true, err));
-	TRY(vfm_held_out_run(r->held_out, r->tr, &r->evaluated.held_out, err));
-	return r->previews ? generate_previews(r, &r->evaluated, err) : 0;
+	if (evaluates)
+		TRY(vfm_held_out_run(r->held_out, r->tr, &r->evaluated.held_out, err));
+	return samples ? generate_previews(r, &r->evaluated, err) : 0;
 }
 
 /* Runs the remaining steps.  *step: number of completed steps. */
 static int run_steps(struct train_run *r, int64_t *step, struct vfm_err *err)
 {
 	while (*step < r->last && !r->stopping) {
-		bool due = *step + 1 == r->last || (r->c->ckpt.every && (*step + 1) % r->c->ckpt.every == 0);
-
-		bool evaluates = r->held_out &&
-			(*step + 1 == r->last || (r->c->eval.every && (*step + 1) % r->c->eval.every == 0));
+		bool due = is_due(r, *step + 1, r->c->ckpt.every);
 
 		TRY(enqueue_step(r, *step, err));
 		++*step;
-		if (evaluates)
-			TRY(evaluate_held_out(r, *step, err));
-		TRY(drain_steps(r, due || evaluates, err));
+		TRY(evaluate(r, *step, err));
+		TRY(drain_steps(r, due || r->evaluated.step == *step, err));
 		if (r->stopping && vfm_trainer_in_flight(r->tr))
 			TRY(drain_steps(r, true, err));
 		if (due || r->stopping)
@@ -684,6 +697,7 @@ int vfm_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_
 {
 	struct train_run r = {.c = c,
 		.o = o,
+		.x = x,
 		.job = &x->job,
 		.mesh = &x->mesh,
 		.stream = x->device.stream,

@@ -16,6 +16,7 @@
 #include "io/json.h"
 #include "train/job/context.h"
 #include "train/run/identity.h"
+#include "train/run/preview.h"
 
 struct vfm_run_opts {
 	const char *plan;        /* path */
@@ -30,6 +31,7 @@ struct vfm_run_opts {
 	const char *init, *init_part;
 	struct vfm_shard_cache_opts cache; /* for remote shards; url NULL: none */
 	const char *held_out;              /* plan of held-out data (held_out.h); NULL: none */
+	struct vfm_preview_opts preview;   /* samples of the run (preview.h) */
 	unsigned allow_change;             /* bits of enum vfm_run_difference, for resume and init */
 	/* Set by a signal handler on any rank: all ranks finish the step, save and return VFM_ESIGNAL. */
 	volatile sig_atomic_t *stop;

@@ -18,7 +18,7 @@
 #include "train/job/config.h"
 #include "train/run/run_log.h"
 
-enum { SHOWN_STEPS = 6, SHOWN_SAMPLES = 4, FRAME_W = 240, FRAME_H = 180, DECODE_S = 20 };
+enum { SHOWN_STEPS = 6, SHOWN_SAMPLES = 8, FRAME_W = 240, FRAME_H = 180, DECODE_S = 20 };
 
 struct run_report {
 	const struct vfm_run_report_opts *o;
@@ -429,21 +429,49 @@ static void free_entries(struct dirent **list, int n)
 		free(list);
 }
 
+/* Adds the prompt of a record to the object ctx, by the name of its file. */
+static int take_prompt(void *ctx, const json_t *rec, struct vfm_err *err)
+{
+	const char *src = json_string_value(json_object_get(rec, "src")), *slash = src ? strrchr(src, '/') : NULL;
+	json_t *caption = json_object_get(rec, "caption");
+
+	(void)err;
+	if (src && json_is_string(caption))
+		json_object_set(ctx, slash ? slash + 1 : src, caption);
+	return 0;
+}
+
+/* Returns the prompts of a folder by file; the caller owns it.  Without records it is empty. */
+static json_t *read_prompts(const char *folder)
+{
+	char *path = vfm_strfmt("%s/samples.jsonl", folder);
+	json_t *prompts = json_object();
+	struct vfm_err ignore;
+
+	vfm_jsonl_each(path, take_prompt, prompts, &ignore);
+	free(path);
+	return prompts;
+}
+
 /* A row for each of the first samples of the newest evaluation. */
 static void add_sample_rows(struct vfm_buf *b, char **folders, int n, const char *page_dir)
 {
 	struct dirent **list = NULL;
 	int found = scandir(folders[n - 1], &list, is_sample, alphasort);
+	json_t *prompts = read_prompts(folders[n - 1]);
 
 	for (int i = 0; i < found && i < SHOWN_SAMPLES; i++) {
+		const char *name = list[i]->d_name, *prompt = json_string_value(json_object_get(prompts, name));
+
 		vfm_html_addf(b,
 			"<p class='dim small'>%s</p>\n<div class=shots "
 			"style='grid-template-columns:repeat(%d,minmax(0,1fr))'>\n",
-			list[i]->d_name, SHOWN_STEPS);
+			prompt ? prompt : name, SHOWN_STEPS);
 		for (int k = 0; k < n; k++)
-			add_sample_figure(b, folders[k], list[i]->d_name, page_dir);
+			add_sample_figure(b, folders[k], name, page_dir);
 		vfm_buf_adds(b, "</div>\n");
 	}
+	json_decref(prompts);
 	free_entries(list, found);
 }
 

@@ -540,3 +540,10 @@ int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *e
 	TRY(vfm_agree(ps->mesh->save, rc, err));
 	return vfm_params_refresh(ps, err);
 }
+
+int vfm_state_encoders(struct vfm_encoder_ids *m, const struct vfm_ckpt *c, struct vfm_err *err)
+{
+	return vfm_encoder_ids_from_json(m, json_object_get(c->state, "encoders"), "state.encoders", err) < 0
+		? vfm_err_context(err, "%s", c->path)
+		: 0;
+}

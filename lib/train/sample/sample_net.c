@@ -1,5 +1,5 @@
 /* sample_net.c - opens one or two checkpoints with adapters, checks them, and loads weights on the mesh. */
-#include "train/run/sample_net.h"
+#include "train/sample/sample_net.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +14,6 @@
 #include "io/json.h"
 #include "spec/model/linears.h"
 #include "spec/model/model.h"
-#include "train/run/identity.h"
 #include "train/step/state.h"
 
 #define TIME_EPS 1e-6
@@ -49,7 +48,8 @@ static const char *available_part(const char *part, const struct vfm_config *c)
 	return !strcmp(part, "ema") && c->train.ema_decay == 0 ? "model" : part;
 }
 
-/* Opens the model that the adapters of a checkpoint were trained for.  Rank 0 compares its hash. */
+/* Opens the model that the adapters of a checkpoint were trained for.  Rank 0 compares its hash; world NULL:
+ * none does. */
 static int open_base(struct vfm_ckpt **base, const struct vfm_ckpt *adapters, const char **part,
 	const struct vfm_comm *world, struct vfm_err *err)
 {
@@ -65,7 +65,7 @@ static int open_base(struct vfm_ckpt **base, const struct vfm_ckpt *adapters, co
 		return vfm_err_context(err, "the base model of %s (if it is elsewhere: --ckpt BASE --lora %s)",
 			adapters->path, adapters->path);
 	*part = trained ? trained : "model";
-	if (world->rank > 0)
+	if (!world || world->rank > 0)
 		return 0;
 	TRY(vfm_ckpt_sha256(*base, sha, err));
 	return strcmp(sha, was) == 0 ? 0
@@ -104,25 +104,32 @@ static int attach_adapters(struct vfm_ckpt *c, const struct vfm_strlist *lora, c
 	return 0;
 }
 
-/* Opens network i and the base model, if its checkpoint holds adapters; adds the adapters.  *c: its configuration. */
+/* Opens a network and its base model, if the checkpoint holds adapters.  *c: its configuration. */
+static int open_weights(struct vfm_sample_weights *w, const char *path, const char *part, const char *dtype,
+	struct vfm_config *c, const struct vfm_comm *world, struct vfm_err *err)
+{
+	TRY(vfm_ckpt_open(&w->ckpt, path, err));
+	TRY(read_sample_config(c, w->ckpt, dtype, err));
+	w->part = w->own = available_part(part, c);
+	if (!vfm_ckpt_is_adapters(w->ckpt))
+		return 0;
+	TRY(open_base(&w->base, w->ckpt, &w->part, world, err));
+	return vfm_ckpt_attach(w->base, w->ckpt->path, w->own, 1, err);
+}
+
+/* Opens network i and adds the adapters of the options. */
 static int open_network(struct vfm_sample_net *n, int i, const char *path, struct vfm_config *c,
 	const struct vfm_comm *world, struct vfm_err *err)
 {
 	struct vfm_sample_weights *w = &n->of[i];
 
-	TRY(vfm_ckpt_open(&w->ckpt, path, err));
-	TRY(read_sample_config(c, w->ckpt, n->o->dtype, err));
-	w->part = w->own = available_part(n->o->part, c);
-	if (vfm_ckpt_is_adapters(w->ckpt)) {
-		TRY(open_base(&w->base, w->ckpt, &w->part, world, err));
-		TRY(vfm_ckpt_attach(w->base, w->ckpt->path, w->own, 1, err));
-	}
+	TRY(open_weights(w, path, n->o->part, n->o->dtype, c, world, err));
 	return attach_adapters(w->base ? w->base : w->ckpt, &n->o->lora[i], w->own, err);
 }
 
-/* Compares the keys of a section of two configurations; `only` NULL: all keys. */
+/* Compares the keys of a section of the configurations of two networks, whose paths are `of`; `only` NULL: all keys. */
 static int compare_section(const json_t *a, const json_t *b, const char *section, const char *only,
-	const struct vfm_sample_net *n, struct vfm_err *err)
+	const char *const of[2], struct vfm_err *err)
 {
 	const char *key;
 	json_t *v;
@@ -137,7 +144,7 @@ static int compare_section(const json_t *a, const json_t *b, const char *section
 		vfm_json_text(&x, v, 0);
 		vfm_json_text(&y, w, 0);
 		vfm_fail(err, VFM_EUSAGE, "the two networks differ: %s.%s is %s in %s and %s in %s", section, key,
-			x.data, n->of[0].ckpt->path, y.data, n->of[1].ckpt->path);
+			x.data, of[0], y.data, of[1]);
 		vfm_buf_release(&x);
 		vfm_buf_release(&y);
 		return VFM_EUSAGE;
@@ -149,27 +156,33 @@ static int compare_network_encoders(const struct vfm_sample_net *n, struct vfm_e
 {
 	struct vfm_encoder_ids a, b;
 
-	TRY(vfm_identity_encoders(&a, n->of[0].ckpt, err));
-	TRY(vfm_identity_encoders(&b, n->of[1].ckpt, err));
+	TRY(vfm_state_encoders(&a, n->of[0].ckpt, err));
+	TRY(vfm_state_encoders(&b, n->of[1].ckpt, err));
 	return vfm_encoder_ids_check(&a, n->of[0].ckpt->path, &b, n->of[1].ckpt->path, err);
+}
+
+/* VFM_EUSAGE: the models or kinds of diffusion differ. */
+static int compare_networks(
+	const struct vfm_config *c, const struct vfm_config *other, const char *const of[2], struct vfm_err *err)
+{
+	json_t *a = vfm_config_to_json(c), *b = vfm_config_to_json(other);
+	int rc = compare_section(a, b, "model", NULL, of, err);
+
+	if (rc == 0)
+		rc = compare_section(a, b, "diffusion", "kind", of, err);
+	json_decref(a);
+	json_decref(b);
+	return rc;
 }
 
 /* Opens the second network, which must have the model of the first. */
 static int open_low_noise(struct vfm_sample_net *n, const struct vfm_comm *world, struct vfm_err *err)
 {
 	struct vfm_config low;
-	json_t *a, *b;
-	int rc;
 
 	TRY(open_network(n, 1, n->o->low_noise, &low, world, err));
-	a = vfm_config_to_json(&n->c);
-	b = vfm_config_to_json(&low);
-	rc = compare_section(a, b, "model", NULL, n, err);
-	if (rc == 0)
-		rc = compare_section(a, b, "diffusion", "kind", n, err);
-	json_decref(a);
-	json_decref(b);
-	return rc < 0 ? rc : compare_network_encoders(n, err);
+	TRY(compare_networks(&n->c, &low, (const char *[]){n->of[0].ckpt->path, n->of[1].ckpt->path}, err));
+	return compare_network_encoders(n, err);
 }
 
 static int check_boundary(const struct vfm_sample_net_opts *o, const struct vfm_sampler *s, struct vfm_err *err)
@@ -347,18 +360,62 @@ int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_op
 /* ---- weights ---- */
 
 /* Collective. */
-static int load_network(
-	const struct vfm_sample_net *n, struct vfm_context *x, struct vfm_sample_weights *w, struct vfm_err *err)
+static int load_weights(
+	struct vfm_sample_weights *w, const struct vfm_config *c, struct vfm_context *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = &w->ps;
-	struct vfm_ckpt *c = w->base ? w->base : w->ckpt;
+	struct vfm_ckpt *ckpt = w->base ? w->base : w->ckpt;
 
 	vfm_params_init(ps, x->device.stream, &x->mesh);
-	w->model = vfm_model_new(&n->c.model, ps);
-	vfm_model_set_residual(w->model, (enum vfm_dtype)n->c.train.residual);
-	TRY(vfm_job_agree(&x->job, vfm_params_alloc(ps, (enum vfm_dtype)n->c.train.dtype, false, err), err));
-	TRY(vfm_job_agree(&x->job, vfm_state_load_weights(ps, c, w->part, err), err));
+	w->model = vfm_model_new(&c->model, ps);
+	vfm_model_set_residual(w->model, (enum vfm_dtype)c->train.residual);
+	TRY(vfm_job_agree(&x->job, vfm_params_alloc(ps, (enum vfm_dtype)c->train.dtype, false, err), err));
+	TRY(vfm_job_agree(&x->job, vfm_state_load_weights(ps, ckpt, w->part, err), err));
 	vfm_params_hold(ps);
+	return 0;
+}
+
+static void close_weights(struct vfm_sample_weights *w)
+{
+	vfm_ckpt_close(w->ckpt);
+	vfm_ckpt_close(w->base);
+	w->ckpt = w->base = NULL;
+}
+
+void vfm_sample_weights_release(struct vfm_sample_weights *w)
+{
+	vfm_model_free(w->model);
+	vfm_params_release(&w->ps);
+	close_weights(w);
+	*w = (struct vfm_sample_weights){0};
+}
+
+/* Local.  t: the range that the other network computes. */
+static int open_expert(struct vfm_sample_weights *w, const char *path, const struct vfm_config *c, const double t[2],
+	const struct vfm_comm *world, struct vfm_err *err)
+{
+	const struct vfm_strlist none = {0};
+	struct trained_range r;
+	struct vfm_config other;
+	int rc = 0;
+
+	TRY(open_weights(w, path, "ema", c->train.dtype == VFM_BF16 ? "bf16" : "fp32", &other, world, err));
+	TRY(compare_networks(c, &other, (const char *[]){"this run", w->ckpt->path}, err));
+	r = read_trained_range(w, &none);
+	if (!range_covers(&r, t[0], t[1]))
+		rc = vfm_fail(err, VFM_EUSAGE, "%s, but samples need it for t from %g to %g", r.text.data, t[0], t[1]);
+	vfm_buf_release(&r.text);
+	return rc;
+}
+
+int vfm_sample_weights_load(struct vfm_sample_weights *w, const char *path, const struct vfm_config *c,
+	const double t[2], bool loads, struct vfm_context *x, struct vfm_err *err)
+{
+	*w = (struct vfm_sample_weights){0};
+	TRY(vfm_job_agree(&x->job, open_expert(w, path, c, t, loads ? NULL : x->job.world, err), err));
+	if (loads)
+		TRY(load_weights(w, c, x, err));
+	close_weights(w);
 	return 0;
 }
 
@@ -373,15 +430,6 @@ static int split_guidance(struct vfm_sample_net *n, struct vfm_context *x, struc
 	return vfm_comm_split(x->mesh.world, (int)n->group * seq->size + seq->rank, half, "cfg", &n->cfg_pair, err);
 }
 
-static void close_checkpoints(struct vfm_sample_net *n)
-{
-	for (int i = 0; i < 2; i++) {
-		vfm_ckpt_close(n->of[i].ckpt);
-		vfm_ckpt_close(n->of[i].base);
-		n->of[i].ckpt = n->of[i].base = NULL;
-	}
-}
-
 int vfm_sample_net_load(struct vfm_sample_net *n, struct vfm_context *x, struct vfm_err *err)
 {
 	TRY(vfm_context_open(x, &n->c, err));
@@ -389,8 +437,9 @@ int vfm_sample_net_load(struct vfm_sample_net *n, struct vfm_context *x, struct 
 	if (n->o->split_cfg)
 		TRY(split_guidance(n, x, err));
 	for (int i = 0; i < 2 && n->of[i].ckpt; i++)
-		TRY(load_network(n, x, &n->of[i], err));
-	close_checkpoints(n);
+		TRY(load_weights(&n->of[i], &n->c, x, err));
+	for (int i = 0; i < 2; i++)
+		close_weights(&n->of[i]);
 	return 0;
 }
 
@@ -408,11 +457,8 @@ struct vfm_sample_job vfm_sample_net_job(const struct vfm_sample_net *n, const s
 
 void vfm_sample_net_release(struct vfm_sample_net *n)
 {
-	for (int i = 0; i < 2; i++) {
-		vfm_model_free(n->of[i].model);
-		vfm_params_release(&n->of[i].ps);
-	}
+	for (int i = 0; i < 2; i++)
+		vfm_sample_weights_release(&n->of[i]);
 	vfm_comm_free(n->cfg_pair);
 	vfm_comm_free(n->own_together);
-	close_checkpoints(n);
 }

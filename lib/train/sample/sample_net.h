@@ -7,8 +7,8 @@
  * dp groups of tp x cp ranks sample different prompts.  With split_cfg, two of these are one group: the first computes
  * the texts, the second the negative texts.
  */
-#ifndef VFM_TRAIN_RUN_SAMPLE_NET_H
-#define VFM_TRAIN_RUN_SAMPLE_NET_H
+#ifndef VFM_TRAIN_SAMPLE_SAMPLE_NET_H
+#define VFM_TRAIN_SAMPLE_SAMPLE_NET_H
 
 #include "ckpt/ckpt.h"
 #include "io/opt.h"
@@ -35,6 +35,14 @@ struct vfm_sample_weights {
 	struct vfm_params ps;
 	struct vfm_model *model;
 };
+
+/* Collective.  Loads the network that samples of a run need besides the one that it trains, as the other expert of Wan
+ * 2.2: from a checkpoint of the model of c, which computes t[0] to t[1].  loads false: only checks it, and the hash of
+ * the base model of adapters.  Release *w in any case.  VFM_EUSAGE: it has another model or kind of diffusion, or was
+ * trained for other t. */
+int vfm_sample_weights_load(struct vfm_sample_weights *w, const char *path, const struct vfm_config *c,
+	const double t[2], bool loads, struct vfm_context *x, struct vfm_err *err);
+void vfm_sample_weights_release(struct vfm_sample_weights *w); /* accepts `{0}` */
 
 struct vfm_sample_net {
 	const struct vfm_sample_net_opts *o;

@@ -1,0 +1,276 @@
+/* batch.c - samples the items in batches, which the groups of ranks divide. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "spec/layout/patch.h"
+#include "train/sample/sampling_impl.h"
+
+/* The diffusion of videos of so many tokens. */
+static struct vfm_diffusion diffusion_of(const struct vfm_sampling *s, int64_t tokens)
+{
+	struct vfm_diffusion d = s->c->diffusion;
+
+	d.shift = vfm_diffusion_shift(&d, tokens);
+	d.shift_tokens = 0;
+	return d;
+}
+
+/* ---- which items are sampled together ---- */
+
+/* Items [first, first + n) of one size, seed, steps and scale. */
+struct batch {
+	size_t first;
+	int n;
+};
+
+static bool may_share_batch(const struct vfm_sample_item *a, const struct vfm_sample_item *b)
+{
+	const struct vfm_prompt *p = &a->p, *q = &b->p;
+
+	return !memcmp(a->grid, b->grid, sizeof(a->grid)) && p->seed == q->seed && p->steps == q->steps &&
+		p->cfg == q->cfg && a->given_first == b->given_first;
+}
+
+/* Returns the batch that begins with an item: as many as fit in o->context, at least one. */
+static struct batch batch_from(const struct vfm_sampling *s, size_t first)
+{
+	struct vfm_sampler sampler = sampling_sampler(s, &s->v[first]);
+	bool both = vfm_sampler_is_guided(&sampler) && !s->o->split_cfg;
+	int64_t most = s->o->context / (sampling_tokens(&s->v[first]) * (both ? 2 : 1));
+	struct batch b = {.first = first, .n = 1};
+
+	while (b.n < most && b.first + (size_t)b.n < s->n &&
+		may_share_batch(&s->v[first], &s->v[b.first + (size_t)b.n]))
+		b.n++;
+	return b;
+}
+
+/* Batches that the groups sample at the same time. */
+struct batch_round {
+	struct batch own;  /* of this group; n 0: none */
+	struct batch head; /* of the first group */
+	size_t next;       /* the first item of the next round */
+};
+
+/* In training, the batches of a round have the same number of steps, since all groups take part in each evaluation. */
+static struct batch_round round_from(const struct vfm_sampling *s, size_t first)
+{
+	struct batch_round r = {.next = first};
+
+	for (int64_t g = 0; g < s->groups && r.next < s->n; g++) {
+		if (s->o->in_training && s->v[r.next].p.steps != s->v[first].p.steps)
+			break;
+		struct batch b = batch_from(s, r.next);
+
+		if (g == 0)
+			r.head = b;
+		if (g == s->group)
+			r.own = b;
+		r.next += (size_t)b.n;
+	}
+	return r;
+}
+
+/* ---- progress ---- */
+
+/* Shows the progress of a batch: `done` evaluations are complete. */
+static void show_evaluations(void *ctx, int64_t done, int64_t total)
+{
+	struct vfm_sampling *s = ctx;
+
+	(void)total;
+	vfm_progress_step(&s->progress, s->passes[done] - s->shown);
+	s->shown = s->passes[done];
+}
+
+/* Sets s->evals and s->passes for the batch of an item.  A guided evaluation takes two passes of the network, unless
+ * two groups of ranks compute them. */
+static int count_passes(struct vfm_sampling *s, const struct vfm_sample_item *it, struct vfm_err *err)
+{
+	const struct vfm_diffusion d = diffusion_of(s, sampling_tokens(it));
+	const struct vfm_sampler sampler = sampling_sampler(s, it);
+	struct vfm_solver_plan plan;
+	struct vfm_solver_eval e;
+	int rc = vfm_solver_plan_make(&plan, &sampler.solver, &d, err);
+
+	s->evals = rc < 0 ? 0 : plan.evals;
+	free(s->passes);
+	s->passes = vfm_calloc((size_t)s->evals + 1, sizeof(*s->passes));
+	for (int64_t k = 0; k < s->evals; k++) {
+		vfm_solver_at(&plan, k, &e);
+		s->passes[k + 1] =
+			s->passes[k] + (vfm_sampler_cfg(&sampler, &plan, &e) != 1 && !s->o->split_cfg ? 2 : 1);
+	}
+	vfm_solver_plan_release(&plan);
+	s->shown = 0;
+	return rc;
+}
+
+/* Starts the progress, with the passes of the batches of rank 0. */
+static int start_progress(struct vfm_sampling *s, struct vfm_err *err)
+{
+	int64_t total = 0;
+
+	for (size_t i = 0; i < s->n;) {
+		struct batch_round r = round_from(s, i);
+
+		TRY(count_passes(s, &s->v[i], err));
+		total += s->passes[s->evals];
+		i = r.next;
+	}
+	vfm_progress_start(&s->progress, "passes", total);
+	return 0;
+}
+
+/* ---- sampling ---- */
+
+/* Collective over the group: the leader prepares the items. */
+static int prepare_batch(struct vfm_sampling *s, const struct batch *b, struct vfm_err *err)
+{
+	int rc = 0;
+
+	for (int i = 0; i < b->n && s->leader && rc >= 0; i++)
+		rc = sampling_prepare_item(s, &s->v[b->first + (size_t)i], err);
+	return vfm_agree(s->together, rc, err);
+}
+
+/* The leader writes the files of a batch; tokens: those of its items, one after another. */
+static int finish_batch(struct vfm_sampling *s, const struct batch *b, const float *tokens, struct vfm_err *err)
+{
+	const struct vfm_model_spec *m = &s->c->model;
+	struct vfm_sample_item *it = &s->v[b->first];
+	size_t per = (size_t)(sampling_tokens(it) * vfm_model_patch_dim(m));
+	float *latent = vfm_big_alloc(per * sizeof(float), "a latent", err);
+	int32_t patch[3];
+	int rc = latent ? 0 : VFM_EENV;
+
+	vfm_model_patch(m, patch);
+	for (int i = 0; i < b->n && rc >= 0; i++) {
+		vfm_unpatchify(tokens + (size_t)i * per, (int32_t)m->channels, it[i].dims, patch, latent);
+		rc = sampling_finish_item(s, &it[i], latent, per, err);
+	}
+	vfm_big_free(latent, per * sizeof(float));
+	return rc;
+}
+
+/* Samples a batch, and writes its files if `writes`.  Collective over the ranks that sample together. */
+static int sample_batch(struct vfm_sampling *s, const struct batch *b, bool writes, struct vfm_err *err)
+{
+	struct vfm_sample_item *it = &s->v[b->first];
+	const struct vfm_diffusion d = diffusion_of(s, sampling_tokens(it));
+	struct vfm_sampler sampler = sampling_sampler(s, it);
+	struct vfm_sample_job job = s->net;
+	size_t n = (size_t)b->n,
+	       bytes = n * (size_t)(sampling_tokens(it) * vfm_model_patch_dim(&s->c->model)) * sizeof(float);
+	uint64_t *id = vfm_calloc(n, sizeof(*id));
+	int32_t(*grids)[3] = vfm_calloc(n, sizeof(*grids));
+	struct batch_inputs in = {0};
+	float *tokens = vfm_big_alloc(bytes, "the latents", err);
+	struct vfm_sample_request r = {.n = b->n, .id = id, .grid = (const int32_t(*)[3])grids};
+	int rc = tokens ? 0 : VFM_EENV;
+
+	TRY_OUT(rc);
+	job.diffusion = &d;
+	TRY_OUT(prepare_batch(s, b, err));
+	TRY_OUT(sampling_join_inputs(&in, &r, s, it, b->n, err));
+	for (size_t i = 0; i < n; i++) {
+		id[i] = it[i].noise;
+		memcpy(grids[i], it[i].grid, sizeof(grids[i]));
+	}
+	TRY_OUT(vfm_sampler_run(&sampler, &job, &r, tokens, err));
+	if (s->leader && writes)
+		TRY_OUT(finish_batch(s, b, tokens, err));
+out:
+	for (size_t i = 0; i < n && !s->o->in_training; i++)
+		sampling_release_inputs(&it[i].in);
+	vfm_big_free(tokens, bytes);
+	batch_inputs_release(&in);
+	free(grids);
+	free(id);
+	return rc;
+}
+
+/* Samples the batch of this group, or in training repeats the first one if it has none. */
+static int sample_round(struct vfm_sampling *s, const struct batch_round *r, struct vfm_err *err)
+{
+	const struct batch *b = r->own.n ? &r->own : &r->head;
+	int rc = 0;
+
+	if (!s->o->in_training)
+		TRY(count_passes(s, &s->v[r->head.first], err));
+	if (r->own.n || s->o->in_training)
+		rc = sample_batch(s, b, r->own.n > 0, err);
+	if (!s->o->in_training)
+		show_evaluations(s, s->evals, s->evals);
+	return rc;
+}
+
+/* Samples all batches, one of each group at a time. */
+static int sample_batches(struct vfm_sampling *s, struct vfm_err *err)
+{
+	struct vfm_err why;
+	int rc, printed;
+
+	for (size_t i = 0; i < s->n;) {
+		const struct batch_round r = round_from(s, i);
+
+		rc = sample_round(s, &r, err);
+		printed = sampling_print_records(s, &why);
+		if (rc >= 0 && printed < 0) {
+			rc = printed;
+			*err = why;
+		}
+		/* All ranks learn of a failure on one rank, such as a failed write. */
+		TRY(vfm_job_agree(s->job, rc, err));
+		i = r.next;
+	}
+	return 0;
+}
+
+/* Collective. */
+static int report_failures(struct vfm_sampling *s, struct vfm_err *err)
+{
+	int64_t failed = s->leader ? s->failed : 0;
+	int rc = 0;
+
+	TRY(vfm_all_reduce(s->job->world, NULL, vfm_t1(&failed, VFM_I64, 1), err));
+	if (failed && !s->o->in_training)
+		rc = vfm_fail(err, VFM_EINPUT, "%lld of %zu videos failed and have no file; their records say why",
+			(long long)failed, s->n);
+	return vfm_job_agree(s->job, rc, err);
+}
+
+struct vfm_sampler sampling_sampler(const struct vfm_sampling *s, const struct vfm_sample_item *it)
+{
+	struct vfm_sampler sampler = s->o->sampler;
+
+	sampler.seed = (uint64_t)it->p.seed;
+	sampler.solver.steps = it->p.steps;
+	sampler.cfg = it->p.cfg;
+	if (!s->o->in_training) {
+		sampler.progress = show_evaluations;
+		sampler.ctx = (void *)(uintptr_t)s;
+	}
+	return sampler;
+}
+
+int vfm_sampling_run(struct vfm_sampling *s, struct vfm_err *err)
+{
+	bool reopens = !s->encoders.video.ops;
+	int rc;
+
+	s->failed = 0;
+	s->decode_s = 0;
+	if (reopens)
+		TRY(vfm_job_agree(s->job, sampling_open_decoder(s, err), err));
+	if (!s->o->in_training)
+		TRY(start_progress(s, err));
+	rc = sample_batches(s, err);
+	if (reopens)
+		vfm_encoder_close(&s->encoders);
+	TRY(rc);
+	if (!s->o->in_training)
+		vfm_progress_end(&s->progress);
+	return report_failures(s, err);
+}
