@@ -16,6 +16,7 @@
 #include "train/job/context.h"
 #include "train/job/plan_check.h"
 #include "train/predict/parity.h"
+#include "train/run/experts.h"
 #include "train/run/origin.h"
 #include "train/run/phased.h"
 #include "train/run/run.h"
@@ -32,7 +33,7 @@ static void on_signal(int sig)
 /* An option that is given has another address, even with the text of its default. */
 static const char resume_default[] = "auto", part_default[] = "model";
 static const char *config_path, *preset, *plan, *phases_path, *held_out, *out_dir,
-	*resume = resume_default, *init, *init_part = part_default, *allow_change = "", *parity;
+	*resume = resume_default, *init, *low_noise, *init_part = part_default, *allow_change = "", *parity;
 static struct vfm_strlist sets;
 static struct vfm_phases phases; /* n 0: one run, without phases */
 static int64_t steps = VFM_UNSET;
@@ -74,6 +75,9 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "resume", "auto|no|CKPT", "resume from the newest complete checkpoint in RUN (auto)", &resume},
 	{VFM_OPT_STR, 0, "init", "PATH",
 		"start at step 0 with the weights of a checkpoint, a run, or files of another program", &init},
+	{VFM_OPT_STR, 0, "low-noise", "PATH",
+		"also train a second network, for t below experts.boundary, that begins with these weights (Wan 2.2)",
+		&low_noise},
 	{VFM_OPT_WORD, 0, "init-part", "model|ema", "which weights --init takes (model)", &init_part},
 	{VFM_OPT_STR, 0, "allow-change", "LIST",
 		"what may differ from the checkpoint: model, diffusion, schedule, plan, encoders, captions",
@@ -140,11 +144,32 @@ static int apply_set(struct vfm_config *c, const char *set, int k, struct vfm_er
 /* Takes what --init brings with it; a run or a phase that has begun does not read --init again, nor needs it. */
 static int read_initial(struct vfm_config *c, int k, struct vfm_err *err)
 {
-	char *begun = phases.n && out_dir ? vfm_phased_begun(out_dir, &phases, k) : NULL;
-	int rc = vfm_config_initial(c, init, phases.n ? begun : out_dir, err);
+	char *begun = phases.n && out_dir ? vfm_phased_begun(out_dir, &phases, k)
+		: low_noise && out_dir    ? vfm_strfmt("%s/%s", out_dir, vfm_expert_names[VFM_EXPERT_HIGH])
+					  : NULL;
+	int rc = vfm_config_initial(c, init, phases.n || low_noise ? begun : out_dir, err);
 
 	free(begun);
 	return rc;
+}
+
+/* Of two networks: the boundary is where the range of the first begins, unless it is set.  Together they train all t. */
+static int join_networks(struct vfm_config *c, struct vfm_err *err)
+{
+	struct vfm_diffusion *d = &c->diffusion;
+	struct vfm_config of[VFM_EXPERTS];
+
+	if (d->t_max < 1)
+		return vfm_fail(err, VFM_EUSAGE,
+			"--low-noise: --init is for t up to %g, so it is the low-noise network itself: exchange the "
+			"two",
+			d->t_max);
+	if (d->t_min > 0 && c->experts.boundary > 0 && d->t_min != c->experts.boundary)
+		return vfm_fail(err, VFM_EUSAGE, "experts.boundary is %g, but --init is for t from %g",
+			c->experts.boundary, d->t_min);
+	c->experts.boundary = c->experts.boundary > 0 ? c->experts.boundary : d->t_min;
+	d->t_min = 0;
+	return vfm_experts_configure(of, c, err);
 }
 
 /* The configuration of phase k; without phases, k is 0. */
@@ -165,7 +190,9 @@ static int read_config(struct vfm_config *c, int k, struct vfm_err *err)
 		c->train.steps = steps;
 	if (sample_every != VFM_UNSET)
 		c->eval.sample_every = sample_every;
-	rc = vfm_config_check(c, err);
+	rc = low_noise ? join_networks(c, err) : 0;
+	if (rc == 0)
+		rc = vfm_config_check(c, err);
 	return rc < 0 && phases.n ? vfm_err_context(err, "phase '%s'", phases.v[k].name) : rc;
 }
 
@@ -238,6 +265,7 @@ static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_e
 		.resume = resume,
 		.init = init,
 		.init_part = init_part,
+		.low_noise = low_noise,
 		.stop = &stop,
 		.on_step = print_record};
 
@@ -283,6 +311,9 @@ static int check_train_options(struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "%s is missing (see vfm-train -h)",
 			plan || phases_path ? "-o RUN" : "--data PLAN");
 	TRY(check_phases_options(err));
+	if (low_noise && (phases_path || !init || (strcmp(resume, "auto") != 0 && strcmp(resume, "no") != 0)))
+		return vfm_fail(
+			err, VFM_EUSAGE, "--low-noise: it needs --init, and excludes --phases and --resume CKPT");
 	if (vfm_change_parse(&changes, allow_change, err) < 0)
 		return vfm_err_context(err, "--allow-change");
 	if (init && strcmp(resume, "auto") != 0 && strcmp(resume, "no") != 0)
@@ -387,8 +418,8 @@ static int check_actions(struct vfm_err *err)
 static int check_unused_options(struct vfm_err *err)
 {
 	const struct vfm_encoder_opts *e = &preview.encoder;
-	const struct given_option run[] = {{"--prompts", preview.prompts}, {"--expert", preview.expert},
-		{"--vae", e->vae}, {"--text-encoder", e->text_encoder},
+	const struct given_option run[] = {{"--low-noise", low_noise}, {"--prompts", preview.prompts},
+		{"--expert", preview.expert}, {"--vae", e->vae}, {"--text-encoder", e->text_encoder},
 		{"--exec, --text-exec, --image-exec", e->exec || e->text_exec || e->image_exec},
 		{"--held-out", held_out}, {"--resume", resume != resume_default},
 		{"--init-part", init_part != part_default}, {"--allow-change", *allow_change}, {"--remote", cache.url},

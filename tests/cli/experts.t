@@ -7,6 +7,12 @@ export OMP_NUM_THREADS=1
 vfm-curate synth -q --count 8 -d clips --size 32x32 --frames 5 | vfm-curate encode -q -d latents --text bytes:32 |
 	vfm-curate shard -q -d data >records.jsonl || exit 1
 vfm-pack -q --context 64 --steps 20 --held-out 0.3 --held-out-plan held.jsonl data >plan.jsonl || exit 1
+vfm-pack -q --context 64 --batch 4 --steps 20 data >plan2.jsonl || exit 1
+# losses A B: whether the losses of two runs differ by more than the rounding of sums
+losses() {
+	paste <(jq .loss "$1/metrics.jsonl") <(jq .loss "$2/metrics.jsonl") |
+		awk '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (d > 1e-4) far = 1 } END { print NR == 10 && !far ? "near" : "far" }'
+}
 cat >tiny.json <<END
 {"model": {"arch": "wan", "layers": 1, "hidden": 24, "heads": 3, "ffn": 48, "channels": 16, "text_dim": 32, "text_len": 64, "text_pad": true},
  "diffusion": {"kind": "flow"}, "train": {"ema_decay": 0, "lr": 0.01, "warmup_steps": 1}}
@@ -162,6 +168,65 @@ run "${train[@]}" --init high --prompts prompts.txt --expert high -o bad
 like "$rc $err" "^2 .*$(range high 0.875 1), but samples need it for t from 0 to 0.875" "the same expert twice is refused"
 run "${train[@]}" --init all --prompts prompts.txt --expert low -o bad
 like "$rc $err" "^2 .*--expert: this run trains t from 0 to 1" "so is an expert for a run of all t"
+
+# ---- both networks in one run
+two=(vfm-train -q -c tiny.json --data plan.jsonl --steps 10 --set ckpt.every=5 --set train.ema_decay=0.9)
+both=("${two[@]}" --init high5 --low-noise low5)
+expert low5 0 0.5
+expert high5 0.5 1
+same() { # A B: the last checkpoints
+	vfm-ckpt diff "$1" "$2" >diff.txt && echo same
+}
+"${two[@]}" --set ckpt.keep=0 --init low5 -o low-alone >>log || exit 1
+run "${both[@]}" --set experts.turn=5 --set ckpt.keep=0 -o five
+rc_is 0 "two networks, five steps each"
+is "$(jq -r .expert five/metrics.jsonl | uniq -c | tr -s ' \n' ' ')" " 5 low 5 high " "their blocks follow one another"
+is "$(same five/low/ckpt/step-00000005 low-alone/ckpt/step-00000005)" same "the first has the bits of a run of its own"
+is "$(same five/low/ckpt/step-00000010 low-alone/ckpt/step-00000005)" same "and keeps them while the second trains"
+is "$(jq -c '[.config.diffusion.t_min, .config.diffusion.t_max]' five/*/ckpt/step-00000010/manifest.json | tr '\n' ' ')" "[0.5,1] [0,0.5] " "each checkpoint records its range"
+taken "vfm-sample takes the two" --ckpt five/high --low-noise five/low --boundary 0.5
+run vfm-ckpt export -q -l original five/high high.safetensors
+rc_is 0 "each is exported as a run of its own"
+run "${both[@]}" --prompts prompts.txt --set eval.sample_steps=4 -o one
+rc_is 0 "steps in turn, with samples"
+is "$(jq -r .expert one/metrics.jsonl | sort | uniq -c | tr -s ' \n' ' ')" " 5 high 5 low " "each has its share of t"
+vfm-sample -q --ckpt one/high --low-noise one/low --boundary 0.5 --part model --prompts prompts.txt --steps 4 --cfg 4 --size 32x32 --frames 8 -o both.mp4 >>log
+ok "the samples are those of vfm-sample with both" cmp both.mp4 one/samples/step-00000010/00-a-red-square.mp4
+run "${both[@]}" --set experts.idle=device --set experts.low_lr=0.005 -o device
+rc_is 0 "the idle network on the device, another learning rate"
+is "$(jq -c 'select(.expert == "low") | .lr' device/metrics.jsonl | sort -u)$(jq -c 'select(.expert == "high") | .lr' device/metrics.jsonl | sort -u)" "0.0050.01" "the low-noise network has its own"
+run "${both[@]}" --set experts.idle=device -o device2
+is "$(same device2/high one/high) $(same device2/low one/low)" "same same" "the same bits in either memory"
+cp -r one again && rm -rf again/*/ckpt/step-00000010
+run "${both[@]}" -o again
+is "$rc $(same again/high one/high) $(same again/low one/low)" "0 same same" "a resumed run has the same bits"
+for layout in "2 parallel.cp=2" "2 parallel.dp=2" "2 parallel.fsdp=true" "4 parallel.fsdp=true"; do
+	run vfm-train -q -c tiny.json --data plan2.jsonl --steps 10 --set train.ema_decay=0.9 --init high5 --low-noise low5 -n "${layout%% *}" --set "${layout#* }" -o many
+	rc_is 0 "-n $layout"
+	[ -d many1 ] || vfm-train -q -c tiny.json --data plan2.jsonl --steps 10 --set train.ema_decay=0.9 --init high5 --low-noise low5 -o many1 >>log
+	is "$(losses many many1)" near "-n $layout: the same losses"
+	rm -rf many
+done
+run "${both[@]}" --set lora.rank=2 -o adapters
+is "$rc $(ls -d adapters/*/ckpt/step-00000010 | wc -l)" "0 2" "adapters of both"
+run "${two[@]}" --init high5 -o one
+like "$rc $err" "^2 .*'one' trains two networks: give --init and --low-noise as before" "one of two does not go on alone"
+rm -rf again && cp -r one again && rm -rf again/high/ckpt/step-00000010
+run "${both[@]}" -o again
+like "$rc $err" "^2 .*again/high/ckpt' is after step 5 and 'again/low/ckpt' after step 10" "checkpoints of different steps are refused"
+wrong() { # REGEX ARG ...
+	local regex=$1
+	shift
+	run "${two[@]}" "$@" -o bad
+	like "$rc $err" "^2 .*$regex" "refused: $*"
+}
+wrong "exchange the two" --init low5 --low-noise high5
+wrong "experts.boundary: the noise level between the two networks is not known" --init all --low-noise all2
+wrong "experts.boundary is 0.6, but --init is for t from 0.5" --init high5 --low-noise low5 --set experts.boundary=0.6
+wrong "experts.boundary: it needs --low-noise" --init all --set experts.boundary=0.5
+wrong "--low-noise: it needs --init" --low-noise low5
+wrong "--held-out: not with --low-noise" --init high5 --low-noise low5 --held-out held.jsonl
+wrong "--expert: this run trains both networks" --init high5 --low-noise low5 --prompts prompts.txt --expert low5
 
 # ---- adapters
 lora=(--set lora.rank=2)

@@ -508,15 +508,18 @@ static int evaluate(struct sampling *g, const struct vfm_solver_eval *e, struct 
 	const struct vfm_sample_job *j = g->job;
 	double c_in = vfm_diffusion_c_in(j->diffusion, e->noise), cfg = vfm_sampler_cfg(g->s, &g->plan, e);
 	struct pass *a = cfg != 1 && has_guided(g->r) ? &g->guided : &g->plain;
+	bool low = is_low_noise(g->s, e);
 	struct vfm_tensor pred;
 	struct vfm_var *out;
 	int rc;
 
 	TRY(report_progress(g, err));
+	if (j->enter)
+		TRY(j->enter(j->enter_ctx, low, err));
 	TRY(write_times(g, a, e, err));
 	TRY(restore_given(g, err));
 	TRY(write_input(g, a, c_in, g->at, err));
-	out = vfm_model_forward(is_low_noise(g->s, e) ? j->low_noise : j->net, g->tape, &a->in, 0, NULL, NULL);
+	out = vfm_model_forward(low ? j->low_noise : j->net, g->tape, &a->in, 0, NULL, NULL);
 	rc = vfm_tape_status(g->tape, err);
 	if (rc == 0)
 		rc = gather_predictions(g, a, &out->v, &pred, err);

@@ -49,6 +49,9 @@ struct vfm_sample_job {
 	enum vfm_dtype dtype; /* compute dtype of the parameters */
 	/* The network below the boundary, with the same model; NULL: net for all levels. */
 	struct vfm_model *low_noise;
+	/* NULL, or called before each evaluation: both networks may be one whose weights it exchanges on the stream */
+	int (*enter)(void *ctx, bool low_noise, struct vfm_err *err);
+	void *enter_ctx;
 	/* Guidance over two groups of ranks: a communicator of the two ranks with the same place in both meshes.  Its
 	 * rank 0 computes the texts, rank 1 the negative texts, and both obtain the latents.  NULL: one pack contains
 	 * both. */

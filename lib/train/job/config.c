@@ -31,6 +31,7 @@ static const char *const frozen_names[] = {"same", "fp8", NULL}; /* in the order
 static const char *const master_names[] = {"fp32", "split", NULL};
 static const char *const offload_names[] = {"none", "optimizer", "activations", "both", NULL};
 
+static const char *const idle_names[] = {"host", "device", NULL};
 static const char *const graphs_names[] = {"off", "on", "auto", NULL};
 static const char *const overlap_names[] = {"auto", "on", "off", NULL};
 
@@ -75,7 +76,7 @@ static const struct vfm_key data_keys[] = {
 };
 static const int n_data_keys = sizeof(data_keys) / sizeof(data_keys[0]);
 
-/* Sections "lora", "train", "eval" and "ckpt". */
+/* Sections "lora", "train", "experts", "eval" and "ckpt". */
 static const struct vfm_key train_keys[] = {
 	{"lora.rank", VFM_KEY_INT, OFF(tuning.rank), 0, 4096, NULL, NULL,
 		"rank of the low-rank adapters that are trained instead of the model; 0: none"},
@@ -123,6 +124,10 @@ static const struct vfm_key train_keys[] = {
 		"updates of weights that overlap the next forward, where the device can"),
 	{"train.seed", VFM_KEY_SEED, OFF(train.seed), 0, BIG, NULL, NULL,
 		"of weights, noise, times, dropping of texts and images, and captions"},
+	NUM(experts.boundary, 0, 1, "of --low-noise: the t that divides the networks; 0: that of --init"),
+	INT(experts.turn, 1, 1e9, "steps of the plan that train one network in a row"),
+	ENUM(experts.idle, idle_names, NULL, "memory that holds the other network meanwhile"),
+	NUM(experts.low_lr, 0, 10, "peak learning rate of the low-noise network; 0: train.lr"),
 	INT(eval.every, 0, 1e12, "steps between evaluations of --held-out; 0: only at the end"),
 	INT(eval.times, 1, VFM_EVAL_TIMES_MAX, "noise levels of an evaluation"),
 	INT(eval.samples, 0, 99, "samples to generate with texts and sizes of --held-out; 0: none"),
@@ -199,6 +204,7 @@ void vfm_config_defaults(struct vfm_config *c)
 	c->data.threads = 1;
 	c->data.prefetch = 4;
 	c->data.max_damaged = 0.01;
+	c->experts.turn = 1;
 	c->eval.every = 1000;
 	c->eval.times = 4;
 	c->eval.sample_steps = 20;

@@ -27,6 +27,8 @@ json_t *vfm_step_json(const struct vfm_step_record *r)
 		if (vfm_stats[i].key)
 			json_object_set_new(
 				o, vfm_stats[i].key, vfm_json_real(*vfm_stat_at(&stats, i) * vfm_stats[i].scale));
+	if (r->expert)
+		json_object_set_new(o, "expert", json_string(r->expert));
 	if (r->held_out.levels) {
 		json_t *levels = json_array();
 
@@ -153,6 +155,12 @@ int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, cons
 	for (int i = 0; i < VFM_STATS; i++)
 		if (vfm_stats[i].key)
 			TRY(add_event(m, r->step, vfm_stats[i].key, record, err));
+	if (r->expert) {
+		char tag[32];
+
+		snprintf(tag, sizeof(tag), "%s/loss", r->expert);
+		TRY(vfm_tfevents_scalar(&m->events, r->step, tag, r->s.loss, err));
+	}
 	TRY(add_held_out(m, r, err));
 	return vfm_now() - m->t_flush < 1 ? 0 : flush_buffers(m, err);
 }

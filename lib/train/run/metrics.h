@@ -8,6 +8,7 @@
 #include "train/step/trainer.h"
 
 struct vfm_step_record {
+	const char *expert;      /* the network that the step trained (experts.h); NULL: the only one */
 	int64_t step;            /* completed steps, from 1 */
 	struct vfm_step_stats s; /* s.rank: reduced over the ranks (stats.h) */
 	int ranks;

@@ -19,6 +19,7 @@
 #include "net/nn/scales.h"
 #include "spec/model/dtype.h"
 #include "spec/model/model.h"
+#include "train/run/experts.h"
 #include "train/sample/sample_net.h"
 #include "train/sample/sampling.h"
 
@@ -206,6 +207,11 @@ static int choose_times(struct vfm_previews *p, struct vfm_err *err)
 	const struct vfm_diffusion *d = &p->r.c->diffusion;
 	bool high = d->t_min > 0, low = d->t_max < 1;
 
+	if (p->r.boundary > 0) {
+		p->opts.sampler.boundary = p->r.boundary;
+		return p->expert ? vfm_fail(err, VFM_EUSAGE, "--expert: this run trains both networks (--low-noise)")
+				 : 0;
+	}
 	if (!p->expert) {
 		if ((high || low) && p->r.x->mesh.rank == 0)
 			vfm_warn("this network is trained for t from %g to %g, but its samples use it for all t: name "
@@ -453,8 +459,13 @@ static int save_records(
 	return rc < 0 ? rc : write_events(p, step, dir, events, err);
 }
 
+static int enter_network(void *ctx, bool low_noise, struct vfm_err *err)
+{
+	return vfm_experts_enter(ctx, low_noise ? VFM_EXPERT_LOW : VFM_EXPERT_HIGH, err);
+}
+
 /* Collective.  Samples all items with the trainer's network and the other one, which is loaded for the call. */
-static int sample_items(struct vfm_previews *p, struct vfm_trainer *tr, struct vfm_err *err)
+static int sample_items(struct vfm_previews *p, struct vfm_trainer *tr, struct vfm_experts *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
 	struct vfm_sample_weights w = {0};
@@ -466,7 +477,11 @@ static int sample_items(struct vfm_previews *p, struct vfm_trainer *tr, struct v
 		.mesh = &p->r.x->mesh,
 		.stream = ps->stream,
 		.dtype = ps->dtype};
-	if (p->expert) {
+	if (x) {
+		p->s.net.low_noise = p->s.net.net;
+		p->s.net.enter = enter_network;
+		p->s.net.enter_ctx = x;
+	} else if (p->expert) {
 		rc = vfm_sample_weights_load(&w, p->expert, p->r.c, p->expert_t, true, p->r.x, err);
 		p->s.net.low_noise = p->expert_t[0] > 0 ? p->s.net.net : w.model;
 		p->s.net.net = p->expert_t[0] > 0 ? w.model : p->s.net.net;
@@ -477,8 +492,8 @@ static int sample_items(struct vfm_previews *p, struct vfm_trainer *tr, struct v
 	return rc < 0 ? rc : vfm_scales_discard(ps, err);
 }
 
-int vfm_previews_run(struct vfm_previews *p, struct vfm_trainer *tr, int64_t step, const char *dir,
-	struct vfm_tfevents *events, struct vfm_err *err)
+int vfm_previews_run(struct vfm_previews *p, struct vfm_trainer *tr, struct vfm_experts *x, int64_t step,
+	const char *dir, struct vfm_tfevents *events, struct vfm_err *err)
 {
 	const bool root = p->r.x->mesh.rank == 0;
 	double start = vfm_now();
@@ -486,7 +501,7 @@ int vfm_previews_run(struct vfm_previews *p, struct vfm_trainer *tr, int64_t ste
 	vfm_buf_clear(&p->records);
 	set_paths(p, dir);
 	TRY(vfm_job_agree(p->s.job, vfm_mkdir_p(dir, err), err));
-	TRY(sample_items(p, tr, err));
+	TRY(sample_items(p, tr, x, err));
 	if (root)
 		log_time(p, step, start);
 	TRY(vfm_job_agree(p->s.job, root ? save_records(p, step, dir, events, err) : 0, err));

@@ -23,6 +23,7 @@
 #include "train/step/trainer.h"
 
 struct vfm_previews;
+struct vfm_experts; /* experts.h */
 
 struct vfm_preview_opts {
 	const char *prompts; /* a file; NULL: none */
@@ -43,6 +44,7 @@ struct vfm_preview_run { /* what the samples are for; all pointers must outlive 
 	const char *held_out;
 	const struct vfm_encoder_ids *encoders; /* of the plan */
 	struct vfm_shard_cache *cache;
+	double boundary; /* of a run of two networks; 0: one */
 };
 
 /* Collective.  Reads the prompts and encodes them; the encoders are closed again.  Sets *out to NULL if there is
@@ -53,8 +55,8 @@ void vfm_previews_free(struct vfm_previews *p); /* accepts NULL */
 
 /* Collective.  Samples between two steps, after `step` steps, to the folder `dir`, which it creates.  Logs the time; a
  * video that cannot be decoded or written is logged and has a record with an error.  On rank 0, writes animations of
- * the videos to `events`. */
-int vfm_previews_run(struct vfm_previews *p, struct vfm_trainer *tr, int64_t step, const char *dir,
-	struct vfm_tfevents *events, struct vfm_err *err);
+ * the videos to `events`.  x: the networks of a run of two, which are exchanged for each batch; NULL: one. */
+int vfm_previews_run(struct vfm_previews *p, struct vfm_trainer *tr, struct vfm_experts *x, int64_t step,
+	const char *dir, struct vfm_tfevents *events, struct vfm_err *err);
 
 #endif

@@ -20,6 +20,7 @@
 #include "spec/model/model.h"
 #include "train/job/plan_check.h"
 #include "train/predict/oom_hints.h"
+#include "train/run/experts.h"
 #include "train/run/held_out.h"
 #include "train/run/metrics.h"
 #include "train/run/origin.h"
@@ -50,6 +51,7 @@ struct train_run {
 	struct vfm_trainer *tr;
 	struct vfm_held_out *held_out; /* NULL: none */
 	struct vfm_previews *previews; /* NULL: none */
+	struct vfm_experts experts;    /* {0}: one network */
 	struct vfm_metrics metrics;
 	struct vfm_saver saver;
 	char *ckpt_dir;
@@ -195,6 +197,11 @@ static int open_held_out(struct train_run *r, struct vfm_err *err)
 {
 	if (!r->o->held_out)
 		return 0;
+	if (r->o->low_noise)
+		return vfm_job_agree(r->job,
+			vfm_fail(err, VFM_EUSAGE,
+				"--held-out: not with --low-noise, since its loss is that of one network"),
+			err);
 	r->held_out = vfm_held_out_open(r->o->held_out, r->plan, r->c, r->cache, err);
 	TRY(vfm_job_agree(r->job, r->held_out ? 0 : err->code, err));
 	r->id.held_out_path = r->o->held_out;
@@ -211,7 +218,8 @@ static int open_previews(struct train_run *r, struct vfm_err *err)
 		.plan = r->plan,
 		.held_out = r->o->held_out,
 		.encoders = &r->id.encoders,
-		.cache = r->cache};
+		.cache = r->cache,
+		.boundary = r->o->low_noise ? r->c->experts.boundary : 0};
 
 	return vfm_previews_open(&r->previews, &r->o->preview, &p, err);
 }
@@ -221,6 +229,19 @@ static int open_trainer(struct train_run *r, struct vfm_err *err)
 	vfm_oom_hints_install(&r->oom_hints, r->c, r->mesh, r->stream->dev);
 	r->tr = vfm_trainer_new(r->c, r->mesh, r->stream, err);
 	return r->tr ? 0 : err->code;
+}
+
+/* Refuses to begin one network where two have begun. */
+static int check_one_network(const struct train_run *r, struct vfm_err *err)
+{
+	char *low = vfm_strfmt("%s/%s/run.json", r->o->dir, vfm_expert_names[VFM_EXPERT_LOW]);
+	int rc = 0;
+
+	if (access(low, F_OK) == 0)
+		rc = vfm_fail(
+			err, VFM_EUSAGE, "'%s' trains two networks: give --init and --low-noise as before", r->o->dir);
+	free(low);
+	return rc;
 }
 
 /* Collective. */
@@ -233,6 +254,10 @@ static int begin(struct train_run *r, struct vfm_err *err)
 		.ckpt_dir = r->ckpt_dir,
 		.plan_forced = vfm_plan_header(r->plan)->forced,
 		.id = &r->id};
+	if (r->o->low_noise)
+		return vfm_experts_begin(&r->experts, &r->origin, vfm_plan_header(r->plan)->context, &r->first,
+			&r->saved, &r->skipped.n, err);
+	TRY(vfm_job_agree(r->job, is_root(r) ? check_one_network(r, err) : 0, err));
 	TRY(vfm_origin_begin(&r->origin, err));
 	r->first = r->origin.first;
 	r->saved = r->origin.saved;
@@ -339,13 +364,24 @@ static int open_records(struct train_run *r, struct vfm_err *err)
 	if (rc == 0)
 		rc = vfm_json_save(r->o->dir, "run.json", id, 2, err);
 	json_decref(id);
+	if (rc == 0 && r->o->low_noise)
+		rc = vfm_experts_record(&r->experts, err);
 	TRY(rc);
 	return vfm_metrics_open(&r->metrics, r->o->dir, r->first, err);
+}
+
+/* Refuses keys of a second network without one. */
+static int check_experts(const struct train_run *r, struct vfm_err *err)
+{
+	const char *key = r->c->experts.boundary > 0 ? "boundary" : r->c->experts.low_lr > 0 ? "low_lr" : NULL;
+
+	return key && !r->o->low_noise ? vfm_fail(err, VFM_EUSAGE, "experts.%s: it needs --low-noise", key) : 0;
 }
 
 static int set_up(struct train_run *r, struct vfm_err *err)
 {
 	/* Check as much as possible before writing to RUN. */
+	TRY(vfm_job_agree(r->job, check_experts(r, err), err));
 	TRY(vfm_job_agree(r->job, open_run_plan(r, err), err));
 	TRY(identify(r, err));
 	TRY(vfm_job_agree(r->job, vfm_mesh_add_views(r->mesh, vfm_plan_header(r->plan)->cp, err), err));
@@ -363,13 +399,13 @@ static int set_up(struct train_run *r, struct vfm_err *err)
 
 /* ---- running ---- */
 
-/* Starts a save; writing the files overlaps with the following steps. */
-static int start_save(struct train_run *r, int64_t steps_done, struct vfm_err *err)
+/* Starts the save of the network in the trainer: that of the run, or an expert. */
+static int save_network(struct train_run *r, int64_t steps_done, const struct vfm_expert *e, struct vfm_err *err)
 {
-	json_t *state = vfm_identity_json(&r->id);
-	struct vfm_ckpt_spec spec = {.dir = r->ckpt_dir,
+	json_t *state = vfm_identity_json(e ? &e->id : &r->id);
+	struct vfm_ckpt_spec spec = {.dir = e ? e->ckpt_dir : r->ckpt_dir,
 		.step = steps_done,
-		.config = r->config,
+		.config = e ? e->config : r->config,
 		.state = state,
 		.keep_last = (int)r->c->ckpt.keep,
 		.keep_every = r->c->ckpt.keep_every};
@@ -381,12 +417,25 @@ static int start_save(struct train_run *r, int64_t steps_done, struct vfm_err *e
 	rc = vfm_job_agree(r->job, is_root(r) ? vfm_metrics_flush(&r->metrics, err) : 0, err);
 	if (rc == 0)
 		rc = vfm_job_agree(r->job, vfm_saver_start(&r->saver, r->tr, &spec, err), err);
-	r->saved = steps_done;
 	if (rc == 0)
 		vfm_info("checkpoint of step %lld: %.4g MiB of this rank, blocked training for %.1f ms",
 			(long long)steps_done, (double)r->saver.bytes / 0x1p20, r->saver.stall_s * 1e3);
 	json_decref(state);
 	return rc;
+}
+
+/* Starts a save; writing the files overlaps with the following steps, of two networks those of the second. */
+static int start_save(struct train_run *r, int64_t steps_done, struct vfm_err *err)
+{
+	struct vfm_experts *x = &r->experts;
+
+	r->saved = steps_done;
+	if (!r->o->low_noise)
+		return save_network(r, steps_done, NULL, err);
+	TRY(save_network(r, steps_done, &x->v[x->active], err));
+	TRY(vfm_job_agree(r->job, vfm_saver_wait(&r->saver, err), err));
+	TRY(vfm_experts_enter(x, !x->active, err));
+	return save_network(r, steps_done, &x->v[x->active], err);
 }
 
 static int next_pack(void *ctx, struct vfm_pack **p, struct vfm_err *err)
@@ -404,6 +453,12 @@ static void pack_done(void *ctx, struct vfm_pack *p)
 	vfm_loader_release(r->loader, p);
 }
 
+static double learning_rate(struct train_run *r, int64_t step)
+{
+	return r->o->low_noise ? vfm_experts_prepare(&r->experts, step, r->last)
+			       : vfm_lr_at(&r->c->train, step, r->last);
+}
+
 /* Enqueues a step.  The steps of the trainer that are in flight are the ones not yet reported, the same on all ranks.
  */
 static int enqueue_step(struct train_run *r, int64_t step, struct vfm_err *err)
@@ -414,7 +469,7 @@ static int enqueue_step(struct train_run *r, int64_t step, struct vfm_err *err)
 	struct vfm_pack_source packs = vfm_oom_hints_source(&r->oom_hints, &loaded, n);
 	struct vfm_rank_stats *own;
 
-	TRY(vfm_trainer_step(r->tr, step, n, &packs, vfm_lr_at(&r->c->train, step, r->last), err));
+	TRY(vfm_trainer_step(r->tr, step, n, &packs, learning_rate(r, step), err));
 	own = &vfm_trainer_stats_of(r->tr, vfm_trainer_in_flight(r->tr) - 1)->rank;
 	after = vfm_loader_stats(r->loader);
 	own->data_wait_s = after.wait_s - before.wait_s;
@@ -428,10 +483,12 @@ static int enqueue_step(struct train_run *r, int64_t step, struct vfm_err *err)
 static struct vfm_step_record record_of(const struct train_run *r, int k)
 {
 	const struct vfm_step_stats *s = vfm_trainer_stats_of(r->tr, k);
+	int expert = r->o->low_noise ? vfm_turns_at(&r->experts.turns, s->step) : -1;
 	struct vfm_step_record rec = {.step = s->step + 1,
 		.s = *s,
 		.ranks = r->mesh->world_size,
-		.lr = vfm_lr_at(&r->c->train, s->step, r->last),
+		.lr = vfm_lr_at(expert < 0 ? &r->c->train : &r->experts.v[expert].c.train, s->step, r->last),
+		.expert = expert < 0 ? NULL : vfm_expert_names[expert],
 		.weighted = vfm_diffusion_has_mse(&r->c->diffusion),
 		.peak_tflops = vfm_hw_peak(r->stream->dev->name, r->c->train.dtype)};
 
@@ -583,7 +640,8 @@ static int generate_previews(struct train_run *r, struct evaluation *e, struct v
 
 	snprintf(e->previews, sizeof(e->previews), "samples/step-%08lld", (long long)e->step);
 	dir = vfm_strfmt("%s/%s", r->o->dir, e->previews);
-	rc = vfm_previews_run(r->previews, r->tr, e->step, dir, &r->metrics.events, err);
+	rc = vfm_previews_run(
+		r->previews, r->tr, r->o->low_noise ? &r->experts : NULL, e->step, dir, &r->metrics.events, err);
 	free(dir);
 	return rc;
 }
@@ -611,12 +669,27 @@ static int evaluate(struct train_run *r, int64_t steps_done, struct vfm_err *err
 	return samples ? generate_previews(r, &r->evaluated, err) : 0;
 }
 
+/* Collective.  Makes the network active that the next step trains, once no step and no save reads the other. */
+static int enter_expert(struct train_run *r, int64_t step, struct vfm_err *err)
+{
+	int next = r->o->low_noise ? vfm_turns_at(&r->experts.turns, step) : 0;
+
+	if (!r->o->low_noise || next == r->experts.active)
+		return 0;
+	TRY(drain_steps(r, true, err));
+	TRY(vfm_job_agree(r->job, vfm_saver_wait(&r->saver, err), err));
+	return vfm_experts_enter(&r->experts, next, err);
+}
+
 /* Runs the remaining steps.  *step: number of completed steps. */
 static int run_steps(struct train_run *r, int64_t *step, struct vfm_err *err)
 {
 	while (*step < r->last && !r->stopping) {
 		bool due = is_due(r, *step + 1, r->c->ckpt.every);
 
+		TRY(enter_expert(r, *step, err));
+		if (r->stopping) /* learnt there */
+			break;
 		TRY(enqueue_step(r, *step, err));
 		++*step;
 		TRY(evaluate(r, *step, err));
@@ -684,6 +757,7 @@ static void tear_down(struct train_run *r)
 	vfm_held_out_close(r->held_out);
 	vfm_shard_cache_close(r->cache);
 	vfm_plan_close(r->plan);
+	vfm_experts_release(&r->experts);
 	vfm_trainer_free(r->tr);
 	vfm_oom_hints_remove(&r->oom_hints);
 	json_decref(r->config);

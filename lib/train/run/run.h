@@ -3,7 +3,7 @@
  * RUN/config.json       the resolved configuration
  * RUN/run.json          plan, encoders and initial weights (vfm_identity_json)
  * RUN/metrics.jsonl     exactly one line per step, also after a resume
- * RUN/ckpt/step-…/      checkpoints (vfm-checkpoint(5))
+ * RUN/ckpt/step-…/      checkpoints (vfm-checkpoint(5)); of two networks RUN/high/ckpt, RUN/low/ckpt (experts.h)
  * RUN/samples/step-…/   samples (preview.h)
  * RUN/events.out…       the same scalars for TensorBoard
  */
@@ -29,6 +29,8 @@ struct vfm_run_opts {
 	/* NULL, or a checkpoint or weights file.  If RUN has no checkpoint, the run starts at step 0 from these
 	 * weights. init_part: "model" or "ema"; ignored for a weights file. */
 	const char *init, *init_part;
+	/* NULL, or the initial weights of a second network, for t below experts.boundary (experts.h) */
+	const char *low_noise;
 	struct vfm_shard_cache_opts cache; /* for remote shards; url NULL: none */
 	const char *held_out;              /* plan of held-out data (held_out.h); NULL: none */
 	struct vfm_preview_opts preview;   /* samples of the run (preview.h) */

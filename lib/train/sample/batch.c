@@ -46,6 +46,12 @@ static struct batch batch_from(const struct vfm_sampling *s, size_t first)
 	return b;
 }
 
+/* Whether two items have the same steps and, as the shift may depend on the tokens, the same noise levels. */
+static bool has_same_levels(const struct vfm_sample_item *a, const struct vfm_sample_item *b)
+{
+	return a->p.steps == b->p.steps && sampling_tokens(a) == sampling_tokens(b);
+}
+
 /* Batches that the groups sample at the same time. */
 struct batch_round {
 	struct batch own;  /* of this group; n 0: none */
@@ -53,13 +59,13 @@ struct batch_round {
 	size_t next;       /* the first item of the next round */
 };
 
-/* In training, the batches of a round have the same number of steps, since all groups take part in each evaluation. */
+/* In training, the batches of a round have the same noise levels, since all groups take part in each evaluation. */
 static struct batch_round round_from(const struct vfm_sampling *s, size_t first)
 {
 	struct batch_round r = {.next = first};
 
 	for (int64_t g = 0; g < s->groups && r.next < s->n; g++) {
-		if (s->o->in_training && s->v[r.next].p.steps != s->v[first].p.steps)
+		if (s->o->in_training && !has_same_levels(&s->v[first], &s->v[r.next]))
 			break;
 		struct batch b = batch_from(s, r.next);
 

@@ -46,6 +46,7 @@ struct vfm_trainer {
 	double t_read;                             /* when the host observed the end of the last step that it read */
 	struct vfm_event *hold;                    /* the next update waits for it */
 	struct vfm_stalls *stalls;
+	int64_t others; /* steps that trained another network */
 };
 
 static int flight_new(struct vfm_trainer *tr, struct vfm_err *err)
@@ -201,6 +202,13 @@ const struct vfm_recompute_plan *vfm_trainer_recompute(const struct vfm_trainer 
 	return &tr->plan;
 }
 
+void vfm_trainer_set_network(struct vfm_trainer *tr, const struct vfm_config *c, int64_t others)
+{
+	tr->c.diffusion = c->diffusion;
+	tr->c.train = c->train;
+	tr->others = others;
+}
+
 void vfm_trainer_hold(struct vfm_trainer *tr, struct vfm_event *e)
 {
 	tr->hold = e;
@@ -317,7 +325,7 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 		TRY(vfm_stall_wait(tr->hold, tr->stream, VFM_STALL_COPY, err));
 	tr->hold = NULL;
 	tr->optim.overlaps = update_overlaps(tr, n_packs, sums.own_flops);
-	TRY(vfm_optim_step(&tr->optim, lr, step + 1, losses.sum, err));
+	TRY(vfm_optim_step(&tr->optim, lr, step + 1 - tr->others, losses.sum, err));
 	TRY(stage_readback(tr, u, err));
 	own->bubble_s = vfm_pipeline_bubble(tr->pipe) - bubble0;
 	own->comm_s = waited(tr) - wait0 - own->bubble_s;

@@ -48,6 +48,11 @@ int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct
 /* Returns the plan; `made` is false without one. */
 const struct vfm_recompute_plan *vfm_trainer_recompute(const struct vfm_trainer *tr);
 
+/* For a trainer that trains two networks in turn (idle.h): takes the range of t and the settings of the optimizer from
+ * c, and counts `others` of the steps before the next one as those of the other network, which are no updates of this
+ * one.  Local. */
+void vfm_trainer_set_network(struct vfm_trainer *tr, const struct vfm_config *c, int64_t others);
+
 /* Enqueues a step.  Collective.  n_packs: packs of this rank, equal on all ranks.  The ranks of a cp x tp group, and
  * all pp stages, must get the same packs.  A pack with fewer cp ranks needs a view of the mesh (vfm_mesh_for); the
  * ranks of the group in this view get it.  After a failure the caller may only read the steps in flight and free the

@@ -1,0 +1,208 @@
+/* experts.c - two networks that one trainer trains in turn: their blocks of steps, their starts and folders. */
+#include "train/run/experts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "io/file.h"
+#include "io/json.h"
+
+const char *const vfm_expert_names[VFM_EXPERTS] = {"high", "low"};
+
+enum { SHARE_BITS = 20 };
+
+/* ---- turns ---- */
+
+/* Returns the share of draws with t of at least the boundary, for samples of `tokens` tokens. */
+static double share_above(const struct vfm_config *c, int64_t tokens)
+{
+	struct vfm_diffusion d = c->diffusion;
+	double lo = 0, hi = 1; /* quantiles below and above the boundary */
+
+	d.t_min = 0;
+	d.t_max = 1;
+	for (int i = 0; i < 60; i++) {
+		double u = (lo + hi) / 2;
+
+		if (vfm_diffusion_quantile(&d, u, tokens) < c->experts.boundary)
+			lo = u;
+		else
+			hi = u;
+	}
+	return 1 - lo;
+}
+
+struct vfm_turns vfm_turns_of(const struct vfm_config *c, int64_t tokens)
+{
+	const double units = 1 << SHARE_BITS;
+	int64_t share = (int64_t)(share_above(c, tokens) * units + 0.5);
+
+	return (struct vfm_turns){.turn = c->experts.turn, .share = share};
+}
+
+/* Returns the blocks of the high network among the first n. */
+static int64_t high_blocks(const struct vfm_turns *t, int64_t n)
+{
+	return (int64_t)(((__int128)n * t->share) >> SHARE_BITS);
+}
+
+int vfm_turns_at(const struct vfm_turns *t, int64_t step)
+{
+	int64_t block = step / t->turn;
+
+	return high_blocks(t, block + 1) > high_blocks(t, block) ? VFM_EXPERT_HIGH : VFM_EXPERT_LOW;
+}
+
+int64_t vfm_turns_before(const struct vfm_turns *t, int expert, int64_t step)
+{
+	int64_t block = step / t->turn, high = high_blocks(t, block) * t->turn;
+
+	if (vfm_turns_at(t, step) == VFM_EXPERT_HIGH)
+		high += step % t->turn;
+	return expert == VFM_EXPERT_HIGH ? high : step - high;
+}
+
+/* ---- configurations ---- */
+
+int vfm_experts_configure(struct vfm_config of[VFM_EXPERTS], const struct vfm_config *c, struct vfm_err *err)
+{
+	double boundary = c->experts.boundary;
+
+	if (c->diffusion.kind != VFM_FLOW)
+		return vfm_fail(err, VFM_EUSAGE, "experts.boundary: two networks are for flow");
+	if (!(boundary > 0 && boundary < 1))
+		return vfm_fail(err, VFM_EUSAGE,
+			"experts.boundary: the noise level between the two networks is not known: set it (Wan 2.2: "
+			"0.875 for text "
+			"to video, 0.9 for image to video)");
+	for (int e = 0; e < VFM_EXPERTS; e++) {
+		of[e] = *c;
+		of[e].diffusion.t_min = e == VFM_EXPERT_HIGH ? boundary : 0;
+		of[e].diffusion.t_max = e == VFM_EXPERT_HIGH ? 1 : boundary;
+		TRY(vfm_config_check(&of[e], err) < 0 ? vfm_err_context(err, "%s-noise network", vfm_expert_names[e])
+						      : 0);
+	}
+	if (c->experts.low_lr > 0) {
+		of[VFM_EXPERT_LOW].train.min_lr *= c->experts.low_lr / c->train.lr;
+		of[VFM_EXPERT_LOW].train.lr = c->experts.low_lr;
+	}
+	return 0;
+}
+
+/* ---- starts ---- */
+
+static void describe_expert(struct vfm_expert *e, int k, const struct vfm_origin *run)
+{
+	e->dir = vfm_strfmt("%s/%s", run->run->dir, vfm_expert_names[k]);
+	e->ckpt_dir = vfm_strfmt("%s/ckpt", e->dir);
+	e->config = vfm_config_to_json(&e->c);
+	e->o = *run->run;
+	e->o.dir = e->dir;
+	if (k == VFM_EXPERT_LOW)
+		e->o.init = run->run->low_noise;
+	e->id = *run->id;
+	e->id.config = &e->c;
+	e->id.config_json = e->config;
+	e->origin = *run;
+	e->origin.config = &e->c;
+	e->origin.run = &e->o;
+	e->origin.ckpt_dir = e->ckpt_dir;
+	e->origin.id = &e->id;
+}
+
+/* Collective.  Loads network k into the trainer. */
+static int begin_expert(struct vfm_experts *x, int k, const struct vfm_origin *run, struct vfm_err *err)
+{
+	struct vfm_expert *e = &x->v[k];
+
+	describe_expert(e, k, run);
+	TRY(vfm_job_agree(run->job, run->job->world->rank == 0 ? vfm_mkdir_p(e->ckpt_dir, err) : 0, err));
+	if (vfm_origin_begin(&e->origin, err) < 0)
+		return vfm_err_context(err, "%s-noise network", vfm_expert_names[k]);
+	return 0;
+}
+
+int vfm_experts_begin(struct vfm_experts *x, const struct vfm_origin *run, int64_t tokens, int64_t *first,
+	int64_t *saved, int64_t *skipped, struct vfm_err *err)
+{
+	const struct vfm_config *c = run->config;
+	struct vfm_config of[VFM_EXPERTS];
+	struct vfm_origin *high = &x->v[VFM_EXPERT_HIGH].origin, *low = &x->v[VFM_EXPERT_LOW].origin;
+
+	x->tr = run->tr;
+	x->turns = vfm_turns_of(c, tokens);
+	TRY(vfm_experts_configure(of, c, err));
+	for (int k = 0; k < VFM_EXPERTS; k++)
+		x->v[k].c = of[k];
+	TRY(vfm_job_agree(run->job, vfm_idle_new(&x->idle, x->tr, c->experts.idle == VFM_IDLE_DEVICE, err), err));
+	TRY(begin_expert(x, VFM_EXPERT_LOW, run, err));
+	TRY(vfm_idle_exchange(&x->idle, err));
+	x->active = VFM_EXPERT_HIGH;
+	TRY(begin_expert(x, VFM_EXPERT_HIGH, run, err));
+	if (high->first != low->first)
+		return vfm_job_agree(run->job,
+			vfm_fail(err, VFM_EUSAGE,
+				"'%s' is after step %lld and '%s' after step %lld: remove the newer checkpoints of "
+				"one, so that both "
+				"continue from the same step",
+				x->v[VFM_EXPERT_HIGH].ckpt_dir, (long long)high->first, x->v[VFM_EXPERT_LOW].ckpt_dir,
+				(long long)low->first),
+			err);
+	*first = high->first;
+	*saved = high->saved < low->saved ? high->saved : low->saved;
+	*skipped = high->skipped;
+	if (run->job->world->rank == 0)
+		vfm_info("%.1f %% of the steps train the high-noise network (t from %g); the idle network takes %.4g "
+			 "MiB of "
+			 "%s memory",
+			100.0 * (double)x->turns.share / (1 << SHARE_BITS), c->experts.boundary,
+			(double)x->idle.bytes / 0x1p20, x->idle.on_device ? "device" : "host");
+	return 0;
+}
+
+int vfm_experts_enter(struct vfm_experts *x, int expert, struct vfm_err *err)
+{
+	if (!x->tr || x->active == expert)
+		return 0;
+	TRY(vfm_idle_exchange(&x->idle, err));
+	x->active = expert;
+	return 0;
+}
+
+double vfm_experts_prepare(struct vfm_experts *x, int64_t step, int64_t last)
+{
+	const struct vfm_expert *e = &x->v[x->active];
+
+	vfm_trainer_set_network(x->tr, &e->c, step - vfm_turns_before(&x->turns, x->active, step));
+	return vfm_lr_at(&e->c.train, step, last);
+}
+
+int vfm_experts_record(struct vfm_experts *x, struct vfm_err *err)
+{
+	for (int k = 0; k < VFM_EXPERTS; k++) {
+		struct vfm_expert *e = &x->v[k];
+		json_t *id = vfm_identity_json(&e->id);
+		int rc = vfm_json_save(e->dir, "config.json", e->config, 2, err);
+
+		if (rc == 0)
+			rc = vfm_json_save(e->dir, "run.json", id, 2, err);
+		json_decref(id);
+		TRY(rc);
+	}
+	return 0;
+}
+
+void vfm_experts_release(struct vfm_experts *x)
+{
+	for (int k = 0; k < VFM_EXPERTS; k++) {
+		struct vfm_expert *e = &x->v[k];
+
+		vfm_origin_release(&e->origin);
+		json_decref(e->config);
+		free(e->dir);
+		free(e->ckpt_dir);
+	}
+	vfm_idle_release(&x->idle);
+	*x = (struct vfm_experts){0};
+}

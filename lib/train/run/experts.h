@@ -1,0 +1,69 @@
+/* experts.h - a run of two networks for two ranges of t, such as the experts of Wan 2.2 (arXiv 2503.20314): "high" for t
+ * from the boundary to 1, "low" below.  They are trained in turn, each in blocks of experts.turn steps of the plan, by
+ * one trainer; the state of the other waits (train/step/idle.h).
+ *
+ * Of the blocks, the network gets the share that its range has of the distribution of t, spread evenly: over a run, t
+ * has the distribution of a single network.  A block and its network follow from the step alone.
+ *
+ * Each network has its initial weights, adapters, optimizer, count of updates and learning rate, and a folder that is
+ * like a run:
+ *
+ *     RUN/high/ckpt/step-…, RUN/low/ckpt/step-…    checkpoints after the same steps
+ *     RUN/high/config.json, run.json               as of a run of this network alone
+ */
+#ifndef VFM_TRAIN_RUN_EXPERTS_H
+#define VFM_TRAIN_RUN_EXPERTS_H
+
+#include "data/plan/plan.h"
+#include "train/run/origin.h"
+#include "train/run/run.h"
+#include "train/step/idle.h"
+
+enum { VFM_EXPERT_HIGH, VFM_EXPERT_LOW, VFM_EXPERTS };
+extern const char *const vfm_expert_names[VFM_EXPERTS]; /* "high", "low" */
+
+/* Which network each step trains. */
+struct vfm_turns {
+	int64_t turn;  /* steps of a block */
+	int64_t share; /* of the high network, in units of 2^-20 */
+};
+/* Sets the share from the distribution of t for samples of `tokens` tokens. */
+struct vfm_turns vfm_turns_of(const struct vfm_config *c, int64_t tokens);
+int vfm_turns_at(const struct vfm_turns *t, int64_t step);                     /* VFM_EXPERT_… of a step, from 0 */
+int64_t vfm_turns_before(const struct vfm_turns *t, int expert, int64_t step); /* its steps below `step` */
+
+struct vfm_expert {
+	char *dir, *ckpt_dir;
+	struct vfm_config c;
+	json_t *config;
+	struct vfm_run_opts o;
+	struct vfm_identity id;
+	struct vfm_origin origin;
+};
+
+struct vfm_experts { /* `= {0}`: the run has one network */
+	struct vfm_expert v[VFM_EXPERTS];
+	struct vfm_turns turns;
+	struct vfm_idle idle;
+	struct vfm_trainer *tr; /* NULL: one network */
+	int active;
+};
+
+/* Sets *of [VFM_EXPERTS] to the configurations of the two networks.  VFM_EUSAGE: c has no boundary, or its kind is not
+ * flow. */
+int vfm_experts_configure(struct vfm_config of[VFM_EXPERTS], const struct vfm_config *c, struct vfm_err *err);
+
+/* Collective.  Begins both networks from their newest checkpoints, or from o->init and o->low_noise, and makes the high
+ * one active.  run: that of the caller, with its identity.  *first: completed steps; *saved, *skipped as in struct
+ * vfm_origin.  VFM_EUSAGE: the checkpoints of the two are of different steps. */
+int vfm_experts_begin(struct vfm_experts *x, const struct vfm_origin *run, int64_t tokens, int64_t *first,
+	int64_t *saved, int64_t *skipped, struct vfm_err *err);
+/* Collective.  Makes a network active.  No step may be in flight, no save in progress. */
+int vfm_experts_enter(struct vfm_experts *x, int expert, struct vfm_err *err);
+/* Sets the range of t and the count of updates for a step of the active network, and returns its learning rate. */
+double vfm_experts_prepare(struct vfm_experts *x, int64_t step, int64_t last);
+/* Rank 0: writes config.json and run.json of both. */
+int vfm_experts_record(struct vfm_experts *x, struct vfm_err *err);
+void vfm_experts_release(struct vfm_experts *x);
+
+#endif

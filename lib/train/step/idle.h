@@ -1,0 +1,35 @@
+/* idle.h - the state of a second network that one trainer trains in turn with its first: weights, moments, average and
+ * fp8 histories, in pinned host memory or on the device.  An exchange swaps its contents with the trainer's; addresses,
+ * captured graphs and registered buffers stay.
+ *
+ *	TRY(vfm_idle_new(&idle, tr, false, err)); // a copy of the trainer's state
+ *	... load the first network into tr
+ *	TRY(vfm_idle_exchange(&idle, err));       // tr has the copied state again
+ *	... load the second network into tr
+ */
+#ifndef VFM_TRAIN_STEP_IDLE_H
+#define VFM_TRAIN_STEP_IDLE_H
+
+#include "train/step/trainer.h"
+
+enum { VFM_IDLE_ARRAYS = 10 };
+
+struct vfm_idle { /* `= {0}` may be released */
+	struct vfm_trainer *tr;
+	bool on_device;
+	struct vfm_idle_array {
+		void *own, *idle; /* of the trainer; the copy */
+		size_t bytes;
+	} v[VFM_IDLE_ARRAYS];
+	int n;
+	void *scratch; /* device */
+	size_t bytes;  /* of all copies */
+};
+
+/* Local.  Allocates the copies and fills them.  VFM_EENV: out of memory.  Release *s in any case. */
+int vfm_idle_new(struct vfm_idle *s, struct vfm_trainer *tr, bool on_device, struct vfm_err *err);
+/* Collective.  No step may be in flight and no save may copy.  Then the trainer trains the other network. */
+int vfm_idle_exchange(struct vfm_idle *s, struct vfm_err *err);
+void vfm_idle_release(struct vfm_idle *s);
+
+#endif
