@@ -17,7 +17,7 @@ static int check_encoder(struct sample_job *j, const struct vfm_ckpt *c, enum vf
 	enum vfm_encoder_id_relation rel = vfm_encoder_id_compare(expected, used);
 	static const char *const options[VFM_ENCODER_KINDS] = {[VFM_ENCODER_TOKENIZER] = "--vae",
 		[VFM_ENCODER_TEXT] = "--text-encoder",
-		[VFM_ENCODER_IMAGE] = "--image-exec"};
+		[VFM_ENCODER_IMAGE] = "--image-encoder"};
 	char was[VFM_ENCODER_ID_LABEL], is[VFM_ENCODER_ID_LABEL];
 	json_t *entries;
 
@@ -64,10 +64,10 @@ static int check_image_rows(const struct sample_job *j, struct vfm_err *err)
 	if (image->rows == m->image_len && image->dim == m->image_dim)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE,
-		"--image-exec: '%s' makes image rows [%d, %d] of %s, but model.image_len and model.image_dim are %lld "
-		"and %lld",
-		image->name, image->rows, image->dim, j->o->last_image ? "--image and --last-image" : "--image",
-		(long long)m->image_len, (long long)m->image_dim);
+		"%s: '%s' makes image rows [%d, %d] of %s, but model.image_len and model.image_dim are %lld and %lld",
+		vfm_encoder_image_option(&j->o->encoder), image->name, image->rows, image->dim,
+		j->o->last_image ? "--image and --last-image" : "--image", (long long)m->image_len,
+		(long long)m->image_dim);
 }
 
 /* Compares what the encoders make with what the model reads. */
@@ -108,7 +108,7 @@ int open_sample_encoders(struct sample_job *j, struct vfm_err *err)
 	else if (!o.text_encoder && !o.text_exec)
 		o.text = text;
 	if (!j->net.leader)
-		o.vae = o.text_encoder = o.exec = o.text_exec = o.image_exec = NULL;
+		o.vae = o.text_encoder = o.image_encoder = o.exec = o.text_exec = o.image_exec = NULL;
 	o.encodes = j->o->image;
 	o.pictures = j->o->last_image ? 2 : 1;
 	o.text_stream = true;
@@ -188,7 +188,7 @@ static int choose_encoders(
 		TRY(check_encoder(j, c, VFM_ENCODER_TOKENIZER, &m, &used->tokenizer, err));
 	else
 		TRY(choose_geometry(j, c, &m.tokenizer, &used->tokenizer, err));
-	if (j->o->encoder.image_exec) {
+	if (vfm_encoder_image_option(&j->o->encoder)) {
 		j->encoder_ids.image = used->image;
 		TRY(check_encoder(j, c, VFM_ENCODER_IMAGE, &m, &used->image, err));
 	}

@@ -119,7 +119,7 @@ static int load_pictures(struct sample_job *j, struct vfm_err *err)
 		rc = read_picture(j, j->o->last_image, rgb + size, err);
 	if (rc >= 0)
 		rc = encode_latents(j, &p, err);
-	if (rc >= 0 && j->o->encoder.image_exec)
+	if (rc >= 0 && vfm_encoder_image_option(&j->o->encoder))
 		rc = encode_rows(j, &p, err);
 	vfm_big_free(rgb, bytes);
 	return rc;
@@ -158,16 +158,18 @@ int check_given(const struct sample_job *j, struct vfm_err *err)
 	} needs[] = {
 		{m->cond_channels && !j->o->image, "cond", "the model reads a condition (model.cond_channels)",
 			"--image FILE"},
-		{m->image_dim && !j->o->encoder.image_exec, "image", "the model reads image rows (model.image_dim)",
-			j->o->image ? "--image-exec CMD" : "--image FILE with --image-exec CMD"},
+		{m->image_dim && !vfm_encoder_image_option(&j->o->encoder), "image",
+			"the model reads image rows (model.image_dim)",
+			j->o->image ? "--image-encoder PATH" : "--image FILE with --image-encoder PATH"},
 		{j->o->first_frame, "latent", "--first-frame takes a latent", "--image FILE instead"},
 	};
 
 	if (j->o->last_image && !m->cond_channels)
 		return vfm_fail(
 			err, VFM_EUSAGE, "--last-image: the model reads no condition (model.cond_channels is 0)");
-	if (j->o->encoder.image_exec && !m->image_dim)
-		return vfm_fail(err, VFM_EUSAGE, "--image-exec: the model reads no image rows (model.image_dim is 0)");
+	if (vfm_encoder_image_option(&j->o->encoder) && !m->image_dim)
+		return vfm_fail(err, VFM_EUSAGE, "%s: the model reads no image rows (model.image_dim is 0)",
+			vfm_encoder_image_option(&j->o->encoder));
 	for (size_t i = 0; i < j->items.n; i++)
 		for (int k = 0; k < 3; k++) {
 			const json_t *part = json_object_get(prompt_line(&j->items.v[i]), needs[k].key);

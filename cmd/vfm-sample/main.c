@@ -70,8 +70,7 @@ static const struct vfm_opt opts[] = {
 		&o.encoder.tokenizer},
 	{VFM_OPT_STR, 0, "exec", "CMD", "decode with a child: vfm-exec(7)", &o.encoder.exec},
 	{VFM_OPT_STR, 0, "text-exec", "CMD", "embed the prompts with a child", &o.encoder.text_exec},
-	{VFM_OPT_STR, 0, "image-exec", "CMD", "encode the picture of --image to image rows with a child",
-		&o.encoder.image_exec},
+	{VFM_OPT_STR, 0, "image-exec", "CMD", "make the image rows of --image with a child", &o.encoder.image_exec},
 	{VFM_OPT_FLAG, 0, "latents", NULL, "keep the latents too, as .latent.npy next to each video", &o.keep_latents},
 	{VFM_OPT_FLAG, 0, "first-frame", NULL,
 		"start each video with the first latent frame that its line of --prompts names (latent.path)",
@@ -88,6 +87,7 @@ static const struct vfm_opt opts[] = {
 		&o.net.set},
 	VFM_ENCODER_VAE_OPTS(&o.encoder),
 	VFM_ENCODER_TEXT_OPTS(&o.encoder),
+	VFM_ENCODER_IMAGE_OPTS(&o.encoder),
 	VFM_EXEC_OPTS(&o.encoder.children),
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{0},
@@ -184,8 +184,8 @@ static int check_sample_options(struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--caption: it needs --prompts");
 	if (o.last_image && !o.image)
 		return vfm_fail(err, VFM_EUSAGE, "--last-image: it needs --image");
-	if (o.encoder.image_exec && !o.image)
-		return vfm_fail(err, VFM_EUSAGE, "--image-exec: it needs --image");
+	if (vfm_encoder_image_option(&o.encoder) && !o.image)
+		return vfm_fail(err, VFM_EUSAGE, "%s: it needs --image", vfm_encoder_image_option(&o.encoder));
 	if (size && parse_pair(size, 'x', 16384, &o.width, &o.height, 0, err) < 0)
 		return vfm_err_context(err, "--size");
 	TRY(parse_pair(fps, '/', 100000, &o.fps_num, &o.fps_den, 1, err) < 0 ? vfm_err_context(err, "--fps") : 0);

@@ -90,7 +90,7 @@ int choose_sample_encoders(struct sample_job *j, struct vfm_err *err);
  *
  *   picture.x      of a model with conditions: mask and latents of a video whose other pictures are grey; else the
  *                  latents of the first picture
- *   picture.rows   with --image-exec: image rows
+ *   picture.rows   with an image encoder: image rows
  *
  * VFM_EUSAGE: the model or the tokenizer accepts no picture; VFM_EINPUT: a bad file. */
 int picture_load(struct sample_job *j, struct vfm_err *err);
