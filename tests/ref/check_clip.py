@@ -19,8 +19,6 @@ import transformers
 from PIL import Image
 from torch.nn import functional
 
-TOOL, DIR = sys.argv[1:3]
-PARTS = sys.argv[3:] or ["pictures", "models", "wan"]
 SIZES = [(64, 96), (97, 41), (1, 300), (300, 1), (1, 1), (480, 832), (833, 479), (224, 224), (17, 23), (5, 2000)]
 Processor = getattr(transformers, "CLIPImageProcessorPil", transformers.CLIPImageProcessor)
 failed = 0
@@ -230,7 +228,9 @@ def check_big():
 
 
 Image.Image.resize = two_passes(Image.Image.resize)
-os.makedirs(DIR, exist_ok=True)
-for part in PARTS:
-    {"pictures": check_pictures, "models": check_models, "wan": check_wan, "big": check_big}[part]()
-sys.exit(failed > 0)
+if __name__ == "__main__":
+    TOOL, DIR = sys.argv[1:3]
+    os.makedirs(DIR, exist_ok=True)
+    for part in sys.argv[3:] or ["pictures", "models", "wan"]:
+        {"pictures": check_pictures, "models": check_models, "wan": check_wan, "big": check_big}[part]()
+    sys.exit(failed > 0)

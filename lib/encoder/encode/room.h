@@ -1,4 +1,4 @@
-/* encoder/encode - encodes clips and texts to latents and rows, and decodes latents.  An encoder is built in, native
+/* encoder/encode - encodes clips, texts and pictures to latents and rows, and decodes latents.  An encoder is built in, native
  * (in this process, on a device) or a child: one table of functions with three rows.
  *
  * Used by: vfm-curate, vfm-sample
