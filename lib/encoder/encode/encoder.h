@@ -1,7 +1,7 @@
 /* encoder.h - encoders of clips, texts and pictures, and the options that choose them.
  *
- * An encoder is built in (wavelet, bytes of a text), native (Wan, Cosmos, T5 or CLIP in this process, on a device) or a child
- * (vfm-exec(7)).  Each kind is a row of struct vfm_encoder_ops:
+ * An encoder is built in (wavelet, bytes of a text), native (Wan, Cosmos, T5 or CLIP in this process, on a device) or a
+ * child (vfm-exec(7)).  Each kind is a row of struct vfm_encoder_ops:
  *
  *	TRY(vfm_encoder_check_opts(&o, err));
  *	TRY(vfm_encoder_open(&set, &o, err));
@@ -12,7 +12,7 @@
  *	vfm_encoder_close(&set);
  *
  * The ops block.  They are thread-safe if each thread has its own worker.  A native encoder has one thread, which owns
- * the device.  It encodes one clip at a time, or all waiting texts together.
+ * the device.  It encodes a clip or a picture at a time, or all waiting texts together.
  */
 #ifndef VFM_ENCODER_ENCODE_ENCODER_H
 #define VFM_ENCODER_ENCODE_ENCODER_H

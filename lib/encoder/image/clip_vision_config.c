@@ -164,9 +164,13 @@ out:
 /* The result must be a square of the size of the model. */
 static int read_sizes(struct vision_picture *p, int64_t image, const json_t *o, const char *where, struct vfm_err *err)
 {
-	int size[2] = {0}, crop[2] = {224, 224}, *made = crop;
-	const bool crops = !json_is_false(json_object_get(o, "do_center_crop"));
+	int size[2] = {0}, crop[2] = {224, 224};
+	const json_t *crop_key = json_object_get(o, "do_center_crop");
+	const bool crops = !json_is_false(crop_key);
+	const int *made;
 
+	if (crop_key && !json_is_boolean(crop_key) && !json_is_null(crop_key))
+		return vfm_fail(err, VFM_EUSAGE, "%s.do_center_crop: expected true or false", where);
 	p->shortest = 224;
 	TRY(read_picture_size(o, where, "size", &p->shortest, size, err));
 	TRY(read_picture_size(o, where, "crop_size", NULL, crop, err));
@@ -174,8 +178,7 @@ static int read_sizes(struct vision_picture *p, int64_t image, const json_t *o, 
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s.do_center_crop: false, and size has a shortest_edge: the pictures would not be square",
 			where);
-	if (!crops)
-		made = size;
+	made = crops ? crop : size;
 	if (made[0] != image || made[1] != image)
 		return vfm_fail(err, VFM_EUSAGE, "%s.%s: %d x %d, but image_size of the model is %lld", where,
 			crops ? "crop_size" : "size", made[1], made[0], (long long)image);
