@@ -1,8 +1,8 @@
-/* Any bytes as the configuration of a video autoencoder, after a '#' of a text encoder, or after a '@' of a vision tower
- * (with the image processor as its key "processor"), and any tensors (after a NUL: lines of a name and a shape), from
- * which a release without configuration is told.  The weights fit whatever the models ask for, as far as the listed
- * tensors allow, so that accepted sizes also run: a clip becomes as many finite latents as the geometry says and as many
- * pictures again, texts and pictures become rows. */
+/* Any bytes as the configuration of a video autoencoder, after a '#' of a text encoder, or after a '@' of a vision
+ * tower (with the image processor as its key "processor"), and any tensors (after a NUL: lines of a name and a shape),
+ * from which a release without configuration is told.  The weights fit whatever the models ask for, as far as the
+ * listed tensors allow, so that accepted sizes also run: a clip becomes as many finite latents as the geometry says and
+ * as many pictures again, texts and pictures become rows. */
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* The vision tower of CLIP: values of transformers, Pillow and PyTorch, devices, identity, and files that do not fit. */
+/* The vision tower of CLIP: values of transformers, Pillow and PyTorch, devices, identity, files that do not fit. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* The native encoders: an autoencoder, a text encoder and an image encoder of this process, with a device and a thread
  * of their own.
  *
- * The thread owns the device.  It serves calls of any thread: the work of a clip and given pictures first, and otherwise
- * all texts that are waiting, in one batch.
+ * The thread owns the device.  It serves calls of any thread: the work of a clip and given pictures first, otherwise
+ * all waiting texts in one batch.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -43,7 +43,7 @@ static void free_taps(struct taps *t)
 	free(t->tap);
 }
 
-/* The output pixels [from, from + n) of `in` pixels resized to `out`.  If the picture shrinks, the kernel is widened. */
+/* The output pixels [from, from + n) of `in` pixels resized to `out`.  The kernel is wider if the picture shrinks. */
 static struct taps make_taps(int64_t in, int64_t out, int64_t from, int n)
 {
 	const double scale = (double)in / (double)out, wide = scale < 1 ? 1 : scale, support = 2 * wide;
