@@ -63,8 +63,8 @@ static int check_encode_opts(struct encode *e, struct vfm_err *err)
 	if (e->spec.fps < 0 || e->spec.fps > 1000)
 		return vfm_fail(err, VFM_EUSAGE, "--fps: expected a rate up to 1000");
 	TRY(vfm_encoder_check_opts(&e->opts, err));
-	if (e->spec.last_frame && !e->spec.condition && !e->opts.image_exec)
-		return vfm_fail(err, VFM_EUSAGE, "--last-frame: it needs --condition or --image-exec");
+	if (e->spec.last_frame && !e->spec.condition && !vfm_encoder_image_option(&e->opts))
+		return vfm_fail(err, VFM_EUSAGE, "--last-frame: it needs --condition, --image-encoder or --image-exec");
 	if (vfm_patch_parse(e->patch, e->spec.patch, err) < 0)
 		return vfm_err_context(err, "--patch");
 	return vfm_mkdir_p(e->spec.dir, err);
@@ -152,7 +152,7 @@ static void list_made(const struct encode *e, const char *made[5])
 	*made++ = "text";
 	if (e->spec.condition)
 		*made++ = vfm_extra_kinds[VFM_EXTRA_COND].key;
-	if (e->opts.image_exec)
+	if (vfm_encoder_image_option(&e->opts))
 		*made++ = vfm_extra_kinds[VFM_EXTRA_IMAGE].key;
 	*made = NULL;
 }
@@ -180,7 +180,8 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write ID.latent.npy and ID.text.npy into DIR", &e.spec.dir,
 			.required = true},
 		VFM_TIMEOUT_OPT("give up on a clip after so long (default 3600)", &e.spec.timeout_s),
-		{VFM_OPT_STR, 0, "device", "cpu|cuda", "where --vae and --text-encoder compute", &e.opts.device},
+		{VFM_OPT_STR, 0, "device", "cpu|cuda", "where --vae, --text-encoder and --image-encoder compute",
+			&e.opts.device},
 		{VFM_OPT_GROUP, 0, NULL, NULL, "Frames:", NULL},
 		{VFM_OPT_STR, 0, "size", "WxH|bucket",
 			"scale to cover W x H and crop the middle; multiples of stride x patch", &e.size},
@@ -205,8 +206,9 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 			&e.spec.condition},
 		{VFM_OPT_FLAG, 0, "last-frame", NULL, "condition and image rows: of the last frame, too",
 			&e.spec.last_frame},
-		{VFM_OPT_STR, 0, "image-exec", "CMD",
-			"also write ID.image.npy, rows of the first picture, with -j N children", &e.opts.image_exec},
+		VFM_ENCODER_IMAGE_OPTS(&e.opts),
+		{VFM_OPT_STR, 0, "image-exec", "CMD", "the same with -j N children of another model",
+			&e.opts.image_exec},
 		VFM_EXEC_OPTS(&e.opts.children),
 		VFM_STAGE_OPTS(&stage.opts),
 		{0},
@@ -218,7 +220,7 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		.opts = opts,
 		.stage = &(struct vfm_stage_traits){.children = (const char *const[]){"exec", "text-exec", "image-exec",
 							    NULL},
-			.models = (const char *const[]){"vae", "text-encoder", NULL}},
+			.models = (const char *const[]){"vae", "text-encoder", "image-encoder", NULL}},
 	};
 	int rc = curate_parse(&cmd, &stage, argc, argv, err);
 

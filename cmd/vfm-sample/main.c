@@ -74,7 +74,7 @@ static const struct vfm_opt opts[] = {
 		&o.sampling.encoder.tokenizer},
 	{VFM_OPT_STR, 0, "exec", "CMD", "decode with a child: vfm-exec(7)", &o.sampling.encoder.exec},
 	{VFM_OPT_STR, 0, "text-exec", "CMD", "embed the prompts with a child", &o.sampling.encoder.text_exec},
-	{VFM_OPT_STR, 0, "image-exec", "CMD", "encode the picture of --image to image rows with a child",
+	{VFM_OPT_STR, 0, "image-exec", "CMD", "make the image rows of pictures with a child",
 		&o.sampling.encoder.image_exec},
 	{VFM_OPT_FLAG, 0, "latents", NULL, "keep the latents too, as .latent.npy next to each video",
 		&o.sampling.keep_latents},
@@ -95,6 +95,7 @@ static const struct vfm_opt opts[] = {
 		&o.net.set},
 	VFM_ENCODER_VAE_OPTS(&o.sampling.encoder),
 	VFM_ENCODER_TEXT_OPTS(&o.sampling.encoder),
+	VFM_ENCODER_IMAGE_OPTS(&o.sampling.encoder),
 	VFM_EXEC_OPTS(&o.sampling.encoder.children),
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{0},
@@ -176,8 +177,8 @@ static int check_sample_options(struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--caption: it needs --prompts");
 	if (p->last_image && !p->image)
 		return vfm_fail(err, VFM_EUSAGE, "--last-image: it needs --image");
-	if (so->encoder.image_exec && !p->image && !o.prompt_file)
-		return vfm_fail(err, VFM_EUSAGE, "--image-exec: it needs --image");
+	if (vfm_encoder_image_option(&so->encoder) && !p->image && !o.prompt_file)
+		return vfm_fail(err, VFM_EUSAGE, "%s: it needs --image", vfm_encoder_image_option(&so->encoder));
 	if (size && vfm_prompt_size(size, &p->width, &p->height, err) < 0)
 		return vfm_err_context(err, "--size");
 	TRY(vfm_prompt_rate(fps, &p->fps_num, &p->fps_den, err) < 0 ? vfm_err_context(err, "--fps") : 0);

@@ -65,6 +65,7 @@ static const struct vfm_opt opts[] = {
 		"checkpoint for samples at the noise levels that this run does not train (Wan 2.2)", &preview.expert},
 	VFM_ENCODER_VAE_OPTS(&preview.encoder),
 	VFM_ENCODER_TEXT_OPTS(&preview.encoder),
+	VFM_ENCODER_IMAGE_OPTS(&preview.encoder),
 	{VFM_OPT_STR, 0, "exec", "CMD", "decode samples with a child: vfm-exec(7)", &preview.encoder.exec},
 	{VFM_OPT_STR, 0, "text-exec", "CMD", "embed the prompts with a child", &preview.encoder.text_exec},
 	{VFM_OPT_STR, 0, "image-exec", "CMD", "encode the pictures of prompts to image rows with a child",
@@ -153,7 +154,8 @@ static int read_initial(struct vfm_config *c, int k, struct vfm_err *err)
 	return rc;
 }
 
-/* Of two networks: the boundary is where the range of the first begins, unless it is set.  Together they train all t. */
+/* Of two networks: the boundary is where the range of the first begins, unless it is set.  Together they train all of
+ * t. */
 static int join_networks(struct vfm_config *c, struct vfm_err *err)
 {
 	struct vfm_diffusion *d = &c->diffusion;
@@ -420,10 +422,11 @@ static int check_unused_options(struct vfm_err *err)
 	const struct vfm_encoder_opts *e = &preview.encoder;
 	const struct given_option run[] = {{"--low-noise", low_noise}, {"--prompts", preview.prompts},
 		{"--expert", preview.expert}, {"--vae", e->vae}, {"--text-encoder", e->text_encoder},
-		{"--exec, --text-exec, --image-exec", e->exec || e->text_exec || e->image_exec},
-		{"--held-out", held_out}, {"--resume", resume != resume_default},
-		{"--init-part", init_part != part_default}, {"--allow-change", *allow_change}, {"--remote", cache.url},
-		{"--cache", cache.dir}, {"--cache-gib", cache.gib != 0}, {"--fetch", cache.command},
+		{"--exec, --text-exec", e->exec || e->text_exec},
+		{"--image-encoder, --image-exec", vfm_encoder_image_option(e)}, {"--held-out", held_out},
+		{"--resume", resume != resume_default}, {"--init-part", init_part != part_default},
+		{"--allow-change", *allow_change}, {"--remote", cache.url}, {"--cache", cache.dir},
+		{"--cache-gib", cache.gib != 0}, {"--fetch", cache.command},
 		{"--threads", rank_opts.threads != VFM_UNSET}};
 
 	return refuse_given(run, sizeof(run) / sizeof(run[0]), "not with --dry-run", err);

@@ -245,11 +245,11 @@ is "$(jq -c '.encoders.image | [.name, .rows]' <<<"$out")" '["toy",5]' "the reco
 run "${wan[@]}" -n 2 --set parallel.cp=2 -p "$(jq -r .caption wan1.jsonl)" --image "$picture" --image-exec "$toy -t float32" -d wan-two
 is "$rc $(far wan-picture/sample-000000.npy wan-two/sample-000000.npy)" "0 near" "and on two ranks"
 bad "a picture without image rows" \
-	"prompt 0: the model reads image rows \(model.image_dim\): give --image-exec CMD, or image.path in its line of --prompts" \
+	"prompt 0: the model reads image rows \(model.image_dim\): give --image-encoder PATH, or image.path in its line of --prompts" \
 	"${wan[@]}" -p x --image "$picture" -d x
 bad "neither picture nor rows" "give --image FILE, or cond.path" "${wan[@]}" -p x -d x
 jq -c 'del(.image)' wan1.jsonl >no-rows.jsonl
-bad "a line without image rows" "prompt 0: .*image rows.* give --image FILE with --image-exec CMD, or image.path" "${wan[@]}" --prompts no-rows.jsonl -d x
+bad "a line without image rows" "prompt 0: .*image rows.* give --image FILE with --image-encoder PATH, or image.path" "${wan[@]}" --prompts no-rows.jsonl -d x
 bad "an image encoder without a picture" "--image-exec: it needs --image" "${wan[@]}" -p x --image-exec "$toy" -d x
 bad "an image encoder for a model that reads none" "--image-exec: the model reads no image rows" \
 	"${toys[@]}" -p x --image "$picture" --exec "$toy" --image-exec "$toy" -d x
@@ -306,7 +306,7 @@ bad "a last picture for a model without condition" "--last-image: the model read
 	"${sample[@]}" --ckpt ti2v -p x --image f1.png --last-image f9.png -d x
 bad "a child that takes no last picture" "lacks 'encode-given-last'" \
 	"${flf[@]}" -p x --image f1.png --last-image f9.png --image-exec "$toy" --exec "$toy -c encode,encode-given,decode" -d x
-bad "--last-frame alone" "--last-frame: it needs --condition or --image-exec" vfm-curate encode -d x --last-frame flf.jsonl
+bad "--last-frame alone" "--last-frame: it needs --condition, --image-encoder or --image-exec" vfm-curate encode -d x --last-frame flf.jsonl
 bad "a child that takes no last frame" "--condition: '.*' lacks 'encode-given-last'" \
 	vfm-curate encode -d x --condition --last-frame --exec "$toy -c encode,encode-given" flf.jsonl
 bad "positions that are not those of the rows" "model.image_pos: 4 positions" \

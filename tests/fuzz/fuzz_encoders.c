@@ -1,7 +1,8 @@
-/* Any bytes as the configuration of a video autoencoder, or after a '#' of a text encoder, and any tensors (after a
- * NUL: lines of a name and a shape), from which a release without configuration is told.  The weights fit whatever the
- * models ask for, as far as the listed tensors allow, so that accepted sizes also run: a clip becomes as many finite
- * latents as the geometry says and as many pictures again, texts become rows. */
+/* Any bytes as the configuration of a video autoencoder, after a '#' of a text encoder, or after a '@' of a vision
+ * tower (with the image processor as its key "processor"), and any tensors (after a NUL: lines of a name and a shape),
+ * from which a release without configuration is told.  The weights fit whatever the models ask for, as far as the
+ * listed tensors allow, so that accepted sizes also run: a clip becomes as many finite latents as the geometry says and
+ * as many pictures again, texts and pictures become rows. */
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 #include "base/mem.h"
 #include "ckpt/weights.h"
 #include "device/cpu/cpu.h"
+#include "encoder/image/clip_vision.h"
 #include "encoder/text/t5.h"
 #include "encoder/vae/vae.h"
 #include "io/file.h"
@@ -86,6 +88,12 @@ int vfm_weights_open(struct vfm_weights **w, const char *path, struct vfm_err *e
 	(void)err;
 	*w = &all;
 	return 0;
+}
+
+char *vfm_weights_within(const char *path, const char *const *names)
+{
+	(void)names;
+	return vfm_strdup(path);
 }
 
 void vfm_weights_close(struct vfm_weights *w)
@@ -266,11 +274,65 @@ static int try_t5(struct vfm_stream *s, enum vfm_dtype dtype, struct vfm_err *er
 	return 0;
 }
 
+/* Returns a folder with the image processor of the configuration. */
+static const char *processor_folder(void)
+{
+	static char folder[] = "/tmp/vfm-fuzz-processor-XXXXXX";
+	const json_t *processor = json_object_get(all.config, "processor");
+	char *path;
+
+	must(!strstr(folder, "XXXXXX") || mkdtemp(folder));
+	path = vfm_strfmt("%s/preprocessor_config.json", folder);
+	unlink(path);
+	must(!processor || json_dump_file(processor, path, JSON_ENCODE_ANY) == 0);
+	free(path);
+	return folder;
+}
+
+/* Returns whether a tower of this size takes too much time or memory for a fuzzer. */
+static bool is_large_tower(void)
+{
+	const struct vfm_weight *position = vfm_weights_find(&all, "visual.pos_embedding");
+	const json_t *inner = json_object_get(all.config, "vision_config"), *c = inner ? inner : all.config;
+	json_int_t image = 224, patch = 32;
+	struct vfm_err err;
+
+	vfm_json_i64(c, "", "image_size", false, 1, 1 << 20, (int64_t *)&image, &err);
+	vfm_json_i64(c, "", "patch_size", false, 1, 1 << 20, (int64_t *)&patch, &err);
+	return image > 512 || image / patch > 32 || (position && position->ndim > 1 && position->shape[1] > 1024);
+}
+
+static int try_vision(struct vfm_stream *s, struct vfm_err *err)
+{
+	static const int sizes[][2] = {{1, 40}, {33, 20}};
+	struct vfm_clip_vision *v = NULL;
+	const struct vfm_encoder_id *id;
+	uint8_t rgb[33 * 20 * 3];
+	float *x;
+	int rc = is_large_tower() ? 1 : vfm_clip_vision_open(&v, s, processor_folder(), err);
+
+	if (rc)
+		return rc > 0 ? 0 : rc;
+	id = vfm_clip_vision_id(v);
+	check_encoder_id(id);
+	must(id->rows > 0 && id->dim > 0);
+	for (size_t i = 0; i < sizeof(rgb); i++)
+		rgb[i] = (uint8_t)(i * 37);
+	x = vfm_malloc((size_t)id->rows * (size_t)id->dim * sizeof(*x));
+	for (int i = 0; i < 2 && rc >= 0; i++) {
+		rc = vfm_clip_vision_encode(v, rgb, sizes[i][0], sizes[i][1], x, err);
+		must(rc >= 0 || err->msg[0]);
+	}
+	free(x);
+	vfm_clip_vision_close(v);
+	return 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static struct vfm_dev *dev;
 	static struct vfm_stream *stream;
-	const bool text = size && data[0] == '#';
+	const bool text = size && data[0] == '#', vision = size && data[0] == '@';
 	const uint8_t *nul;
 	struct vfm_buf b = {0};
 	struct vfm_err err = {0};
@@ -286,7 +348,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		for (int i = 0; i < WEIGHTS_MAX; i++)
 			all.data[i] = (float)(i * 7919 % 1009) / 5000 - .1f;
 	}
-	data += text, size -= text;
+	data += text || vision, size -= text || vision;
 	nul = size ? memchr(data, 0, size) : NULL;
 	head = nul ? (size_t)(nul - data) : size;
 	all.n = 0, all.numel = 0, all.misfit = false;
@@ -296,8 +358,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		list_tensor(line);
 	all.config = head ? vfm_json_parse((const char *)data, head, "fuzz", &err) : NULL;
 	if (!head || json_is_object(all.config)) {
-		rc = text ? try_t5(stream, size % 2 ? VFM_F32 : VFM_BF16, &err)
-			  : try_vae(stream, size % 2 ? VFM_F32 : VFM_BF16, &err);
+		rc = vision    ? try_vision(stream, &err)
+			: text ? try_t5(stream, size % 2 ? VFM_F32 : VFM_BF16, &err)
+			       : try_vae(stream, size % 2 ? VFM_F32 : VFM_BF16, &err);
 		must(rc == 0 || (rc == VFM_EUSAGE && err.msg[0]));
 	}
 	json_decref(all.config);

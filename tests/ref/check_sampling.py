@@ -202,8 +202,11 @@ def random_transformer(seed, channels, cond, image_dim, positions, text_dim):
 def picture_pipeline(case, folder):
     """The pipeline of a case, and the folders of its networks."""
     from diffusers.pipelines.wan import pipeline_wan_i2v
-    from transformers import AutoTokenizer, CLIPImageProcessor, CLIPVisionModel, UMT5EncoderModel
+    import transformers
+    from transformers import AutoTokenizer, CLIPVisionModel, UMT5EncoderModel
 
+    # The one with Pillow, as in the child: that of torchvision rounds otherwise.
+    processor = getattr(transformers, "CLIPImageProcessorPil", transformers.CLIPImageProcessor)
     pipeline_wan_i2v.prompt_clean = str.strip  # these texts need no repair, for which it wants ftfy
     _, rows, pictures, networks, _, settings = case
     vae = diffusers.AutoencoderKLWan.from_pretrained(folder + "/vae")
@@ -219,7 +222,7 @@ def picture_pipeline(case, folder):
     pipeline = diffusers.WanImageToVideoPipeline(
         tokenizer=AutoTokenizer.from_pretrained(folder + "/tokenizer"), text_encoder=text, vae=vae,
         scheduler=diffusers.UniPCMultistepScheduler(**FLOW, flow_shift=3.0),
-        image_processor=CLIPImageProcessor.from_pretrained(folder + "/image_processor") if rows else None,
+        image_processor=processor.from_pretrained(folder + "/image_processor") if rows else None,
         image_encoder=vision if rows else None, transformer=nets[0], transformer_2=nets[1] if networks > 1 else None,
         **settings)
     pipeline.set_progress_bar_config(disable=True)
@@ -252,13 +255,15 @@ def check_pictures(run, tree, steps):
                 guidance_scale_2=2.5 if networks > 1 else None, num_inference_steps=steps, height=SIZE[1],
                 width=SIZE[0], num_frames=SIZE[2], latents=start_noise((4, *LATENT[1:]), 7), output_type="latent",
                 return_dict=False)[0][0]
-        more = options + (["--low-noise", paths[1]] if networks > 1 else []) + (image_child if rows else [])
+        more = options + (["--low-noise", paths[1]] if networks > 1 else [])
         more += ["--last-image", "last.png"] if pictures > 1 else []
-        ways = [("", "picture.png", [], True), (", two ranks", "picture.png", ["-n", "2"], True),
-                (", another picture", "other.png", [], False)]
+        image = image_child if rows else []
+        ways = [("", "picture.png", image, True), (", two ranks", "picture.png", ["-n", "2"] + image, True),
+                (", another picture", "other.png", image, False)]
         if pictures > 1:
-            ways.append((", another last picture", "picture.png", ["--last-image", "other.png"], False))
+            ways.append((", another last picture", "picture.png", ["--last-image", "other.png"] + image, False))
         if rows:
+            ways.append((", the native vision tower", "picture.png", ["--image-encoder", "models/wan"], True))
             ways.append((", other weights of CLIP", "picture.png", other_child, False))
         for what, file, extra, same in ways:
             call(run("vfm-sample") + ["-q", "--ckpt", paths[0], "-p", PROMPT, "--negative", NEGATIVE, "--cfg", "4",

@@ -69,7 +69,7 @@ def wan(out):
     write_vae(f"{out}/wan/vae", z=4, dim_mult=[1, 2, 2, 2], down=[False, True, True])
     write_t5(f"{out}/wan/text_encoder", f"{out}/wan/tokenizer", UMT5Config, UMT5EncoderModel, 32)
     model = CLIPVisionModel(CLIPVisionConfig(hidden_size=24, intermediate_size=48, num_hidden_layers=3,
-                                             num_attention_heads=2, image_size=32, patch_size=2, hidden_act="gelu",
+                                             num_attention_heads=3, image_size=32, patch_size=2, hidden_act="gelu",
                                              initializer_range=0.2))
     model.eval().save_pretrained(f"{out}/wan/image_encoder")
     CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=32).save_pretrained(f"{out}/wan/image_processor")

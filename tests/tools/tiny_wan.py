@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""tiny_wan.py DIR: a release of Wan 2.1 with random weights, tiny but with the names, files and proportions of
-Wan2.1-T2V-1.3B; needs no packages.
+"""tiny_wan.py [--i2v|--flf2v] DIR: a release of Wan 2.1 with random weights, tiny but with the names, files and
+proportions of Wan2.1-T2V-1.3B, Wan2.1-I2V-14B-480P or Wan2.1-FLF2V-14B-720P; needs no packages.
 
 DIR/config.json, DIR/diffusion_pytorch_model.safetensors   the diffusion transformer: 2 blocks, width 24
 DIR/Wan2.1_VAE.pth                                         the video autoencoder: base width 8 instead of 96
 DIR/models_t5_umt5-xxl-enc-bf16.pth                        the text encoder UMT5: 2 blocks, width 32 (in f32)
 DIR/google/umt5-xxl/tokenizer.json                         its tokenizer: printable ASCII and <extra_id_N>
+DIR/models_clip_open-clip-xlm-roberta-large-vit-huge-14.pth  the image encoder, of --i2v and --flf2v: the vision tower of
+                                                           CLIP with 257 rows, 2 blocks, width 80
 """
 import os
 import random
@@ -15,6 +17,7 @@ import foreign_models as files
 
 WIDTH, LATENT, VAE = 32, 16, 8  # of the text encoder, of latents, base width of the autoencoder
 HEADS, HEAD, FFN, BLOCKS = 2, 16, 48, 2  # of the text encoder
+VISION, VISION_FFN, VISION_BLOCKS, SIDE, PATCH = 80, 160, 2, 224, 14  # of the vision tower; its head is as wide as Wan's
 
 dice = random.Random(1)
 
@@ -133,15 +136,62 @@ def tokenizer(p):
             "model": {"type": "Unigram", "unk_id": 2, "vocab": p, "byte_fallback": False}}
 
 
-def main(folder):
+def vision_tower():
+    t = {"visual.cls_embedding": weights(1, 1, VISION), "visual.pos_embedding": weights(1, 1 + (SIDE // PATCH)**2, VISION),
+         "visual.patch_embedding.weight": weights(VISION, 3, PATCH, PATCH), "visual.head": weights(VISION, VISION)}
+
+    def layer(name, out, *inner):
+        t[f"visual.{name}.weight"] = weights(out, *inner) if inner else gains(out)
+        t[f"visual.{name}.bias"] = weights(out)
+
+    layer("pre_norm", VISION)
+    for i in range(VISION_BLOCKS):
+        b = f"transformer.{i}."
+        layer(b + "norm1", VISION)
+        layer(b + "attn.to_qkv", 3 * VISION, VISION)
+        layer(b + "attn.proj", VISION, VISION)
+        layer(b + "norm2", VISION)
+        layer(b + "mlp.0", VISION_FFN, VISION)
+        layer(b + "mlp.2", VISION, VISION_FFN)
+    layer("post_norm", VISION)
+    # A part of the text tower, which vfm leaves out.
+    t["textual.token_embedding.weight"], t["log_scale"] = weights(9, 8), files.Tensor([], [2.5])
+    return t
+
+
+def add_image(t, names, rows):
+    """The transformer of image to video: a condition in the input, and attention to the rows of the vision tower."""
+    t["patch_embedding.weight"] = weights(files.D, 2 * LATENT + 4, *files.PATCH)
+
+    def layer(name, out, *inner):
+        for suffix, x in (".weight", weights(out, *inner) if inner else gains(out)), (".bias", weights(out)):
+            t[name + suffix], names[name + suffix] = x, name + suffix
+
+    layer("img_emb.proj.0", VISION)
+    layer("img_emb.proj.1", VISION, VISION)
+    layer("img_emb.proj.3", files.D, VISION)
+    layer("img_emb.proj.4", files.D)
+    if rows:
+        t["img_emb.emb_pos"], names["img_emb.emb_pos"] = weights(1, rows, VISION), "img_emb.emb_pos"
+    for i in range(files.LAYERS):
+        for x in "kv":
+            layer(f"blocks.{i}.cross_attn.{x}_img", files.D, files.D)
+        name = f"blocks.{i}.cross_attn.norm_k_img.weight"
+        t[name], names[name] = gains(files.D), name
+
+
+def main(folder, kind):
     os.makedirs(os.path.join(folder, "google/umt5-xxl"), exist_ok=True)
     files.make = weights
     files.CHANNELS, files.TEXT, files.F = LATENT, WIDTH, 4 * LATENT
     t, names = files.model()
+    if kind != "t2v":
+        add_image(t, names, 2 * (1 + (SIDE // PATCH)**2) if kind == "flf2v" else 0)
+        files.save_pth(os.path.join(folder, "models_clip_open-clip-xlm-roberta-large-vit-huge-14.pth"), vision_tower())
     files.save(os.path.join(folder, "diffusion_pytorch_model.safetensors"), {names[k]: v for k, v in t.items()})
     files.write_json(os.path.join(folder, "config.json"),
                      {"_class_name": "WanModel", "_diffusers_version": "0.30.0", "dim": files.D, "eps": 1e-06,
-                      "ffn_dim": files.FFN, "freq_dim": 256, "in_dim": LATENT, "model_type": "t2v",
+                      "ffn_dim": files.FFN, "freq_dim": 256, "in_dim": LATENT if kind == "t2v" else 2 * LATENT + 4, "model_type": kind,
                       "num_heads": files.HEADS, "num_layers": files.LAYERS, "out_dim": LATENT, "text_len": 512})
     files.save_pth(os.path.join(folder, "Wan2.1_VAE.pth"), autoencoder())
     p = pieces()
@@ -150,6 +200,9 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+    kind, args = "t2v", sys.argv[1:]
+    if args and args[0] in ("--i2v", "--flf2v"):
+        kind = args.pop(0)[2:]
+    if len(args) != 1 or args[0].startswith("-"):
         sys.exit(__doc__)
-    main(sys.argv[1])
+    main(args[0], kind)

@@ -24,9 +24,11 @@ int vfm_encoder_check_opts(const struct vfm_encoder_opts *o, struct vfm_err *err
 				: o->text_raw    ? "--text-raw"
 				: o->text_stream ? "--text-stream"
 						 : "--text-rows");
-	if (o->device && !o->vae && !o->text_encoder)
-		return vfm_fail(
-			err, VFM_EUSAGE, "--device: it needs --vae%s", o->text_options ? " or --text-encoder" : "");
+	if (o->image_exec && o->image_encoder)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --image-encoder and --image-exec");
+	if (o->device && !o->vae && !o->text_encoder && !o->image_encoder)
+		return vfm_fail(err, VFM_EUSAGE, "--device: it needs --vae%s",
+			o->text_options ? ", --text-encoder or --image-encoder" : "");
 	if (o->exec || o->text_exec || o->image_exec)
 		return 0;
 	return vfm_exec_refuse_opts(
@@ -65,7 +67,7 @@ int vfm_encoder_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o
 		TRY(vfm_child_start(&s->image, o, o->image_exec, VFM_EXEC_IMAGE_ENCODE, err));
 	if (o->exec)
 		TRY(vfm_child_start(&s->video, o, o->exec, o->decodes ? VFM_EXEC_DECODE : VFM_EXEC_ENCODE, err));
-	if (o->vae || o->text_encoder)
+	if (o->vae || o->text_encoder || o->image_encoder)
 		TRY(vfm_native_open(s, o, err));
 	if (o->tokenizer)
 		TRY(vfm_builtin_open_video(&s->video, o->tokenizer, o->f32, err));

@@ -1,7 +1,7 @@
 /* encoder.h - encoders of clips, texts and pictures, and the options that choose them.
  *
- * An encoder is built in (wavelet, bytes of a text), native (Wan, Cosmos or T5 in this process, on a device) or a child
- * (vfm-exec(7)).  Each kind is a row of struct vfm_encoder_ops:
+ * An encoder is built in (wavelet, bytes of a text), native (Wan, Cosmos, T5 or CLIP in this process, on a device) or a
+ * child (vfm-exec(7)).  Each kind is a row of struct vfm_encoder_ops:
  *
  *	TRY(vfm_encoder_check_opts(&o, err));
  *	TRY(vfm_encoder_open(&set, &o, err));
@@ -12,7 +12,7 @@
  *	vfm_encoder_close(&set);
  *
  * The ops block.  They are thread-safe if each thread has its own worker.  A native encoder has one thread, which owns
- * the device.  It encodes one clip at a time, or all waiting texts together.
+ * the device.  It encodes a clip or a picture at a time, or all waiting texts together.
  */
 #ifndef VFM_ENCODER_ENCODE_ENCODER_H
 #define VFM_ENCODER_ENCODE_ENCODER_H
@@ -102,7 +102,7 @@ struct vfm_encoder_opts {
 	/* At most one per row; NULL: not used. */
 	const char *tokenizer, *vae, *exec;          /* of videos: "wavelet:16"; weights; a command */
 	const char *text, *text_encoder, *text_exec; /* of texts: "bytes:1024"; weights; a command */
-	const char *image_exec;                      /* of given pictures: a command */
+	const char *image_encoder, *image_exec;      /* of given pictures: weights; a command */
 
 	int pictures;          /* pictures of a video for the encoder of given pictures: 1 or 2 */
 	bool encodes, decodes; /* the uses of the encoder of videos */
@@ -137,6 +137,12 @@ struct vfm_encoder_opts {
 		VFM_OPT_STR, 0, "vae-tile", "WxH", "Wan: work in tiles of W x H pixels, blended: less memory",         \
 			&(o)->tile                                                                                     \
 	}
+#define VFM_ENCODER_IMAGE_OPTS(o)                                                                                      \
+	{                                                                                                              \
+		VFM_OPT_STR, 0, "image-encoder", "PATH",                                                               \
+			"vision tower of CLIP for image rows: a folder of transformers or Wan's release",              \
+			&(o)->image_encoder                                                                            \
+	}
 #define VFM_ENCODER_TEXT_OPTS(o)                                                                                       \
 	{VFM_OPT_STR, 0, "text-encoder", "PATH", "T5 or UMT5: a folder of transformers or Wan's release",              \
 		&(o)->text_encoder},                                                                                   \
@@ -153,6 +159,11 @@ int vfm_encoder_read_geometry(struct vfm_geometry *g, const struct vfm_encoder_o
  * time.  The caller closes the set even after a failure.  VFM_EUSAGE: an option or weights are wrong; VFM_EENV: no
  * device, or out of memory. */
 int vfm_encoder_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o, struct vfm_err *err);
+/* Returns the option that names the encoder of given pictures, or NULL. */
+static inline const char *vfm_encoder_image_option(const struct vfm_encoder_opts *o)
+{
+	return o->image_encoder ? "--image-encoder" : o->image_exec ? "--image-exec" : NULL;
+}
 /* Returns the number of threads that keep all encoders busy, at least 1.  jobs is -j; 0: not given. */
 int vfm_encoder_threads(const struct vfm_encoder_set *s, int64_t jobs);
 /* Makes workers 0 to n - 1.  Call once, before any op. */

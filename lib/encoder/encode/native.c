@@ -1,7 +1,8 @@
-/* The native encoders: an autoencoder and a text encoder of this process, with a device and a thread of their own.
+/* The native encoders: an autoencoder, a text encoder and an image encoder of this process, with a device and a thread
+ * of their own.
  *
- * The thread owns the device.  It serves calls of any thread: the work of a clip first, and otherwise all texts that
- * are waiting, in one batch.
+ * The thread owns the device.  It serves calls of any thread: the work of a clip and given pictures first, otherwise
+ * all waiting texts in one batch.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include "base/mem.h"
 #include "device/open/open.h"
 #include "encoder/encode/encoder_impl.h"
+#include "encoder/image/clip_vision.h"
 #include "encoder/text/t5.h"
 #include "encoder/vae/vae.h"
 #include "io/task.h"
@@ -53,9 +55,10 @@ struct vfm_native {
 	struct vfm_vae_session *session; /* of the clip; NULL with tiles */
 	int height, width;               /* of its pictures */
 	struct vfm_t5 *t5;
+	struct vfm_clip_vision *vision;
 
-	struct vfm_encoder_id video_id, text_id;
-	int encoders; /* that are open: of videos, of texts */
+	struct vfm_encoder_id video_id, text_id, image_id;
+	int encoders; /* that are open: of videos, of texts, of pictures */
 };
 
 /* ---- calls ---- */
@@ -337,6 +340,47 @@ static void encode_text_batch(struct vfm_native *e, struct encoder_call *const *
 	}
 }
 
+/* ---- given pictures ---- */
+
+struct image_call {
+	const struct vfm_pictures *p;
+	float *rows; /* [p->n rows of a picture, dim] */
+};
+
+static int encode_picture_rows(struct vfm_native *e, void *arg, struct vfm_err *err)
+{
+	const struct image_call *c = arg;
+	const struct vfm_pictures *p = c->p;
+	const struct vfm_encoder_id *id = vfm_clip_vision_id(e->vision);
+	const size_t size = (size_t)p->height * (size_t)p->width * 3, rows = (size_t)id->rows * (size_t)id->dim;
+
+	for (int i = 0; i < p->n; i++)
+		TRY(vfm_clip_vision_encode(
+			e->vision, p->rgb + (size_t)i * size, p->height, p->width, c->rows + (size_t)i * rows, err));
+	return 0;
+}
+
+/* The rows of the pictures follow each other. */
+static int native_encode_image(void *ctx, int worker, const char *id, const struct vfm_pictures *p,
+	struct vfm_encoded *out, struct vfm_err *err)
+{
+	struct vfm_native *e = ctx;
+	const struct vfm_encoder_id *m = &e->image_id;
+	const size_t bytes = (size_t)m->rows * (size_t)m->dim * sizeof(float);
+	struct image_call c = {.p = p, .rows = vfm_big_alloc(bytes, "the rows of a picture", err)};
+	int rc;
+
+	(void)worker;
+	(void)id;
+	if (!c.rows)
+		return VFM_EENV;
+	rc = call_thread(e, encode_picture_rows, &c, err);
+	if (rc >= 0)
+		rc = vfm_encoded_set_rows(out, c.rows, m->rows, m->dim, e->o.f32 ? VFM_NPY_F32 : VFM_NPY_BF16, err);
+	vfm_big_free(c.rows, bytes);
+	return rc;
+}
+
 /* ---- the thread ---- */
 
 /* Returns whether texts should be encoded now: no clip waits for the device, or there is a full batch. */
@@ -400,6 +444,11 @@ static int open_models(struct vfm_native *e, struct vfm_err *err)
 			err));
 		TRY(vfm_t5_id(e->t5, &e->text_id, err));
 	}
+	if (e->o.image_encoder) {
+		TRY(vfm_clip_vision_open(&e->vision, e->device.stream, e->o.image_encoder, err));
+		e->image_id = *vfm_clip_vision_id(e->vision);
+		e->image_id.rows *= e->o.pictures;
+	}
 	return 0;
 }
 
@@ -418,6 +467,7 @@ static void *run_native(void *arg)
 	if (rc >= 0)
 		serve_calls(e);
 	vfm_vae_end(e->session);
+	vfm_clip_vision_close(e->vision);
 	vfm_t5_close(e->t5);
 	vfm_vae_close(e->vae);
 	vfm_device_close(&e->device);
@@ -543,6 +593,7 @@ static const struct vfm_encoder_ops native_ops = {
 	.encode_given = native_encode_given,
 	.decode = native_decode,
 	.encode_text = native_encode_text,
+	.encode_image = native_encode_image,
 	.threads = choose_native_threads,
 	.close = close_native,
 };
@@ -560,10 +611,12 @@ int vfm_native_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o,
 		free_native(e);
 		return rc;
 	}
-	e->encoders = !!o->vae + !!o->text_encoder;
+	e->encoders = !!o->vae + !!o->text_encoder + !!o->image_encoder;
 	if (o->vae)
 		s->video = (struct vfm_encoder_handle){.ops = &native_ops, .ctx = e, .id = e->video_id};
 	if (o->text_encoder)
 		s->text = (struct vfm_encoder_handle){.ops = &native_ops, .ctx = e, .id = e->text_id};
+	if (o->image_encoder)
+		s->image = (struct vfm_encoder_handle){.ops = &native_ops, .ctx = e, .id = e->image_id};
 	return 0;
 }

@@ -1,5 +1,5 @@
-/* experts.h - a run of two networks for two ranges of t, such as the experts of Wan 2.2 (arXiv 2503.20314): "high" for t
- * from the boundary to 1, "low" below.  They are trained in turn, each in blocks of experts.turn steps of the plan, by
+/* experts.h - a run of two networks for two ranges of t, such as the experts of Wan 2.2 (arXiv 2503.20314): "high" for
+ * t from the boundary to 1, "low" below.  They are trained in turn, each in blocks of experts.turn steps of the plan, by
  * one trainer; the state of the other waits (train/step/idle.h).
  *
  * Of the blocks, the network gets the share that its range has of the distribution of t, spread evenly: over a run, t

@@ -187,6 +187,7 @@ static int choose_default_size(struct vfm_previews *p, struct vfm_err *err)
 
 static int check_previews(const struct vfm_previews *p, const char *prompts, struct vfm_err *err)
 {
+	const struct vfm_encoder_opts *e = &p->opts.encoder;
 	const struct vfm_config *c = p->r.c;
 
 	if (p->r.x->mesh.size[VFM_AX_PP] > 1)
@@ -196,8 +197,11 @@ static int check_previews(const struct vfm_previews *p, const char *prompts, str
 	if (c->eval.samples && (vfm_model_cond_dim(&c->model) || c->model.image_dim))
 		return vfm_fail(err, VFM_EUSAGE,
 			"eval.samples: the model reads conditions, which no plan has; --prompts takes pictures");
-	if (!prompts && (p->opts.encoder.text_encoder || p->opts.encoder.text_exec || p->opts.encoder.image_exec))
-		return vfm_fail(err, VFM_EUSAGE, "--text-encoder, --text-exec, --image-exec: they need --prompts");
+	if (!prompts && (e->text_encoder || e->text_exec || vfm_encoder_image_option(e)))
+		return vfm_fail(err, VFM_EUSAGE, "%s: it needs --prompts",
+			e->text_encoder        ? "--text-encoder"
+				: e->text_exec ? "--text-exec"
+					       : vfm_encoder_image_option(e));
 	return vfm_encoder_check_opts(&p->opts.encoder, err);
 }
 
@@ -306,8 +310,7 @@ static int refuse_unused(const struct vfm_preview_opts *o, const struct vfm_conf
 		: e->exec                         ? "--exec"
 		: e->text_encoder                 ? "--text-encoder"
 		: e->text_exec                    ? "--text-exec"
-		: e->image_exec                   ? "--image-exec"
-						  : NULL;
+						  : vfm_encoder_image_option(e);
 
 	if (option)
 		return vfm_fail(err, VFM_EUSAGE,

@@ -12,7 +12,7 @@ enum { DEFAULT_FRAMES = 16, DEFAULT_SIDE = 128, MAX_TOKENS = 1 << 24 /* of a vid
 
 bool sampling_makes_rows(const struct vfm_sampling *s)
 {
-	return s->o->encoder.image_exec;
+	return vfm_encoder_image_option(&s->o->encoder);
 }
 
 /* Compares an encoder with the encoder of the training data. */
@@ -23,7 +23,7 @@ static int check_encoder(
 	enum vfm_encoder_id_relation rel = vfm_encoder_id_compare(expected, used);
 	static const char *const options[VFM_ENCODER_KINDS] = {[VFM_ENCODER_TOKENIZER] = "--vae",
 		[VFM_ENCODER_TEXT] = "--text-encoder",
-		[VFM_ENCODER_IMAGE] = "--image-exec"};
+		[VFM_ENCODER_IMAGE] = "--image-encoder"};
 	char was[VFM_ENCODER_ID_LABEL], is[VFM_ENCODER_ID_LABEL];
 	json_t *entries;
 
@@ -83,10 +83,9 @@ static int check_image_rows(const struct vfm_sampling *s, int pictures, struct v
 	if (image->rows == m->image_len && image->dim == m->image_dim)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE,
-		"--image-exec: '%s' makes image rows [%d, %d] of %s, but model.image_len and model.image_dim are %lld "
-		"and %lld",
-		image->name, image->rows, image->dim, pictures > 1 ? "two pictures" : "a picture",
-		(long long)m->image_len, (long long)m->image_dim);
+		"%s: '%s' makes image rows [%d, %d] of %s, but model.image_len and model.image_dim are %lld and %lld",
+		vfm_encoder_image_option(&s->o->encoder), image->name, image->rows, image->dim,
+		pictures > 1 ? "two pictures" : "a picture", (long long)m->image_len, (long long)m->image_dim);
 }
 
 /* Compares what the encoders make with what the model reads. */
@@ -126,7 +125,7 @@ int sampling_open_encoders(struct vfm_sampling *s, struct vfm_err *err)
 	else if (!o.text_encoder && !o.text_exec)
 		o.text = text;
 	if (!s->leader)
-		o.vae = o.text_encoder = o.exec = o.text_exec = o.image_exec = NULL;
+		o.vae = o.text_encoder = o.image_encoder = o.exec = o.text_exec = o.image_exec = NULL;
 	o.encodes = needs.encodes_pictures;
 	o.pictures = needs.pictures;
 	o.text_stream = true;
@@ -146,7 +145,7 @@ int sampling_open_decoder(struct vfm_sampling *s, struct vfm_err *err)
 		return 0;
 	if (!o.exec && !o.vae && !o.tokenizer)
 		o.tokenizer = default_tokenizer(s, tokenizer);
-	o.text_encoder = o.text_exec = o.image_exec = NULL;
+	o.text_encoder = o.image_encoder = o.text_exec = o.image_exec = NULL;
 	o.device = s->device;
 	o.local_rank = o.children.first_gpu = s->job->launch.local_rank;
 	TRY(vfm_encoder_open(&s->encoders, &o, err));

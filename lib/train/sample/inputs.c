@@ -184,7 +184,7 @@ static int check_item_inputs(const struct vfm_sampling *s, const struct vfm_samp
 			"--image FILE"},
 		{m->image_dim && !(it->p.image && sampling_makes_rows(s)), "image",
 			"the model reads image rows (model.image_dim)",
-			it->p.image ? "--image-exec CMD" : "--image FILE with --image-exec CMD"},
+			it->p.image ? "--image-encoder PATH" : "--image FILE with --image-encoder PATH"},
 		{s->o->first_frame, "latent", "--first-frame takes a latent", "--image FILE instead"},
 	};
 
@@ -208,7 +208,8 @@ int sampling_check_inputs(struct vfm_sampling *s, struct vfm_err *err)
 	const struct vfm_model_spec *m = &s->c->model;
 
 	if (sampling_makes_rows(s) && !m->image_dim)
-		return vfm_fail(err, VFM_EUSAGE, "--image-exec: the model reads no image rows (model.image_dim is 0)");
+		return vfm_fail(err, VFM_EUSAGE, "%s: the model reads no image rows (model.image_dim is 0)",
+			vfm_encoder_image_option(&s->o->encoder));
 	for (size_t i = 0; i < s->n; i++) {
 		struct vfm_sample_item *it = &s->v[i];
 

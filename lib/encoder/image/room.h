@@ -1,0 +1,6 @@
+/* encoder/image - encoders of given pictures: the vision tower of CLIP, on any device.
+ *
+ * Used by: encoder/encode
+ * Calls: base, ckpt, data/record, device/dev, device/ops, io
+ * Read first: clip_vision.h
+ */
