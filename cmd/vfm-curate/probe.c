@@ -179,33 +179,51 @@ static void set_id(json_t *rec, char hex[VFM_SHA256_HEX])
 	json_decref(was);
 }
 
-static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+static int probe_src(const struct probe *p, json_t *rec, const char *fault, struct vfm_err *err)
 {
-	const struct probe *p = ctx;
 	struct vfm_video_opts opts = {.threads = p->threads, .limit = vfm_limit_start(p->timeout_s)};
 	char *src, hex[VFM_SHA256_HEX];
 	struct vfm_probe facts;
 	int rc;
 
-	(void)out, (void)worker;
-	if (!p->records && json_object_get(rec, caption_error)) {
-		vfm_fail(err, VFM_EINPUT, "%s", vfm_rec_str(rec, caption_error, ""));
-		json_object_del(rec, caption_error);
-		return VFM_EINPUT;
-	}
 	if (!vfm_rec_str(rec, "src", NULL))
 		return vfm_fail(err, VFM_EINPUT, "the record has no src");
 	if (json_object_get(rec, "start_frame"))
 		return vfm_fail(err, VFM_EINPUT, "the record is that of a clip within its file, not of a file");
 	src = vfm_strdup(vfm_rec_str(rec, "src", ""));
 	rc = vfm_sha256_input(src, &opts.limit, hex, err);
-	if (rc == 0) {
+	if (rc == 0)
 		set_id(rec, hex);
+	if (rc == 0 && fault)
+		rc = vfm_fail(err, VFM_EINPUT, "%s", fault);
+	if (rc == 0)
 		rc = vfm_probe_file(&facts, src, &opts, p->fast, err);
-	}
 	if (rc == 0)
 		curate_set_facts(rec, &facts);
 	free(src);
+	return rc;
+}
+
+static json_t *take_out(json_t *rec, const char *key)
+{
+	json_t *value = json_incref(json_object_get(rec, key));
+
+	json_object_del(rec, key);
+	return value;
+}
+
+static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	const struct probe *p = ctx;
+	json_t *caption = p->records ? NULL : take_out(rec, "caption"); /* its place is after the id */
+	json_t *fault = p->records ? NULL : take_out(rec, caption_error);
+	int rc = probe_src(p, rec, json_string_value(fault), err);
+
+	(void)out, (void)worker;
+	if (caption)
+		json_object_set(rec, "caption", caption);
+	json_decref(caption);
+	json_decref(fault);
 	return rc;
 }
 
