@@ -130,7 +130,19 @@ printf 'city,caption\nRome,x\n' >h/metadata.csv
 probe h
 rc_is 0 "metadata.csv of something else"
 like "$err" "no tables of captions: 'h/metadata.csv'.*has no column file_name" "is named and not used"
+unlike "$err" "of their name|left out" "once"
 rm h/metadata.csv
+echo '{"name":"foxes","license":"CC0"}' >h/metadata.json
+probe h
+like "$rc $err" "0 .*no tables of captions: 'h/metadata.json'.*first key is not the name of a video" "an object of something else"
+printf '{\n"c.mp4": ["x"],\n"d.mp4" ["y"]}\n' >h/captions.json
+probe h
+like "$rc $err" "2 .*h/captions.json:3:" "an object with a fault"
+rm h/metadata.json h/captions.json
+echo '{"file_name": "c.mp4", "text": "x"' >h/metadata.jsonl
+probe h
+like "$rc $err" "2 .*h/metadata.jsonl:1: " "a first row with a fault"
+rm h/metadata.jsonl
 echo '[{"path":"a.mp4","cap":["a fox"]},{"path":"b.mp4","cap":"a dog","fps":8}]' >h/videos2caption.json
 probe h
 is "$(got)" 'null "a fox" "a dog"' "videos2caption.json: names within videos/"
@@ -180,7 +192,7 @@ else
 	skip 1 "no Python with pyarrow (VFM_PYTHON)"
 fi
 echo PAR1 >h/metadata.parquet
-probe h
+PATH=$TOP/share/exec:$PATH probe h
 rc_is 2 "Parquet that cannot be read"
 like "$err" "cannot read 'h/metadata.parquet': table_parquet.py, which needs pyarrow, exited with status 1" "is named, with its reader"
 rm h/metadata.parquet

@@ -50,7 +50,7 @@ struct vfm_caption_files {
 	struct caption_source *sources;
 	int n_sources;
 	size_t sources_cap;
-	struct vfm_names used; /* files with captions that were read */
+	struct vfm_names used; /* files with captions that were read, and tables of other things */
 	struct vfm_names kept, named;
 	int64_t at; /* the next of `named` */
 	int64_t files, found, empty, json_without;
@@ -159,6 +159,8 @@ static int add_caption_source(
 		TRY(vfm_unlinked_temp(&c->store, err));
 	rc = list ? vfm_caption_lists_open(&s.table, list, path, c->store, err)
 		  : vfm_caption_table_open(&s.table, path, c->store, maybe, err);
+	if (rc >= 0)
+		mark_used(c, path);
 	if (rc == 0) {
 		vfm_named_add(&c->not_tables, path);
 		if (!c->why_not)
@@ -173,7 +175,6 @@ static int add_caption_source(
 	free(absolute);
 	vfm_grow(&c->sources, &c->sources_cap, (size_t)c->n_sources + 1, sizeof(c->sources[0]));
 	c->sources[c->n_sources++] = s;
-	mark_used(c, path);
 	return 1;
 }
 

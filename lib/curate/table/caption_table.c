@@ -16,6 +16,9 @@
 #include "io/input.h"
 #include "io/json.h"
 #include "io/process.h"
+#include "media/av/probe.h"
+
+static const char no_columns[] = "it has no column file_name, path or video_path";
 
 enum { MAX_OBJECT_BYTES = 256 << 20, MAX_LIST_BYTES = 1 << 30 };
 
@@ -167,9 +170,10 @@ static int read_caption_row(
 	return rc;
 }
 
+/* Returns whether a table has a column of names: by its header, or by a row of JSON. */
 static bool has_caption_columns(const struct vfm_rows *r, const json_t *row)
 {
-	bool has = vfm_caption_at(row, vfm_caption_file_keys) != NULL;
+	bool has = row && vfm_caption_at(row, vfm_caption_file_keys);
 
 	for (int i = 0; i < r->n_columns; i++)
 		for (const char *const *k = vfm_caption_file_keys; *k; k++)
@@ -177,26 +181,32 @@ static bool has_caption_columns(const struct vfm_rows *r, const json_t *row)
 	return has;
 }
 
-/* Returns 1, or 0 if the first row is not that of captions. */
+/* Returns 1, or 0 if it is no table of captions. */
 static int read_caption_rows(
 	struct vfm_caption_table *t, struct vfm_rows *r, FILE *store, bool maybe, struct vfm_err *err)
 {
-	bool is_first = true;
+	bool is_known = !maybe || has_caption_columns(r, NULL);
 	json_t *row;
 	int rc;
 
+	if (!is_known && r->n_columns >= 0) {
+		vfm_fail(err, VFM_EINPUT, "%s", no_columns);
+		return 0;
+	}
 	TRY(select_caption_columns(r, err));
 	while ((rc = vfm_rows_next(r, &row, err)) == 1) {
-		if (is_first && maybe && !has_caption_columns(r, row))
-			rc = vfm_fail(err, VFM_EINPUT, "it has no column file_name, path or video_path");
-		else
-			rc = read_caption_row(t, r, row, store, err);
+		if (!is_known && !has_caption_columns(r, row)) {
+			vfm_fail(err, VFM_EINPUT, "%s", no_columns);
+			json_decref(row);
+			return 0;
+		}
+		is_known = true;
+		rc = read_caption_row(t, r, row, store, err);
 		json_decref(row);
 		if (rc < 0)
 			break;
-		is_first = false;
 	}
-	return rc == VFM_EINPUT && is_first && maybe ? 0 : rc < 0 ? rc : 1;
+	return rc < 0 ? rc : 1;
 }
 
 static int open_rows(struct vfm_caption_table *t, const char *path, FILE *store, bool maybe, struct vfm_err *err)
@@ -206,8 +216,6 @@ static int open_rows(struct vfm_caption_table *t, const char *path, FILE *store,
 
 	if (rc == 0)
 		rc = read_caption_rows(t, &rows, store, maybe, err);
-	else if (rc == VFM_EINPUT && maybe)
-		rc = 0;
 	vfm_rows_close(&rows);
 	return rc;
 }
@@ -258,27 +266,45 @@ static int open_parquet(struct vfm_caption_table *t, FILE *store, bool maybe, st
 
 /* ---- an object ---- */
 
-/* Returns the object of captions in a file, or NULL if it has rows. */
-static json_t *load_caption_object(const char *path)
+/* Returns whether a text has rows: it is no object, its first line is one, or it is a row itself. */
+static bool has_rows(const char *text, size_t len, const json_t *doc)
 {
-	json_t *doc = NULL;
+	size_t at = vfm_has_byte_order_mark(text, len) ? 3 : 0, n;
 	struct vfm_err err;
-	char *text;
-	size_t len;
+	json_t *first;
 
-	if (vfm_read_regular(path, MAX_OBJECT_BYTES, &text, &len, &err) == 0 && len &&
-		text[strspn(text + (vfm_has_byte_order_mark(text, len) ? 3 : 0), " \t\r\n") +
-			(vfm_has_byte_order_mark(text, len) ? 3 : 0)] == '{')
-		doc = vfm_json_parse_foreign(text, len, path, &err);
-	free(text);
-	if (!json_is_object(doc) || vfm_caption_at(doc, vfm_caption_file_keys)) {
-		json_decref(doc);
-		return NULL;
-	}
-	return doc;
+	at += strspn(text + at, " \t\r\n");
+	n = strcspn(text + at, "\n");
+	if (text[at] != '{')
+		return true;
+	if (doc)
+		return vfm_caption_at(doc, vfm_caption_file_keys);
+	first = vfm_json_parse_foreign(text + at, n, "line", &err);
+	json_decref(first);
+	return first;
 }
 
-/* Returns 1, or 0 if the values are no captions. */
+/* Sets *doc to the object of captions in a file; NULL: the file has rows. */
+static int load_caption_object(const char *path, json_t **doc, struct vfm_err *err)
+{
+	char *text;
+	size_t len;
+	int rc;
+
+	*doc = NULL;
+	TRY(vfm_read_regular(path, MAX_OBJECT_BYTES, &text, &len, err));
+	*doc = vfm_json_parse_foreign(text, len, path, err);
+	rc = *doc ? 0 : VFM_EINPUT;
+	if (has_rows(text, len, *doc)) {
+		json_decref(*doc);
+		*doc = NULL;
+		rc = 0;
+	}
+	free(text);
+	return rc;
+}
+
+/* Returns 1, or 0 if the first key is not the name of a media file. */
 static int read_caption_object(
 	struct vfm_caption_table *t, const json_t *doc, FILE *store, bool maybe, struct vfm_err *err)
 {
@@ -289,11 +315,15 @@ static int read_caption_object(
 	json_object_foreach((json_t *)(uintptr_t)doc, name, value)
 	{
 		char *what = vfm_strfmt("'%s': '%.200s'", t->path, name);
-		int rc = vfm_caption_of_json(&caption, value, what, err);
+		int rc = 0;
 
-		free(what);
-		if (rc == VFM_EINPUT && maybe && place == 0)
+		if (maybe && place == 0 && !vfm_media_name(name)) {
+			vfm_fail(err, VFM_EINPUT, "its first key is not the name of a video or image");
+			free(what);
 			return 0;
+		}
+		rc = vfm_caption_of_json(&caption, value, what, err);
+		free(what);
 		TRY(rc);
 		TRY(add_caption_row(t, name, caption, ++place, store, err));
 	}
@@ -302,12 +332,15 @@ static int read_caption_object(
 
 int vfm_caption_table_open(struct vfm_caption_table *t, const char *path, FILE *store, bool maybe, struct vfm_err *err)
 {
-	json_t *doc;
-	int rc;
+	json_t *doc = NULL;
+	int rc = 0;
 
 	t->path = vfm_strdup(path);
-	doc = vfm_name_ends(path, ".json") ? load_caption_object(path) : NULL;
-	if (doc)
+	if (vfm_name_ends(path, ".json"))
+		rc = load_caption_object(path, &doc, err);
+	if (rc < 0)
+		; /* below */
+	else if (doc)
 		rc = read_caption_object(t, doc, store, maybe, err);
 	else if (vfm_name_ends(path, ".parquet"))
 		rc = open_parquet(t, store, maybe, err);

@@ -30,8 +30,8 @@ struct vfm_caption_table { /* `= {0}` before open; close in any case */
 };
 
 /* Reads a table; `store` is open for reading and writing, and stays the caller's.  `maybe`: the file need not be a table
- * of captions.  If its first row cannot be read, or has no column of names, the call returns 0 with the reason in err.
- * Otherwise it returns 1.  VFM_EUSAGE names the fault and its line: a row without a name, an invalid caption, or two
+ * of captions.  If it has no column of names, or is an object whose first key does not name a media file, the call
+ * returns 0 with the reason in err.  Otherwise it returns 1.  VFM_EUSAGE names the fault and its line: a row without a name, an invalid caption, or two
  * rows with the same name and other captions.  VFM_EENV: no space, or no child for Parquet. */
 int vfm_caption_table_open(struct vfm_caption_table *t, const char *path, FILE *store, bool maybe, struct vfm_err *err);
 /* Reads two lists.  Also VFM_EUSAGE: they have different numbers of lines.  Empty lines at the end do not count. */
