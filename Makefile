@@ -448,6 +448,7 @@ install: all
 	install -d $(SHARE)/vfm/published && install -m 644 share/published/*.json $(SHARE)/vfm/published
 	install -d $(SHARE)/vfm/exec && install -m 755 $(EXEC_BINS) $(SHARE)/vfm/exec
 	install -m 644 share/exec/README.md share/exec/vfm_exec.py share/exec/mean.c $(SHARE)/vfm/exec
+	install -d $(SHARE)/vfm/convert && install -m 755 share/convert/*.py $(SHARE)/vfm/convert
 	install -m 644 share/completion/vfm.zsh $(ZSH_DIR)/_vfm
 	for c in $(CMDS); do install -m 644 share/completion/vfm.bash $(BASH_DIR)/$$c && \
 		install -m 644 share/completion/vfm.fish $(FISH_DIR)/$$c.fish || exit 1; done

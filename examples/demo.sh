@@ -2,7 +2,7 @@
 # demo.sh: the whole pipeline on a CPU: videos -> curated shards -> plan -> training -> samples.
 #
 #	make demo                    synthetic clips of moving shapes, with captions
-#	make demo VIDEOS=DIR         your own videos and images
+#	make demo VIDEOS=DIR         your own videos and images, with the captions next to them
 #	make demo TRAIN_S=20         a short training: shows the pipeline, not what a model can learn
 #
 # OUT=DIR      where everything goes (demo); an older demo there is replaced
@@ -38,9 +38,11 @@ if [ -n "${VIDEOS:-}" ]; then
 	say "1. probe, split, clip, score, filter, encode, shard: $VIDEOS"
 	size=128x128 prompts=("")
 	patch=1x2x2 context=1152 # images and short clips have few latent frames, so a patch covers one
-	find -L "$VIDEOS" -type f | sort | stage probe --timeout 60 | stage split --min-s 0.5 --max-s 4 --timeout 60 |
+	stage probe --timeout 60 "$VIDEOS" | stage split --min-s 0.5 --max-s 4 --timeout 60 |
 		stage clip -d "$OUT/clips" --size $size --fps 8 --frames 16 --timeout 60 | stage score | stage filter --max black_ratio=0.5 |
 		stage encode -d "$OUT/latents" --text bytes:256 | stage shard -d "$OUT/data" >"$OUT/records.jsonl"
+	# some of the captions, without those that JSON escapes
+	while read -r caption; do prompts+=("$caption"); done < <(sed -n 's/.*"caption":"\([^"\\]\{1,300\}\)".*/\1/p' "$OUT/records.jsonl" | sort -u | head -n 7)
 else
 	say "1. synth, score, encode, shard: $N synthetic clips"
 	size=96x96 prompts=()
@@ -90,7 +92,7 @@ vfm-bench plot -o "$OUT/loss.svg" --title "loss" "$OUT/run"
 say "5. sample"
 args=()
 for p in "${prompts[@]}"; do args+=(-p "$p"); done
-[ -z "${VIDEOS:-}" ] || for _ in 1 2 3 4 5 6 7; do args+=(-p ""); done
+[ -z "${VIDEOS:-}" ] || while [ "${#args[@]}" -lt 16 ]; do args+=(-p ""); done
 vfm-sample --ckpt "$OUT/run" "${args[@]}" -d "$OUT/samples" --size $size --frames 16 --steps 16 >"$OUT/samples.jsonl"
 vfm-curate sheet -o "$OUT/samples.html" --max 24 --columns 4 --title "samples" "$OUT/samples.jsonl" >/dev/null
 

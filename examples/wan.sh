@@ -14,7 +14,8 @@
 # Autoencoder and text encoder run in the tools; only the captioner is a child (vfm-exec(7)).  A stage that was
 # interrupted goes on when the script is started again.
 #
-# CAPTION              command of the captioner: share/exec/README.md has some, also one in shell
+# CAPTION              command of the captioner of clips without a caption: share/exec/README.md has some, also one in shell;
+#                      without it, only captions that lie next to VIDEOS are used (vfm-curate-probe(1))
 # DEVICE=cpu           or cuda
 # RANKS=1              GPUs of this node for training and sampling
 # ENCODERS             processes that encode, each on a GPU of its own (default: RANKS with DEVICE=cuda, else 1)
@@ -27,7 +28,7 @@
 set -eu -o pipefail
 [ $# = 3 ] || { echo "usage: wan.sh MODEL VIDEOS OUT" >&2; exit 2; }
 model=$1 videos=$2 out=$3
-: "${CAPTION:?a command, such as share/exec/caption_vlm.py MODEL: see the head of wan.sh}"
+CAPTION=${CAPTION:-}
 
 here=$(cd "$(dirname "$0")" && pwd)
 PATH=${B:-$here/../build}/bin:$PATH
@@ -97,7 +98,12 @@ stage score "$out/4-score.jsonl" "$out/3-clip.jsonl"
 stage filter "$out/5-filter.jsonl" --max black_ratio=0.5 "$out/4-score.jsonl"
 
 say "2. captions"
-stage caption "$out/6-caption.jsonl" --exec "$CAPTION" "$out/5-filter.jsonl"
+if [ -n "$CAPTION" ]; then
+	stage caption "$out/6-caption.jsonl" --exec "$CAPTION" "$out/5-filter.jsonl"
+else
+	grep -q '"caption":' "$out/5-filter.jsonl" || fail "no captions next to '$videos': set CAPTION to a captioner"
+	cp "$out/5-filter.jsonl" "$out/6-caption.jsonl"
+fi
 
 say "3. latents and texts"
 stage -n "$ENCODERS" encode "$out/7-encode.jsonl" -d "$out/latents" --vae "$model" --text-encoder "$model" \

@@ -137,7 +137,7 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err 
 		rc = vfm_stage_run(stage, NULL, err);
 	}
 	if (atomic_load(&e->uncaptioned))
-		vfm_info("%lld records have no caption and get the embedding of an empty caption",
+		vfm_info("%lld records have no caption: their text is the embedding of an empty caption",
 			(long long)atomic_load(&e->uncaptioned));
 	vfm_encoder_close(&e->encoders);
 	free(options);

@@ -28,7 +28,8 @@ static bool is_wanted(struct curate_inputs *in, const FTSENT *e)
 {
 	if (e->fts_level == FTS_ROOTLEVEL || in->all || (in->is_wanted(e->fts_name) && !is_of_macos(e)))
 		return true;
-	vfm_named_add(&in->left_out, e->fts_path);
+	if (!in->is_kept || is_of_macos(e) || !in->is_kept(in->ctx, e->fts_path))
+		vfm_named_add(&in->left_out, e->fts_path);
 	return false;
 }
 

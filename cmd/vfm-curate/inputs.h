@@ -16,7 +16,10 @@ struct curate_inputs {
 	bool nul;                            /* names on stdin end with NUL, not with a newline */
 	bool all;                            /* folders yield every file */
 	bool (*is_wanted)(const char *name); /* without `all`, folders yield the files for which this returns true */
-	struct vfm_named left_out;           /* skipped files of folders */
+	/* NULL, or returns whether the caller accounts for a skipped file, which is then not in left_out */
+	bool (*is_kept)(void *ctx, const char *path);
+	void *ctx;
+	struct vfm_named left_out; /* skipped files of folders */
 	/* private */
 	int at;
 	bool begun, from_stdin;

@@ -16,6 +16,7 @@
 struct split {
 	struct vfm_shots_opts shots;
 	double timeout_s;
+	bool no_captions;
 	struct exec_stage model; /* with --exec */
 };
 
@@ -28,6 +29,14 @@ static void set_confidence(json_t *rec, const char *key, double confidence)
 {
 	if (confidence >= 0)
 		json_object_set_new(rec, key, vfm_json_real(round(confidence * 1e3) / 1e3));
+}
+
+/* Removes the captions of the whole video. */
+static void remove_captions(json_t *rec)
+{
+	json_object_del(rec, "caption");
+	json_object_del(rec, "caption_maker");
+	json_object_del(rec, "windows");
 }
 
 static json_t *make_clip_record(const json_t *rec, const struct vfm_shots *s, int64_t i, double min_s)
@@ -93,6 +102,8 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	if (!vfm_rec_str(rec, "id", NULL))
 		return vfm_fail(err, VFM_EINPUT, "the record has no id");
 	TRY(read_shots(sp, &opts, vfm_rec_str(rec, "id", NULL), m.src, worker, &shots, err));
+	if (sp->no_captions)
+		remove_captions(rec);
 	for (int64_t i = 0; i < shots.n; i++)
 		vfm_stage_emit(out, make_clip_record(rec, &shots, i, opts.min_s));
 	vfm_shots_release(&shots);
@@ -100,13 +111,14 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 }
 
 /* The options that change the clips (data/record/stage.h). */
-static char *split_options(const char *detector, const struct vfm_shots_opts *o)
+static char *split_options(const struct split *sp, const char *detector)
 {
+	const struct vfm_shots_opts *o = &sp->shots;
 	char min_s[VFM_REAL_TEXT], max_s[VFM_REAL_TEXT], threshold[VFM_REAL_TEXT];
 
-	return vfm_strfmt("detector %s min-s %s max-s %s threshold %s hard-only %d", detector,
+	return vfm_strfmt("detector %s min-s %s max-s %s threshold %s hard-only %d%s", detector,
 		vfm_real_text(min_s, o->min_s), vfm_real_text(max_s, o->max_s), vfm_real_text(threshold, o->threshold),
-		o->hard_only);
+		o->hard_only, sp->no_captions ? " no-captions" : "");
 }
 
 enum { NOT_GIVEN = -1, CONTENT, STRIDE };
@@ -146,6 +158,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_NUM, 0, "threshold", "X", "minimum confidence of a cut, 0 to 1; lower cuts more (default 0.5)",
 			&sp.shots.threshold, VFM_ABOVE_0, VFM_BELOW_1},
 		{VFM_OPT_FLAG, 0, "hard-only", NULL, "look for hard cuts only", &sp.shots.hard_only},
+		{VFM_OPT_FLAG, 0, "no-captions", NULL, "clips do not get the caption of their video", &sp.no_captions},
 		VFM_TIMEOUT_OPT("give up on a file after so long (default 3600)", &sp.timeout_s),
 		{VFM_OPT_STR, 0, "exec", "CMD", "a learnt detector: -j N children that speak vfm-exec(7)",
 			&sp.model.command},
@@ -167,7 +180,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 	TRY(check_split(&sp, detector, err));
 	sp.shots.stride = detector == STRIDE;
 	sp.shots.video.threads = sp.model.command || stage.opts.jobs > 1 ? 1 : vfm_par_threads();
-	options = split_options(sp.model.command ? "exec" : sp.shots.stride ? "stride" : "content", &sp.shots);
+	options = split_options(&sp, sp.model.command ? "exec" : sp.shots.stride ? "stride" : "content");
 	if (sp.model.command) {
 		rc = exec_stage_run(&sp.model, &stage, "shots", options, err);
 	} else {

@@ -95,6 +95,7 @@ static const struct {
 	{"vfm-bench", "-t", "--threads"},
 	{"vfm-bench", "-w", "--window"},
 	{"vfm-bench", "-w", "--write"},
+	{"vfm-curate report", "--captions", "--texts"},
 	{"vfm-ckpt", "-a", "--all"},
 	{"vfm-ckpt", "-d", "--depth"},
 	{"vfm-ckpt", "-e", "--each"},

@@ -44,7 +44,7 @@ done
 guide README.md "${small[@]}" -e 's/vfm-sample/& --steps 2/'
 guide docs/first-model.md "${small[@]}"
 guide docs/finetune-wan.md "${small[@]}"
-guide docs/coming-from.md
+guide docs/coming-from.md "${small[@]}" -e "s/\[832, 480\]/[96, 64]/"
 guide docs/extend.md "${small[@]}"
 guide docs/plan-cluster.md -e 's/--packs 64 --gpus 64 --search/--packs 8 --gpus 8 --search/'
 guide docs/curate.md "${small[@]}"

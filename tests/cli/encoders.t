@@ -122,6 +122,12 @@ run env CAPTION="$TOP/share/exec/caption.sh id kind" SIZE=96x64 FPS=8 FRAMES=17 
 rc_is 0 "started again, it goes on"
 is "$(records made/7-encode.jsonl | count) $(grep -c ' [1-9][0-9]* were done already' <<<"$err")" "5 7" "every stage copies what was done"
 ok "with the same latents" diff -r latents made/latents
+run env SIZE=96x64 FPS=8 FRAMES=17 "$TOP/examples/wan.sh" wan clips bare
+like "$rc $err" "2 .*no captions next to 'clips': set CAPTION to a captioner" "without CAPTION, captions must lie next to the videos"
+for f in clips/*.mp4; do echo "a shape moves" >"${f%.mp4}.txt"; done
+run env SIZE=96x64 FPS=8 FRAMES=17 STEPS=2 RANK=2 CONTEXT=512 DTYPE=fp32 SAMPLE_STEPS=2 timeout 300 "$TOP/examples/wan.sh" wan clips beside
+rc_is 0 "with them, it needs no captioner"
+is "$(records beside/7-encode.jsonl | jq -r 'select(.latent) | .caption' | sort -u)" "a shape moves" "and each clip has its caption"
 
 # The checkpoint knows its encoders.
 sample() { run vfm-sample -q --ckpt made/run -p "a red square" --steps 2 --size 96x64 --frames 5 "$@"; }

@@ -35,6 +35,10 @@ for m in "$TOP"/share/exec/*.*; do
 	ok "exec/${m##*/}" cmp "$m" "root/usr/share/vfm/exec/${m##*/}"
 	[ ! -x "$m" ] || ok "which may be run" test -x "root/usr/share/vfm/exec/${m##*/}"
 done
+for m in "$TOP"/share/convert/*.py; do
+	ok "convert/${m##*/}" cmp "$m" "root/usr/share/vfm/convert/${m##*/}"
+	ok "which may be run" test -x "root/usr/share/vfm/convert/${m##*/}"
+done
 run env -u VFM_MACHINE_DIR root/usr/bin/vfm-bench launches -q --model dit-s --layers 1 --grid 1,4,4
 rc_is 0 "an installed command finds its machines"
 empty "nothing outside of PREFIX" find root -type f ! -path 'root/usr/*'

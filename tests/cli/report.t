@@ -17,7 +17,7 @@ EOF
 
 jq -nc '{id: "lengthy", src: "raw/000001.mp4", caption: ("é" * 2001 + "x" * 99)}' >>r.jsonl
 
-run vfm-curate report -o page.html --by score.motion --captions 1000 r.jsonl
+run vfm-curate report -o page.html --by score.motion --texts 1000 r.jsonl
 rc_is 0 "a report"
 is "$out" "" "nothing on stdout"
 page=$(cat page.html)
@@ -43,7 +43,7 @@ is "$(grep -o "src='data:image/png;base64," page.html | wc -l)" 26 "23 pictures,
 grep -o "data:image/png;base64,[^']*" page.html | head -1 | sed 's/.*,//' | base64 -d >one.png
 run vfm-curate probe one.png
 like "$out" '"width":240,"height":160' "a picture is a PNG with the shape of its video"
-run vfm-curate report -q -o again.html --by score.motion --captions 1000 r.jsonl
+run vfm-curate report -q -o again.html --by score.motion --texts 1000 r.jsonl
 ok "the same records give the same page" cmp page.html again.html
 like "$(grep -o '[0-9]* % score.motion [^<]*' page.html | tail -1)" '100 %.* 1e\+06' "pictures up to the largest value"
 

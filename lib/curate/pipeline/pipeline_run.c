@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,9 +37,9 @@ struct child {
 	char *name, *label, *out, *before, *log; /* label: "05-filter", as its files */
 	pid_t pid;                               /* 0: none */
 	bool failed;
-	char *why; /* owned */
-	int64_t at_start, last_in;
-	double t_idle; /* until when it had no record */
+	char *why;                            /* owned */
+	int64_t at_start, last_in, log_start; /* log_start: bytes of the log before this run */
+	double t_idle;                        /* until when it had no record */
 	double rate;
 };
 
@@ -133,6 +134,7 @@ static int lock_run(struct pipeline_run *r, struct vfm_err *err)
 static int open_folder(struct pipeline_run *r, struct vfm_err *err)
 {
 	int64_t share, n_shares;
+	struct stat log;
 	char *path;
 	int rc;
 
@@ -154,6 +156,7 @@ static int open_folder(struct pipeline_run *r, struct vfm_err *err)
 		c->out = vfm_strfmt("%s/%s.jsonl", r->dir, c->label);
 		c->before = vfm_strfmt("%s/%s.before.jsonl", r->dir, c->label);
 		c->log = vfm_strfmt("%s/%s.log", r->dir, c->label);
+		c->log_start = stat(c->log, &log) == 0 ? log.st_size : 0;
 	}
 	return rc;
 }
@@ -644,6 +647,26 @@ static void watch_children(struct pipeline_run *r)
 	end_counter(r);
 }
 
+/* Repeats what a stage said about captions: missing ones are no failure, and the table does not show them. */
+static void repeat_caption_lines(const struct child *c)
+{
+	FILE *log = fopen(c->log, "re");
+	size_t cap = 0;
+	char *line = NULL;
+	ssize_t n;
+
+	if (!log)
+		return;
+	fseeko(log, c->log_start, SEEK_SET);
+	while ((n = getline(&line, &cap, log)) > 0) {
+		line[n - (line[n - 1] == '\n')] = 0;
+		if (strstr(line, ": captions: ") || strstr(line, " records have no caption"))
+			vfm_info("%s: %s", c->label, strchr(line, ':') ? strchr(line, ':') + 2 : line);
+	}
+	free(line);
+	fclose(log);
+}
+
 /* Reports a finished run: its table, if the terminal does not show it already, the reasons of drops, and the result. */
 static void report_stages(const struct pipeline_run *r)
 {
@@ -664,6 +687,8 @@ static void report_stages(const struct pipeline_run *r)
 	write_lines(&b);
 	vfm_buf_release(&b);
 	last = &v.stage[v.n - 1].c.counts;
+	for (int i = 0; i < r->p->n; i++)
+		repeat_caption_lines(&r->child[i]);
 	if (last->failed)
 		vfm_info("%lld failed, so the status is 1", (long long)last->failed);
 	vfm_info("%lld of %lld records kept: %s", (long long)last->out, (long long)last->in, r->child[r->p->n - 1].out);
