@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/map.h"
@@ -219,6 +220,17 @@ int vfm_weights_check(struct vfm_weights *w, const char *what, struct vfm_err *e
 void vfm_weight_to_f32(const struct vfm_weight *t, float *dst)
 {
 	vfm_dtype_convert(VFM_F32, dst, t->dtype, t->data, (size_t)t->numel);
+}
+
+void vfm_weight_drop_pages(const struct vfm_weight *t)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)t->data,
+		  to = from + (size_t)t->numel * vfm_dtype_size(t->dtype);
+
+	from = (from + page - 1) / page * page;
+	to = to / page * page;
+	if (to > from)
+		madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
 int vfm_weights_sha256(const struct vfm_weights *w, char hex[VFM_SHA256_HEX], struct vfm_err *err)

@@ -60,6 +60,8 @@ int vfm_weights_check(struct vfm_weights *w, const char *what, struct vfm_err *e
 
 /* Converts a tensor to dst [numel]. */
 void vfm_weight_to_f32(const struct vfm_weight *t, float *dst);
+/* Removes the tensor from the memory of the process; a later read maps it again. */
+void vfm_weight_drop_pages(const struct vfm_weight *t);
 
 /* Sets hex to the sha256 of the weights (vfm_ckpt_sha256).  Reads the files in full. */
 int vfm_weights_sha256(const struct vfm_weights *w, char hex[VFM_SHA256_HEX], struct vfm_err *err);

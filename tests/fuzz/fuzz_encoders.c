@@ -154,6 +154,11 @@ void vfm_weight_to_f32(const struct vfm_weight *t, float *dst)
 	memcpy(dst, t->data, (size_t)t->numel * sizeof(*dst));
 }
 
+void vfm_weight_drop_pages(const struct vfm_weight *t)
+{
+	(void)t;
+}
+
 int vfm_weights_sha256(const struct vfm_weights *w, char hex[VFM_SHA256_HEX], struct vfm_err *err)
 {
 	(void)w;

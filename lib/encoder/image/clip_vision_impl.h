@@ -5,6 +5,7 @@
 #include "ckpt/weights.h"
 #include "device/ops/ops.h"
 #include "encoder/image/clip_vision.h"
+#include "spec/model/dtype.h"
 
 /* ---- pictures (clip_vision_picture.c) ---- */
 

@@ -58,8 +58,10 @@ static int upload_stack(struct vfm_clip_vision *v, const struct vfm_weight *cons
 
 	if (!host)
 		return VFM_EENV;
-	for (int i = 0; i < VISION_STACK && from[i]; at += from[i]->numel, i++)
+	for (int i = 0; i < VISION_STACK && from[i]; at += from[i]->numel, i++) {
 		vfm_weight_to_f32(from[i], at);
+		vfm_weight_drop_pages(from[i]);
+	}
 	if (!direct) {
 		rc = vfm_dev_upload(v->s, to->data, host, bytes, err);
 		vfm_big_free(host, bytes);

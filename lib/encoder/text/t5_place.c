@@ -2,8 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/par.h"
@@ -35,18 +33,6 @@ static void convert_weight(const struct vfm_weight *w, enum vfm_dtype dtype, cha
 	struct convert_job j = {w, dst, dtype};
 
 	vfm_par_for(w->numel, CONVERT_GRAIN, convert_range, &j);
-}
-
-/* Gives the pages of a weight back; a later read maps them again. */
-static void drop_pages(const struct vfm_weight *w)
-{
-	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)w->data,
-		  to = from + (size_t)w->numel * vfm_dtype_size(w->dtype);
-
-	from = (from + page - 1) / page * page;
-	to = to / page * page;
-	if (to > from)
-		madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
 /* ---- small tensors: norms and biases by distance ---- */
@@ -164,7 +150,7 @@ static void convert_block(struct vfm_t5 *t, const struct t5_block *b, char *host
 	place_matrices(t, &at, w);
 	for (int k = 0; k < T5_MATRICES; k++) {
 		convert_weight(b->m[k], t->dtype, w[k].data);
-		drop_pages(b->m[k]);
+		vfm_weight_drop_pages(b->m[k]);
 	}
 }
 
@@ -311,6 +297,6 @@ int t5_leave(struct vfm_t5 *t, int64_t i, struct vfm_err *err)
 {
 	if (t->in_place)
 		for (int k = 0; k < T5_MATRICES; k++)
-			drop_pages(t->block[i].m[k]);
+			vfm_weight_drop_pages(t->block[i].m[k]);
 	return t->copy ? t->s->dev->t->event_record(t->slot[i % 2].used, t->s, err) : 0;
 }
