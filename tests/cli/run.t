@@ -49,7 +49,7 @@ like "$err" "probe .* 25 +0 +1 +- +done" "or what failed"
 like "$err" "[0-9]+  04-filter: score.motion # < #" "the reasons of drops, with numbers masked"
 like "$err" "1  00-probe: failed: .*not a video" "and of failures"
 unlike "$err" $'\033|\r' "no control characters without a terminal"
-like "$err" "encode: captions: $n of $n encoded records have none" "and of missing captions"
+like "$err" "encode: captions: ([0-9]+) of [0-9]+ encoded records have none" "and of missing captions"
 is "$(grep -c "records kept\|1 failed, so the status is 1" <<<"$err") $(wc -l <<<"$err")" "2 14" "and no other lines"
 like "$(tail -n1 <<<"$err")" "run/06-shard.jsonl$" "where the records are, last"
 page=$(cat one/page.html)
