@@ -21,7 +21,7 @@ struct encode {
 	const char *size, *frames, *patch; /* as given; NULL: not */
 	struct vfm_encoder_opts opts;
 	struct vfm_encoder_set encoders;
-	atomic_llong uncaptioned;
+	atomic_llong encoded, uncaptioned;
 };
 
 static int encode_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
@@ -30,6 +30,7 @@ static int encode_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 
 	(void)out;
 	TRY(vfm_encode_media(rec, &e->spec, worker, err));
+	atomic_fetch_add(&e->encoded, 1);
 	if (!json_is_string(json_object_get(rec, "caption")) && !json_is_object(json_object_get(rec, "caption")))
 		atomic_fetch_add(&e->uncaptioned, 1);
 	return vfm_encode_text(rec, &e->spec, worker, err);
@@ -137,8 +138,8 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err 
 		rc = vfm_stage_run(stage, NULL, err);
 	}
 	if (atomic_load(&e->uncaptioned))
-		vfm_info("%lld records have no caption: their text is the embedding of an empty caption",
-			(long long)atomic_load(&e->uncaptioned));
+		vfm_info("captions: %lld of %lld encoded records have none; their text is that of an empty caption",
+			(long long)atomic_load(&e->uncaptioned), (long long)atomic_load(&e->encoded));
 	vfm_encoder_close(&e->encoders);
 	free(options);
 	json_decref(models);

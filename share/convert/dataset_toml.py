@@ -130,7 +130,10 @@ PIPE_DIRECTORY = {
     "path": ("text", None),
     "mask_path": ("text", "losses have no masks"),
     "default_mask_file": ("text", "losses have no masks"),
-    "control_path": ("text", "models are given the first or last frame of a video (encode --condition), no other picture"),
+    "control_path": (
+        "text",
+        "models are given the first or last frame of a video (encode --condition), no other picture",
+    ),
 }
 
 MUSUBI_SHARED = {
@@ -267,8 +270,8 @@ def pipe_size_buckets(d, where, notes):
         frames_of.setdefault(tuple(sorted(sizes)), []).append(frames)
     if sum(max(frames) > 1 for frames in frames_of.values()) > 1:
         notes.append(
-            f"{where}size_buckets: the numbers of frames have different sizes; a video becomes a sample for each set of "
-            "sizes, not only for the nearest size"
+            f"{where}size_buckets: the numbers of frames have different sizes; a video becomes a sample for each set "
+            "of sizes, not only for the nearest size"
         )
     for sizes, frames in frames_of.items():
         tokens = max(tokens_of(w, h, frames[-1]) for w, h in sizes)
@@ -305,7 +308,9 @@ def read_pipe(doc, a, faults, notes):
     for i, own in enumerate(directories):
         d, where = shared | own, f"directory[{i}]."
         if d.get("skip_empty_caption", True):
-            notes.append(f"{where}skip_empty_caption: a file without a caption stays, with an empty one; encode counts them")
+            notes.append(
+                f"{where}skip_empty_caption: a file without a caption stays, with an empty one; encode counts them"
+            )
         shapes = pipe_size_buckets if "size_buckets" in d else pipe_areas
         for frames, sizes, tokens, label in shapes(d, where, notes):
             videos = [f for f in frames if f > 1]
@@ -314,8 +319,15 @@ def read_pipe(doc, a, faults, notes):
             if videos:
                 bucket["fps"] = a.fps
             sources.append(
-                Source(name_of(d["path"], used, label), [d["path"]], [pipe_captions(d["path"])], bucket,
-                       d.get("num_repeats", 1), before=before, tokens=tokens)  # fmt: skip
+                Source(
+                    name_of(d["path"], used, label),
+                    [d["path"]],
+                    [pipe_captions(d["path"])],
+                    bucket,
+                    d.get("num_repeats", 1),
+                    before=before,
+                    tokens=tokens,
+                )
             )
     return sources
 
@@ -359,6 +371,14 @@ def musubi_first(d, kind, where, faults):
 def musubi_lengths(d, a, where, notes):
     """Stages and numbers of frames of a video dataset: one sample of each video for each number."""
     how = d.get("frame_extraction", "head")
+    reads = {
+        "full": ["max_frames"],
+        "slide": ["frame_stride", "target_frames"],
+        "uniform": ["frame_sample", "target_frames"],
+    }
+    for key in ("max_frames", "frame_stride", "frame_sample", "target_frames"):
+        if key in d and key not in reads.get(how, ["target_frames"]):
+            notes.append(f"{where}{key}: frame_extraction = {how} does not read it")
     fps = {"fps": a.fps} if "source_fps" in d else {}
     if how == "full":
         most = (d.get("max_frames", 129) - 1) // 4 * 4 + 1
@@ -385,7 +405,9 @@ def musubi_dataset(d, kind, a, where, used, faults, notes):
         bucket["max-upscale"] = 1
         notes.append(f"{where}bucket_no_upscale: a file smaller than its size is dropped, not kept in its own size")
     if "source_fps" in d:
-        notes.append(f"{where}source_fps: the rate of each file is read from the file; frames are taken at {a.fps:g} a second")
+        notes.append(
+            f"{where}source_fps: the rate of each file is read from the file; frames are taken at {a.fps:g} a second"
+        )
     if kind == "image":
         lengths = [([ONLY_IMAGES], {"frames": "1"}, 1, "images")]
     else:
@@ -393,8 +415,15 @@ def musubi_dataset(d, kind, a, where, used, faults, notes):
     path = first[0][0]
     for before, frames, most, label in lengths:
         tokens = max(tokens_of(w, h, most) for w, h in sizes)
-        yield Source(name_of(path, used, label), *first, bucket | frames, d.get("num_repeats", 1), before=before,
-                     tokens=tokens, batch=d.get("batch_size", 1))  # fmt: skip
+        yield Source(
+            name_of(path, used, label),
+            *first,
+            bucket | frames,
+            d.get("num_repeats", 1),
+            before=before,
+            tokens=tokens,
+            batch=d.get("batch_size", 1),
+        )
 
 
 def read_musubi(doc, a, faults, notes):
@@ -475,11 +504,19 @@ def print_commands(program, sources, notes, doc, a):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("file", metavar="dataset.toml")
-    p.add_argument("--model", metavar="DIR", default="Wan2.1-T2V-1.3B", help="the release that encodes (default %(default)s)")
+    p.add_argument(
+        "--model", metavar="DIR", default="Wan2.1-T2V-1.3B", help="the release that encodes (default %(default)s)"
+    )
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="where it encodes (default %(default)s)")
-    p.add_argument("--fps", type=float, default=16, metavar="X", help="frames a second of the model (default 16, as Wan)")
-    p.add_argument("--context", type=int, metavar="N", help="tokens of a pack (default: batch_size of the largest samples)")
-    p.add_argument("-o", "--output", default="data", metavar="OUT", help="where the commands write (default %(default)s)")
+    p.add_argument(
+        "--fps", type=float, default=16, metavar="X", help="frames a second of the model (default 16, as Wan)"
+    )
+    p.add_argument(
+        "--context", type=int, metavar="N", help="tokens of a pack (default: batch_size of the largest samples)"
+    )
+    p.add_argument(
+        "-o", "--output", default="data", metavar="OUT", help="where the commands write (default %(default)s)"
+    )
     a = p.parse_args()
     if not 0 < a.fps <= 240:
         p.error("--fps: expected a rate up to 240")

@@ -218,7 +218,7 @@ END
 run vfm-curate run -c p.json -d run raw
 rc_is 0 "a run"
 like "$err" "00-probe: captions: 2 of 3, from .txt" "says at its end which captions it found"
-like "$err" "03-encode: 1 records have no caption" "and how many records have none"
+like "$err" "03-encode: captions: 1 of 3 encoded records have none" "and how many records have none"
 is "$(records run/04-shard.jsonl | jq -c '.caption' | paste -sd' ')" '"sks one" "sks two" null' "a clip has the caption of its video"
 is "$(for t in run/shard/*.tar; do tar xOf "$t" --wildcards '*.json'; done | grep -o '"caption":"sks [a-z]*' | sort | paste -sd' ')" '"caption":"sks one "caption":"sks two' "and so has the shard"
 run vfm-curate run -c p.json -d run raw

@@ -111,6 +111,8 @@ is "$(samples mu/v-jsonl-full)" "$(for i in 0 1 2; do echo "1 [\"J v/00000$i.mp4
 is "$(samples mu/p-images)" '1 ["a picture",1,96,64]' "images"
 convert -o mu <(sed 's/"chunk"/"slide"/' mu.toml)
 like "$err" "frame_extraction = slide: no equivalent" "slide has none"
+convert -o mu <(sed 's/"full"/"head"/' mu.toml)
+like "$out" '# datasets\[2\].max_frames: frame_extraction = head does not read it' "a key that has no effect"
 
 # ---- faults
 refused() { # DESC REGEX TOML

@@ -63,7 +63,7 @@ is "$rc $(jq -r .latent.frames <<<"$out")" "0 12" "but its first frames are ther
 
 run_stage vfm-curate encode -d e7 <<<"$(head -1 syn.jsonl | jq -c 'del(.caption)')"
 is "$(jq -c .text.shape <<<"$out")" "[1,1024]" "without a caption: one row"
-like "$err" "1 records have no caption" "and a word about it"
+like "$err" "captions: 1 of 1 encoded records have none" "and a word about it"
 
 # --done copies what the same options made of the same record, and nothing else.
 run_stage vfm-curate encode -d enc --done enc.jsonl - <<<"$(jq -c . syn.jsonl)"

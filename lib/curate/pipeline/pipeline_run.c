@@ -660,8 +660,8 @@ static void repeat_caption_lines(const struct child *c)
 	fseeko(log, c->log_start, SEEK_SET);
 	while ((n = getline(&line, &cap, log)) > 0) {
 		line[n - (line[n - 1] == '\n')] = 0;
-		if (strstr(line, ": captions: ") || strstr(line, " records have no caption"))
-			vfm_info("%s: %s", c->label, strchr(line, ':') ? strchr(line, ':') + 2 : line);
+		if (strstr(line, ": captions: "))
+			vfm_info("%s: %s", c->label, strchr(line, ':') + 2);
 	}
 	free(line);
 	fclose(log);
