@@ -108,7 +108,8 @@ bool ckpt_shape_fits(
 	struct ckpt_faults *l, const char *name, const struct vfm_ckpt_tensor *t, int ndim, const int64_t *want);
 /* Appends "; 3 tensors missing: a, blocks.{0-1}.b" and empties the list. */
 void ckpt_faults_report(struct vfm_buf *b, struct ckpt_faults *l, const char *what);
-void ckpt_faults_release(struct ckpt_faults *l); /* empties the list */
+void ckpt_faults_names(struct vfm_buf *b, struct ckpt_faults *l); /* the same without the words */
+void ckpt_faults_release(struct ckpt_faults *l);                  /* empties the list */
 
 /* ---- data files of checkpoints (out.c) ---- */
 

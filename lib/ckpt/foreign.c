@@ -224,12 +224,10 @@ static void add_names(struct vfm_buf *b, const struct ckpt_fault *v, size_t i, s
 	vfm_buf_addf(b, "%s%s", many ? "}" : "", mark + 1);
 }
 
-void ckpt_faults_report(struct vfm_buf *b, struct ckpt_faults *l, const char *what)
+void ckpt_faults_names(struct vfm_buf *b, struct ckpt_faults *l)
 {
-	if (l->n) {
+	if (l->n)
 		qsort(l->v, l->n, sizeof(*l->v), fault_cmp);
-		vfm_buf_addf(b, "%s%zu tensor%s %s: ", b->len ? "; " : "", l->n, l->n > 1 ? "s" : "", what);
-	}
 	for (size_t i = 0, end; i < l->n; i = end) {
 		for (end = i + 1; end < l->n && !strcmp(l->v[end].text, l->v[i].text);)
 			end++;
@@ -237,6 +235,13 @@ void ckpt_faults_report(struct vfm_buf *b, struct ckpt_faults *l, const char *wh
 		add_names(b, l->v, i, end);
 	}
 	ckpt_faults_release(l);
+}
+
+void ckpt_faults_report(struct vfm_buf *b, struct ckpt_faults *l, const char *what)
+{
+	if (l->n)
+		vfm_buf_addf(b, "%s%zu tensor%s %s: ", b->len ? "; " : "", l->n, l->n > 1 ? "s" : "", what);
+	ckpt_faults_names(b, l);
 }
 
 void ckpt_faults_release(struct ckpt_faults *l)

@@ -134,6 +134,46 @@ ok "adapter_config.json next to the file counts" cmp merged.safetensors beside.s
 ok "the base model in the original layout" vfm-ckpt export -q -l original base names.safetensors
 run python3 -B "$TOP/tests/tools/lora_campaign.py" base names.safetensors "${LORA_TRIES:-100}" "${LORA_SEED:-1}"
 like "$rc $out" '^0 .*[1-9][0-9]* passed, 0 failed$' "random files of adapters are merged as PEFT does, or refused with the name of the fault"
+python3 - <<'PY'
+import json, struct
+def write(path, names):
+    head, n = {}, 0
+    for name, shape in names.items():
+        size = 4 * shape[0] * shape[1]
+        head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [n, n + size]}
+        n += size
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + struct.pack("<f", .01) * (n // 4))
+a, b = ".lora_down.weight", ".lora_up.weight"
+layer = lambda k: {k + a: [2, 32], k + b: [32, 2]}
+image = {**layer("lora_unet_blocks_0_cross_attn_k_img"), **layer("lora_unet_blocks_1_cross_attn_v_img")}
+write("i2v.safetensors", {**layer("lora_unet_blocks_0_self_attn_q"), **image})
+write("q.safetensors", layer("lora_unet_blocks_0_self_attn_q"))
+write("image.safetensors", image)
+q = "diffusion_model.blocks.0.self_attn.q"
+write("two.safetensors", {**layer(q), q + ".lokr_w1": [4, 4], q + ".lokr_w2": [8, 8]})
+write("kron.safetensors", {q + ".lokr_w1": [4, 4], q + ".lokr_w2": [8, 7]})
+PY
+run vfm-ckpt merge -q base i2v.safetensors no.safetensors
+like "$rc $err" "^2 .*i2v.safetensors holds no adapters of base.*: 2 tensors of no layer of the model that can have an adapter: lora_unet_blocks_0_cross_attn_k_img.lora_down.weight, " \
+	"layers that the model lacks are refused"
+run vfm-ckpt merge --skip-missing base i2v.safetensors skipped.safetensors
+like "$rc $err" "^0 .*i2v.safetensors: 2 adapters are left out, whose layers the model lacks: lora_unet_blocks_0_cross_attn_k_img, lora_unet_blocks_1_cross_attn_v_img$" \
+	"or left out with --skip-missing"
+vfm-ckpt merge base q.safetensors q-merged.safetensors
+ok "and the others are merged" cmp skipped.safetensors q-merged.safetensors
+run vfm-ckpt merge --skip-missing base image.safetensors no.safetensors
+like "$rc $err" "^2 .*image.safetensors has no layer of base/.*: lora_unet_blocks_0_cross_attn_k_img, " "a file without a layer of the model is refused"
+run vfm-sample --ckpt base --lora i2v.safetensors --skip-missing "${pick[@]}" -o skipped.npy
+rc_is 0 "vfm-sample leaves them out, too"
+vfm-sample --ckpt base --lora q.safetensors "${pick[@]}" -o q.npy >/dev/null
+ok "with the same latents" cmp skipped.npy q.npy
+run vfm-ckpt merge base two.safetensors no.safetensors
+like "$rc $err" "^2 .*1 tensor of a layer that is given twice: diffusion_model.blocks.0.self_attn.q.lo" "two forms for one layer are refused"
+run vfm-ckpt merge base kron.safetensors no.safetensors
+like "$rc $err" "^2 .*1 tensor of another shape: diffusion_model.blocks.0.self_attn.q \(LoKr\) \[32, 28\] in the place of \[32, 32\]$" \
+	"and a product that does not fit"
 
 # ---- frozen parameters
 run vfm-train -q -c tiny.json --data plan.jsonl --init base -o frozen --steps 4 --set 'train.freeze=*,!blocks.1.*,!out.*'
