@@ -133,8 +133,7 @@ bool vfm_ckpt_is_adapters(const struct vfm_ckpt *c)
 	return json_integer_value(json_object_get(json_object_get(c->config, "lora"), "rank")) > 0;
 }
 
-/* Opens the file of *x and lists its additions; x->s owns the file. */
-static int list_file(struct ckpt_attaching *x, struct vfm_err *err)
+int ckpt_adapters_list(struct ckpt_attaching *x, struct vfm_err *err)
 {
 	struct ckpt_adapters *s = x->s;
 	int rc = open_adapters(x, err);
@@ -162,7 +161,7 @@ int vfm_ckpt_attach(struct vfm_ckpt *c, const struct vfm_attach *o, struct vfm_e
 	x.s = pv->adapters;
 	n = x.s->n;
 	n_trained = x.s->n_trained;
-	rc = list_file(&x, err);
+	rc = ckpt_adapters_list(&x, err);
 	if (rc < 0) { /* nothing of the file counts */
 		x.s->n = n;
 		x.s->n_trained = n_trained;

@@ -44,6 +44,19 @@ struct vfm_attach {
  *   - a layer that the model lacks, unless skip_missing; with it, a file of which no layer fits */
 int vfm_ckpt_attach(struct vfm_ckpt *c, const struct vfm_attach *o, struct vfm_err *err);
 
+/* Opens a file of LoRA pairs as the adapters of a run that trains them on the base model: tensors
+ * LAYER.lora_A.weight [blocks * rank, in] and LAYER.lora_B.weight [out, rank] with our names (spec/model/tuning.h).  Our
+ * fused layers consist of the pairs of separate layers, without a change of the rank.  Sets the rank, and the alpha that
+ * gives the scale of the file.  o->part and o->scale are ignored.
+ *
+ * VFM_EUSAGE, with the names of all tensors at fault, as in vfm_ckpt_attach, and also:
+ *   - the file has other kinds than LoRA, magnitudes, biases or differences
+ *   - ranks or scales differ
+ *   - the file has only a part of a fused layer
+ *   - `path` is a checkpoint */
+int vfm_ckpt_open_adapters(struct vfm_ckpt **out, struct vfm_ckpt *base, const struct vfm_attach *o, int64_t *rank,
+	double *alpha, struct vfm_err *err);
+
 struct vfm_adapters_export {
 	const char *part; /* "model" or "ema" */
 	int dtype;        /* enum vfm_dtype, or -1: that of the checkpoint */

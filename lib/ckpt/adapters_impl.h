@@ -173,5 +173,7 @@ struct ckpt_attaching {
 /* Lists the additions of all tensors of x->from, in their order.  VFM_EUSAGE: a tensor cannot be used; the message
  * names all such tensors. */
 int ckpt_adapters_find(struct ckpt_attaching *x, struct vfm_err *err);
+/* Opens the file of *x, which x->s owns then, and lists its additions (adapters.c). */
+int ckpt_adapters_list(struct ckpt_attaching *x, struct vfm_err *err);
 
 #endif

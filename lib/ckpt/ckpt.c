@@ -17,14 +17,15 @@ enum { CONVERT_ELEMS = 32768 };
 int vfm_ckpt_want_model(const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	static const char *const signs[] = {
-		"lora_A.", "lora_B.", "lora_down.", "lora_up.", "_lora.", "lora_embedding_"};
+		"lora_A.", "lora_B.", "lora_down.", "lora_up.", "_lora.", "lora_embedding_", ".lokr_w", ".hada_w"};
 
 	for (int i = 0; c->plain && i < c->n; i++)
 		for (size_t k = 0; k < sizeof(signs) / sizeof(*signs); k++)
 			if (strstr(c->t[i].name, signs[k]))
 				return vfm_fail(err, VFM_EUSAGE,
 					"%s: a LoRA file, not a model (tensor '%.200s'): 'vfm-ckpt merge BASE %s DST' "
-					"adds it to its base model, and vfm-sample takes it as --lora",
+					"adds it to its base model, vfm-sample takes it as --lora, vfm-train as "
+					"--init-lora",
 					c->path, c->t[i].name, c->path);
 	return 0;
 }

@@ -146,14 +146,17 @@ def write(path, names):
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text + struct.pack("<f", .01) * (n // 4))
 a, b = ".lora_down.weight", ".lora_up.weight"
-layer = lambda k: {k + a: [2, 32], k + b: [32, 2]}
+layer = lambda k, r=2: {k + a: [r, 32], k + b: [32, r]}
 image = {**layer("lora_unet_blocks_0_cross_attn_k_img"), **layer("lora_unet_blocks_1_cross_attn_v_img")}
+write("some.safetensors", {**layer("lora_unet_blocks_0_self_attn_o"), **image})
+write("mixed.safetensors", {**layer("lora_unet_blocks_0_self_attn_o"), **layer("lora_unet_blocks_0_cross_attn_o", 3)})
 write("i2v.safetensors", {**layer("lora_unet_blocks_0_self_attn_q"), **image})
 write("q.safetensors", layer("lora_unet_blocks_0_self_attn_q"))
 write("image.safetensors", image)
-q = "diffusion_model.blocks.0.self_attn.q"
+q, o = "diffusion_model.blocks.0.self_attn.q", "diffusion_model.blocks.0.self_attn.o"
 write("two.safetensors", {**layer(q), q + ".lokr_w1": [4, 4], q + ".lokr_w2": [8, 8]})
-write("kron.safetensors", {q + ".lokr_w1": [4, 4], q + ".lokr_w2": [8, 7]})
+write("narrow.safetensors", {q + ".lokr_w1": [4, 4], q + ".lokr_w2": [8, 7]})
+write("kron.safetensors", {o + ".lokr_w1": [4, 4], o + ".lokr_w2": [8, 8]})
 PY
 run vfm-ckpt merge -q base i2v.safetensors no.safetensors
 like "$rc $err" "^2 .*i2v.safetensors holds no adapters of base.*: 2 tensors of no layer of the model that can have an adapter: lora_unet_blocks_0_cross_attn_k_img.lora_down.weight, " \
@@ -171,9 +174,66 @@ vfm-sample --ckpt base --lora q.safetensors "${pick[@]}" -o q.npy >/dev/null
 ok "with the same latents" cmp skipped.npy q.npy
 run vfm-ckpt merge base two.safetensors no.safetensors
 like "$rc $err" "^2 .*1 tensor of a layer that is given twice: diffusion_model.blocks.0.self_attn.q.lo" "two forms for one layer are refused"
-run vfm-ckpt merge base kron.safetensors no.safetensors
+run vfm-ckpt merge base narrow.safetensors no.safetensors
 like "$rc $err" "^2 .*1 tensor of another shape: diffusion_model.blocks.0.self_attn.q \(LoKr\) \[32, 28\] in the place of \[32, 32\]$" \
 	"and a product that does not fit"
+
+# ---- training goes on from a file of another program
+vfm-ckpt merge base original.safetensors all.safetensors
+vfm-train -q -c tiny.json --data plan.jsonl --init all.safetensors -o all --steps 1 --set train.lr=0 >/dev/null
+more=(vfm-train -c tiny.json --data plan.jsonl --init base)
+one() { vfm-train -q -c tiny.json --data plan.jsonl --init base --steps 1 --set train.lr=0 "$@" >/dev/null; }
+run "${more[@]}" --init-lora original.safetensors -o more --steps 1 --set train.lr=0
+rc_is 0 "vfm-train --init-lora"
+like "$err" "adapters of original.safetensors: rank 3, alpha 6; 14 layers, all of lora.targets" "rank and alpha are those of the file"
+empty "its adapters are those of the file, bit by bit" vfm-ckpt diff --part model whole more
+less "$(apart all more)" 0.00000005 "the first loss is that of the merged model"
+is "$(jq -c '[.init.path, .init.adapters.path, .init.adapters.layout] | map(sub(".*/"; ""))' more/run.json)" '["step-00000008","original.safetensors","original"]' \
+	"run.json names base model and file"
+vfm-sample --ckpt more "${pick[@]}" -o more.npy >/dev/null
+ok "the same latents as by vfm-sample --lora" cmp more.npy lora.npy
+for keys in tp=2 cp=2 fsdp=true pp=2; do
+	file=peft
+	[ $keys != cp=2 ] || file=diffusers.safetensors
+	ok "on two ranks with $keys" one --init-lora $file -o "more-$keys" -n 2 --set parallel.$keys
+	less "$(apart all "more-$keys")" 0.00000005 "the same loss"
+done
+empty "and the same adapters" vfm-ckpt diff --part model whole more-tp=2
+run vfm-train -q -c tiny.json --data plan.jsonl -o more --steps 2 --set train.lr=0
+rc_is 0 "the run goes on without the options"
+run "${more[@]}" --init-lora original.safetensors -o more --steps 3 --set train.lr=0 -q
+rc_is 0 "or with the same options"
+mv base moved
+run vfm-train -q -c tiny.json --data plan.jsonl --init moved -o more --steps 4 --set train.lr=0
+rc_is 0 "--init tells where its base model is"
+mv moved base
+cp -r more begun && rm -r begun/ckpt
+run "${more[@]}" -o begun --set lora.rank=3 --set lora.alpha=6
+like "$rc $err" "^2 .*'begun' began with --init-lora '.*/original.safetensors' and has no checkpoint yet: give the same" \
+	"without a checkpoint, a restart needs the same file"
+refused() { # WHAT REGEX OPTION ...
+	run "${more[@]}" -o x "${@:3}"
+	like "$rc $err" "^2 .*$2" "$1 is refused"
+}
+refused "another rank" "lora.rank is 4, but the adapters of original.safetensors have rank 3$" --init-lora original.safetensors --set lora.rank=4
+refused "another alpha" "lora.alpha is 4, but the adapters of original.safetensors have alpha 6$" --init-lora original.safetensors --set lora.alpha=4
+refused "a layer without adapters" "has adapters of 12 layers that lora.targets='blocks.\*.fc1' does not cover \(vfm-ckpt merge .*: 'blocks.0.attn" \
+	--init-lora original.safetensors --set 'lora.targets=blocks.*.fc1'
+refused "a part of a fused layer" "q.safetensors cannot be trained further .*1 tensor of which the file has only a part: blocks.0.attn.qkv.weight$" \
+	--init-lora q.safetensors
+refused "a LoKr" "kron.safetensors .*: 1 tensor that no adapter of a run can be: diffusion_model.blocks.0.self_attn.o.lokr_w1 \(LoKr\)$" \
+	--init-lora kron.safetensors
+refused "a file of several ranks" "mixed.safetensors .*: 1 tensor of another rank: lora_unet_blocks_0_cross_attn_o.lora_down.weight \(3, others 2\)$" \
+	--init-lora mixed.safetensors
+refused "a run" "whole is a checkpoint, which names its base model: give it as --init$" --init-lora whole
+refused "a base model that is adapters" "whole/.* holds adapters, not their base model$" --init whole --init-lora original.safetensors
+refused "--skip-missing alone" "skip-missing: it needs --init-lora$" --skip-missing
+run vfm-train -c tiny.json --data plan.jsonl --init original.safetensors -o x
+like "$rc $err" "^2 .*original.safetensors: a LoRA file, not a model .*vfm-train as --init-lora$" "a LoRA file as --init is refused with advice"
+run "${more[@]}" --init-lora some.safetensors --skip-missing -o some --steps 1
+like "$rc $err" "^0 .*2 adapters are left out.*rank 2, alpha 2; 1 layers.*13 other layers of lora.targets have no adapter there, and get new ones" \
+	"other layers get new adapters"
+is "$(grep -c 'left out' <<<"$err")" 1 "one warning names those that are left out"
 
 # ---- frozen parameters
 run vfm-train -q -c tiny.json --data plan.jsonl --init base -o frozen --steps 4 --set 'train.freeze=*,!blocks.1.*,!out.*'

@@ -28,6 +28,9 @@ struct vfm_run_opts {
 	/* NULL, or a checkpoint or weights file.  If RUN has no checkpoint, the run starts at step 0 from these
 	 * weights. init_part: "model" or "ema"; ignored for a weights file. */
 	const char *init, *init_part;
+	/* NULL, or adapters of another program for `init` (vfm_ckpt_open_adapters), which the run trains further. */
+	const char *init_lora;
+	bool skip_missing;                 /* leaves out adapters of layers that the model lacks */
 	struct vfm_shard_cache_opts cache; /* for remote shards; url NULL: none */
 	const char *held_out;              /* plan of held-out data (held_out.h); NULL: none */
 	unsigned allow_change;             /* bits of enum vfm_run_difference, for resume and init */
