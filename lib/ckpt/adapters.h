@@ -61,7 +61,8 @@ struct vfm_adapters_export {
 	const char *part; /* "model" or "ema" */
 	int dtype;        /* enum vfm_dtype, or -1: that of the checkpoint */
 	/* "peft": a directory with adapter_model.safetensors and adapter_config.json; "diffusers": a file with the
-	 * prefix "transformer."; "original": a file with the prefix "diffusion_model." and tensors LAYER.alpha */
+	 * prefix "transformer."; "original" or "comfyui": a file with the prefix "diffusion_model." and tensors
+	 * LAYER.alpha; "kohya": the same with the prefix "lora_unet_", '_' for '.', lora_down and lora_up */
 	const char *layout;
 	const char *out;
 };

@@ -79,7 +79,7 @@ static struct vfm_ckpt_piece *new_pieces(struct trainable *j, size_t n)
 }
 
 /* Elements [at, at + n) of a tensor are those from `from` on of src. */
-static struct vfm_ckpt_piece range_of(const struct vfm_ckpt_tensor *src, int64_t from, int64_t at, int64_t n)
+static struct vfm_ckpt_piece piece_of_range(const struct vfm_ckpt_tensor *src, int64_t from, int64_t at, int64_t n)
 {
 	return (struct vfm_ckpt_piece){.file = src->piece->file,
 		.tensor = src->piece->tensor,
@@ -117,10 +117,10 @@ static void add_layer(struct trainable *j, const struct ckpt_addition *v, size_t
 	for (size_t i = 0; i < n; i++) {
 		f = v[i].term->f;
 		if (!i || v[i].term != v[i - 1].term) {
-			a[blocks] = range_of(f->a, f->a_row * in, blocks * r * in, r * in);
+			a[blocks] = piece_of_range(f->a, f->a_row * in, blocks * r * in, r * in);
 			blocks++;
 		}
-		b[i] = range_of(f->b, v[i].from / in * r, v[i].at / in * r, v[i].n / in * r);
+		b[i] = piece_of_range(f->b, v[i].from / in * r, v[i].at / in * r, v[i].n / in * r);
 	}
 	add_matrix(j, v, ".lora_A.weight", f->a->dtype, blocks * r, in, a, blocks);
 	add_matrix(j, v, ".lora_B.weight", f->b->dtype, numel / in, r, b, (int)n);

@@ -106,7 +106,7 @@ ok "a run with adapters is sampled" vfm-sample --ckpt whole "${pick[@]}" -o run.
 ok "the same by --lora" vfm-sample --ckpt base --lora whole "${pick[@]}" -o lora.npy
 ok "the same latents" cmp run.npy lora.npy
 ok "on two ranks" vfm-sample --ckpt whole "${pick[@]}" -o two.npy -n 2 --set parallel.tp=2
-for layout in peft diffusers original; do
+for layout in peft diffusers original comfyui kohya; do
 	dst=$layout.safetensors
 	[ $layout != peft ] || dst=peft
 	ok "export -l $layout" vfm-ckpt export -l $layout whole $dst
@@ -117,6 +117,12 @@ done
 ok "the same latents" cmp peft.npy diffusers.npy
 ok "from all" cmp peft.npy original.npy
 not_ok "the scale counts" cmp peft.npy run.npy
+ok "comfyui and original are the same file" cmp original.safetensors comfyui.safetensors
+header() { python3 -c 'import json, struct, sys; f = open(sys.argv[1], "rb"); print(f.read(struct.unpack("<Q", f.read(8))[0]).decode())' "$1"; }
+is "$(header kohya.safetensors | jq -cS '.__metadata__')" \
+	'{"format":"pt","ss_network_alpha":"6","ss_network_dim":"3","ss_network_module":"networks.lora_wan"}' "kohya: the metadata"
+is "$(header kohya.safetensors | jq -r 'keys[]' | sed -n 's/^lora_unet_blocks_0_ffn_0/./p' | tr '\n' ' ')" \
+	"..alpha ..lora_down.weight ..lora_up.weight " "and the names of a layer"
 is "$(jq -c '[.r, .lora_alpha, (.target_modules | length)]' peft/adapter_config.json)" '[3,6,20]' "adapter_config.json"
 run vfm-sample --ckpt base --lora base "${pick[@]}" -o no.npy
 like "$rc $err" '^2 .*holds no adapters: lora.rank of its configuration is 0' "a model is no adapter"

@@ -1,9 +1,12 @@
-"""Compares vfm-ckpt merge with peft and LyCORIS, which own the formats of adapters.
+"""Compares vfm-ckpt merge and export with peft, LyCORIS and diffusers, which own the formats of adapters.
 
     python3 tests/ref/check_adapters.py [SEED]        needs torch, peft, lycoris-lora; vfm-ckpt in PATH
+    python3 tests/ref/check_adapters.py BASE RUN      needs torch, peft, diffusers
 
-Each case makes adapters of a tiny Wan with one library, saves them as the library does, and compares the merged
-weights with those that the library computes in float64.
+The first makes random adapters of tiny Wans with one library, saves them as the library does, and compares the merged
+weights with those that the library computes in float64.  The second exports the adapters of a run in each form, loads
+each with the program that owns it (kohya's and ComfyUI's with the converters of diffusers), and compares its weights
+with those of vfm-ckpt merge.
 """
 import json
 import os
@@ -14,9 +17,6 @@ import tempfile
 
 import peft
 import torch
-from lycoris.modules.locon import LoConModule
-from lycoris.modules.loha import LohaModule
-from lycoris.modules.lokr import LokrModule
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -115,6 +115,10 @@ def peft_case(rng, t, folder):
 
 def lycoris_case(rng, t, folder):
     """A file with kohya's names.  The weights are those of the modules' forward pass."""
+    from lycoris.modules.locon import LoConModule
+    from lycoris.modules.loha import LohaModule
+    from lycoris.modules.lokr import LokrModule
+
     want, out = {k: v.double() for k, v in t.items()}, {}
     layers, kinds = list(names("img_emb.proj.1.weight" in t)), set()
     for k in rng.sample(layers, rng.randint(1, len(layers))):
@@ -162,10 +166,49 @@ def main(seed, tries=60):
             for k, w in want.items():
                 b = t[k].double()
                 gap = ((b + scale * (w - b) - got[k].double()).abs().max() / (1 + w.abs().max())).item()
-                worst[what.split("+")[0].split(",")[0]] = max(worst.get(what.split("+")[0].split(",")[0], 0), gap)
+                label = "lycoris locon, loha, lokr, with and without dora" if what[0] == "l" else what
+                worst[label] = max(worst.get(label, 0), gap)
                 assert gap < 2e-6, f"try {i} of seed {seed}: {what}: {k} is {gap} off"
     for what, gap in sorted(worst.items()):
         print(f"{what}: greatest difference {gap:.1e}")
 
 
-main(sys.argv[1] if len(sys.argv) > 1 else "1")
+def exports(base, run):
+    from diffusers import WanTransformer3DModel
+    from diffusers.loaders import WanLoraLoaderMixin
+
+    def load():
+        return WanTransformer3DModel.from_pretrained("base")
+
+    def command(*args):
+        subprocess.run(["vfm-ckpt", *args], check=True)
+
+    base, run = os.path.abspath(base), os.path.abspath(run)
+    with tempfile.TemporaryDirectory() as d:
+        os.chdir(d)
+        command("export", "-q", "-l", "diffusers", base, "base")
+        command("merge", "-q", "-l", "diffusers", base, run, "merged")
+        want = load_file("merged/diffusion_pytorch_model.safetensors")
+        for form in "peft", "diffusers", "original", "comfyui", "kohya":
+            out = form if form == "peft" else form + ".safetensors"
+            command("export", "-q", "-l", form, run, out)
+            m = load()
+            if form == "peft":
+                m = peft.PeftModel.from_pretrained(m, out).merge_and_unload()
+            else:
+                state = WanLoraLoaderMixin.lora_state_dict(out)
+                m.load_lora_adapter(state, prefix="transformer")
+                m.fuse_lora()
+                m.unload_lora()
+            got = m.state_dict()
+            assert got.keys() == want.keys(), form
+            gap = max(((got[k] - w).abs().max() / (1e-6 + w.abs().max())).item() for k, w in want.items())
+            moved = max((want[k] - w).abs().max().item() for k, w in load().state_dict().items())
+            print(f"{form}: greatest difference {gap:.1e}, of a change of {moved:.1e}")
+            assert gap < 1e-6 < moved, form
+
+
+if len(sys.argv) > 2:
+    exports(*sys.argv[1:])
+else:
+    main(sys.argv[1] if len(sys.argv) > 1 else "1")
