@@ -16,7 +16,8 @@
  *
  * With a magnitude m (DoRA: lora_magnitude_vector of PEFT, dora_scale of LyCORIS), W becomes m (W + scale P) / |W +
  * scale P|.  The norm is that of each row, or of each input channel if dora_scale is [1, in].  A layer may also have a
- * bias .lora_B.bias, and full differences .diff or .w_norm, and .diff_b or .b_norm for a bias.
+ * bias .lora_B.bias, and full differences .diff or .w_norm, .diff_b or .b_norm for a bias, and .diff_m for the table
+ * LAYER.modulation of the original release.
  *
  * The scale of a layer is alpha / rank by the rules of PEFT's LoraConfig, LoHaConfig or LoKrConfig, from
  * adapter_config.json or the metadata of diffusers.  alpha may also be the tensor LAYER.alpha; the default is the rank.

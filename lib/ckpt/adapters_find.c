@@ -235,8 +235,10 @@ static const char *find_model_name(const struct model_names *m, const char *laye
 /* As find_model_name, of the tensor that those of a form change. */
 static const char *find_target(const struct model_names *m, const char *layer, enum ckpt_form form, int *tensor)
 {
-	bool bias = form == LORA_BIAS || form == DIFF_BIAS;
-	const char *at = find_model_name(m, layer, bias ? ".bias" : ".weight", tensor);
+	const char *suffix = form == LORA_BIAS || form == DIFF_BIAS ? ".bias"
+		: form == DIFF_MODULATION                           ? ".modulation"
+								    : ".weight";
+	const char *at = find_model_name(m, layer, suffix, tensor);
 
 	return at || form != DIFF ? at : find_model_name(m, layer, "", tensor);
 }
@@ -504,6 +506,7 @@ static int add_adapter_layer(struct finding *f, const struct adapter_layer *l, s
 			ckpt_fault_add(&f->halves, l->t[lone_forms[i]]->name, "");
 	add_adapter_difference(f, l, DIFF, 1);
 	add_adapter_difference(f, l, DIFF_BIAS, 1);
+	add_adapter_difference(f, l, DIFF_MODULATION, 1);
 	return 0;
 }
 

@@ -17,7 +17,7 @@ enum ckpt_form ckpt_form_of(const char *name, size_t *len)
 		{".lokr_w1_b", LOKR_W1_B}, {".lokr_w2", LOKR_W2}, {".lokr_w2_a", LOKR_W2_A}, {".lokr_w2_b", LOKR_W2_B},
 		{".alpha", ALPHA}, {".lora_magnitude_vector", MAGNITUDE}, {".lora_magnitude_vector.weight", MAGNITUDE},
 		{".lora_magnitude_vector.default.weight", MAGNITUDE}, {".dora_scale", DORA_SCALE}, {".diff", DIFF},
-		{".w_norm", DIFF}, {".diff_b", DIFF_BIAS}, {".b_norm", DIFF_BIAS}};
+		{".w_norm", DIFF}, {".diff_b", DIFF_BIAS}, {".b_norm", DIFF_BIAS}, {".diff_m", DIFF_MODULATION}};
 	size_t n = strlen(name);
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {

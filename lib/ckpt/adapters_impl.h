@@ -123,6 +123,7 @@ enum ckpt_form {
 	DORA_SCALE, /* LyCORIS's: of each output, or of each input channel */
 	DIFF,
 	DIFF_BIAS,
+	DIFF_MODULATION,
 	N_FORMS
 };
 /* Returns the form of a tensor and the length of its layer's name, or N_FORMS. */

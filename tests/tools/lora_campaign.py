@@ -56,7 +56,7 @@ class Try:
         self.want = {k: list(v) for k, (_, v) in base.items()}
         self.style = rng.choice(["original", "diffusers", "kohya"])
         self.prefix = {"original": rng.choice(["diffusion_model.", "", "model.diffusion_model."]),
-                       "diffusers": rng.choice(["transformer.", "base_model.model.", ""]), "kohya": "lora_unet_"}[self.style]
+                       "diffusers": rng.choice(["transformer.", "base_model.model.", ""]), "kohya": rng.choice(["lora_unet_", "lora_unet__"])}[self.style]
         names = [("lora_A", "lora_B"), ("lora_A.default", "lora_B.default"), ("lora_down", "lora_up")]
         self.down, self.up = names[2] if self.style == "kohya" else rng.choice(names)
         self.tensors, self.meta, self.config, self.rules, self.skip = {}, None, None, {}, False
@@ -186,6 +186,10 @@ class Try:
             if k not in chosen and self.rng.random() < .05:
                 self.change(k + ".weight", self.put(self.prefix + self.module(k) + ".diff", self.base[k + ".weight"][0]), 1)
         self.chosen = chosen
+        if self.style != "diffusers" and self.rng.random() < .3:
+            k = self.rng.choice(["blocks.0", "blocks.1", "head"])
+            shape = self.base[k + ".modulation"][0]
+            self.change(k + ".modulation", self.put(self.prefix + self.module(k) + ".diff_m", shape), 1)
 
     def of(self, form):
         return [t for t in self.tensors if t.endswith(form)]
