@@ -50,7 +50,7 @@ int ckpt_read_adapted(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const
 
 	if (trained)
 		return vfm_ckpt_read_tensor(trained->c, trained->t, slice, dtype, dst, err);
-	if (name)
+	if (name && s->n)
 		hit = bsearch(&key, s->v, s->n, sizeof(*s->v), ckpt_addition_cmp);
 	if (!hit)
 		return ckpt_read_stored(c, t, slice, dtype, dst, err);

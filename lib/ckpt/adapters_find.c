@@ -521,8 +521,8 @@ static int addition_place(const void *a, const void *b)
 /* Lists additions, from `begin` on, to elements that another one changes. */
 static void find_overlaps(struct finding *f, size_t begin)
 {
-	struct ckpt_addition *v = f->x->s->v + begin;
 	const size_t n = f->x->s->n - begin;
+	struct ckpt_addition *v = n ? f->x->s->v + begin : NULL;
 	int64_t end = 0;
 
 	if (n)

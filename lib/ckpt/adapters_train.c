@@ -135,7 +135,8 @@ static int list_trainable(struct trainable *j, struct vfm_err *err)
 	struct vfm_buf b = {0};
 	int rc = 0;
 
-	qsort(s->v, s->n, sizeof(*s->v), place_cmp);
+	if (s->n)
+		qsort(s->v, s->n, sizeof(*s->v), place_cmp);
 	j->t = vfm_calloc(2 * s->n + 1, sizeof(*j->t));
 	for (size_t i = 0, end; i < s->n; i = end) {
 		const struct vfm_ckpt_tensor *w = vfm_ckpt_find_in(j->x->c, "model", s->v[i].tensor);

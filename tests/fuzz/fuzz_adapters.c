@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "ckpt/adapters.h"
 #include "ckpt/safetensors.h"
+#include "io/json.h"
 #include "spec/model/foreign.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -47,26 +48,38 @@ static void write_base(const char *path)
 	struct vfm_model_spec m;
 	struct vfm_foreign_map map;
 	struct vfm_st_tensor *t;
+	struct vfm_buf text = {0};
 	struct vfm_err err;
+	json_t *model;
 
 	vfm_foreign_begin(&m, vfm_arch_find("wan"));
+	m.patch[0] = 1;
+	m.patch[1] = m.patch[2] = 2;
 	m.layers = 1;
 	m.hidden = 16;
-	m.heads = 2;
+	m.heads = 1;
 	m.ffn = 24;
 	m.channels = 2;
 	m.text_dim = 6;
 	m.text_len = 8;
-	if (vfm_model_check(&m, &err) < 0)
+	if (vfm_model_check(&m, &err) < 0) {
+		fprintf(stderr, "%s\n", err.msg);
 		abort();
+	}
+	model = vfm_foreign_model_json(&m);
+	vfm_json_text(&text, model, 0);
+	json_decref(model);
+	memset(&map, 0, sizeof(map));
 	vfm_foreign_expand(&map, &m, 1);
 	t = vfm_calloc((size_t)map.n_theirs, sizeof(*t));
 	for (int i = 0; i < map.n_theirs; i++) {
 		t[i] = (struct vfm_st_tensor){.name = map.theirs[i].name, .dtype = VFM_F32, .ndim = map.theirs[i].ndim};
 		memcpy(t[i].shape, map.theirs[i].shape, sizeof(t[i].shape));
 	}
-	if (vfm_st_write(path, t, (size_t)map.n_theirs, NULL, 0, put_values, dir, &err) < 0)
+	if (vfm_st_write(path, t, (size_t)map.n_theirs, (const char *[1][2]){{"vfm.model", text.data}}, 1, put_values,
+		    dir, &err) < 0)
 		abort();
+	vfm_buf_release(&text);
 	free(t);
 	vfm_foreign_map_release(&map);
 }
