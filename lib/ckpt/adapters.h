@@ -47,13 +47,14 @@ int vfm_ckpt_attach(struct vfm_ckpt *c, const struct vfm_attach *o, struct vfm_e
 
 /* Opens a file of LoRA pairs as the adapters of a run that trains them on the base model: tensors
  * LAYER.lora_A.weight [blocks * rank, in] and LAYER.lora_B.weight [out, rank] with our names (spec/model/tuning.h).  Our
- * fused layers consist of the pairs of separate layers, without a change of the rank.  Sets the rank, and the alpha that
- * gives the scale of the file.  o->part and o->scale are ignored.
+ * fused layers consist of the pairs of separate layers, without a change of the rank.  Reads leave elements of layers
+ * that the file lacks as they are.  Sets the rank, and the alpha that gives the scale of the file.  o->part and o->scale
+ * are ignored.
  *
  * VFM_EUSAGE, with the names of all tensors at fault, as in vfm_ckpt_attach, and also:
  *   - the file has other kinds than LoRA, magnitudes, biases or differences
  *   - ranks or scales differ
- *   - the file has only a part of a fused layer
+ *   - the file divides the outputs of a layer otherwise
  *   - `path` is a checkpoint */
 int vfm_ckpt_open_adapters(struct vfm_ckpt **out, struct vfm_ckpt *base, const struct vfm_attach *o, int64_t *rank,
 	double *alpha, struct vfm_err *err);

@@ -36,11 +36,10 @@ static const char *untrainable(const struct ckpt_addition *x)
 	return d->f[0].b ? NULL : " (a difference)";
 }
 
-/* Checks the additions v [n] of one of our weights. */
-static bool check_layer(struct trainable *j, const struct ckpt_addition *v, size_t n, int64_t numel)
+/* Checks the terms of the additions v [n] of one of our weights. */
+static bool check_terms(struct trainable *j, const struct ckpt_addition *v, size_t n)
 {
 	const struct ckpt_factor *first = v->term->f;
-	int64_t end = 0;
 	bool ok = true;
 
 	for (size_t i = 0; i < n; i++) {
@@ -48,7 +47,6 @@ static bool check_layer(struct trainable *j, const struct ckpt_addition *v, size
 		const char *why = untrainable(&v[i]);
 		char more[64];
 
-		end = v[i].at == end ? end + v[i].n : -1;
 		if (!j->rank && !why) {
 			j->rank = f->rank;
 			j->scale = v[i].term->scale;
@@ -68,9 +66,34 @@ static bool check_layer(struct trainable *j, const struct ckpt_addition *v, size
 		}
 		ok = false;
 	}
-	if (ok && end != numel)
+	return ok;
+}
+
+/* Returns the number of additions from v [n] on that are of one term and adjoin, and the number of their elements. */
+static size_t count_adjoining(const struct ckpt_addition *v, size_t n, int64_t *size)
+{
+	size_t k = 0;
+
+	*size = 0;
+	while (k < n && v[k].term == v->term && v[k].at == v->at + *size)
+		*size += v[k++].n;
+	return k;
+}
+
+/* Checks that each term is one of the equal blocks of outputs of a weight.  *block: its elements. */
+static bool check_blocks(struct trainable *j, const struct ckpt_addition *v, size_t n, int64_t numel, int64_t *block)
+{
+	int64_t size;
+	bool ok = true;
+
+	count_adjoining(v, n, block);
+	for (size_t i = 0, k; i < n && ok; i += k) {
+		k = count_adjoining(v + i, n - i, &size);
+		ok = size == *block && numel % size == 0 && v[i].at % size == 0;
+	}
+	if (!ok)
 		ckpt_fault_add(&j->parts, v->tensor, "");
-	return ok && end == numel;
+	return ok;
 }
 
 static struct vfm_ckpt_piece *new_pieces(struct trainable *j, size_t n)
@@ -106,23 +129,23 @@ static void add_matrix(struct trainable *j, const struct ckpt_addition *of, cons
 	free(name);
 }
 
-/* Adds A [blocks * rank, in], of one block for each of their layers, and B [rows, rank]. */
-static void add_layer(struct trainable *j, const struct ckpt_addition *v, size_t n, int64_t numel)
+/* Adds A [blocks * rank, in], where each layer of the file is a block, and B [rows, rank].  The blocks that the file
+ * lacks have no pieces. */
+static void add_layer(struct trainable *j, const struct ckpt_addition *v, size_t n, int64_t numel, int64_t block)
 {
 	struct vfm_ckpt_piece *a = new_pieces(j, n), *b = new_pieces(j, n);
 	const struct ckpt_factor *f = v->term->f;
 	const int64_t in = f->cols, r = f->rank;
-	int blocks = 0;
+	int64_t size;
+	int n_a = 0;
 
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i += count_adjoining(v + i, n - i, &size)) {
 		f = v[i].term->f;
-		if (!i || v[i].term != v[i - 1].term) {
-			a[blocks] = piece_of_range(f->a, f->a_row * in, blocks * r * in, r * in);
-			blocks++;
-		}
-		b[i] = piece_of_range(f->b, v[i].from / in * r, v[i].at / in * r, v[i].n / in * r);
+		a[n_a++] = piece_of_range(f->a, f->a_row * in, v[i].at / block * r * in, r * in);
 	}
-	add_matrix(j, v, ".lora_A.weight", f->a->dtype, blocks * r, in, a, blocks);
+	for (size_t i = 0; i < n; i++)
+		b[i] = piece_of_range(v[i].term->f->b, v[i].from / in * r, v[i].at / in * r, v[i].n / in * r);
+	add_matrix(j, v, ".lora_A.weight", f->a->dtype, numel / block * r, in, a, n_a);
 	add_matrix(j, v, ".lora_B.weight", f->b->dtype, numel / in, r, b, (int)n);
 }
 
@@ -130,9 +153,10 @@ static int list_trainable(struct trainable *j, struct vfm_err *err)
 {
 	struct ckpt_faults *const faults[] = {&j->kinds, &j->ranks, &j->scales, &j->parts, &j->types};
 	static const char *const what[] = {"that no adapter of a run can be", "of another rank", "of another scale",
-		"of which the file has only a part", "of another type"};
+		"whose outputs the file divides otherwise", "of another type"};
 	struct ckpt_adapters *s = j->x->s;
 	struct vfm_buf b = {0};
+	int64_t block;
 	int rc = 0;
 
 	if (s->n)
@@ -143,8 +167,8 @@ static int list_trainable(struct trainable *j, struct vfm_err *err)
 
 		for (end = i; end < s->n && !ckpt_addition_cmp(&s->v[end], &s->v[i]);)
 			end++;
-		if (check_layer(j, s->v + i, end - i, w->numel))
-			add_layer(j, s->v + i, end - i, w->numel);
+		if (check_terms(j, s->v + i, end - i) && check_blocks(j, s->v + i, end - i, w->numel, &block))
+			add_layer(j, s->v + i, end - i, w->numel, block);
 	}
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
 		ckpt_faults_report(&b, faults[i], what[i]);

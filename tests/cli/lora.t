@@ -225,8 +225,6 @@ refused "another rank" "lora.rank is 4, but the adapters of original.safetensors
 refused "another alpha" "lora.alpha is 4, but the adapters of original.safetensors have alpha 6$" --init-lora original.safetensors --set lora.alpha=4
 refused "a layer without adapters" "has adapters of 12 layers that lora.targets='blocks.\*.fc1' does not cover \(vfm-ckpt merge .*: 'blocks.0.attn" \
 	--init-lora original.safetensors --set 'lora.targets=blocks.*.fc1'
-refused "a part of a fused layer" "q.safetensors cannot be trained further .*1 tensor of which the file has only a part: blocks.0.attn.qkv.weight$" \
-	--init-lora q.safetensors
 refused "a LoKr" "kron.safetensors .*: 1 tensor that no adapter of a run can be: diffusion_model.blocks.0.self_attn.o.lokr_w1 \(LoKr\)$" \
 	--init-lora kron.safetensors
 refused "a file of several ranks" "mixed.safetensors .*: 1 tensor of another rank: lora_unet_blocks_0_cross_attn_o.lora_down.weight \(3, others 2\)$" \
@@ -240,6 +238,15 @@ run "${more[@]}" --init-lora some.safetensors --skip-missing -o some --steps 1
 like "$rc $err" "^0 .*2 adapters are left out.*rank 2, alpha 2; 1 layers.*13 other layers of lora.targets have no adapter there, and get new ones" \
 	"other layers get new adapters"
 is "$(grep -c 'left out' <<<"$err")" 1 "one warning names those that are left out"
+run "${more[@]}" --init-lora q.safetensors -o part --steps 1 --set train.lr=0
+like "$rc $err" "^0 .*1 fused layers have adapters for a part of their outputs there, and get new ones for the others" "so do parts of fused layers"
+vfm-sample --ckpt part "${pick[@]}" -o part.npy >/dev/null
+ok "whose latents are those of the file" cmp part.npy q.npy
+ok "they are trained" vfm-train -q -c tiny.json --data plan.jsonl --init base --init-lora q.safetensors -o moved --steps 3
+vfm-ckpt export -l original moved moved.safetensors
+ok "on two ranks, too" vfm-train -q -c tiny.json --data plan.jsonl --init base --init-lora q.safetensors -o moved2 --steps 3 -n 2 --set parallel.tp=2
+less "$(apart moved moved2)" 0.000001 "with the same losses"
+ok "those of k have left 0" jq -en "$(vfm-ckpt stat --raw --format jsonl moved.safetensors '*blocks.0.self_attn.k.lora_B.weight' | jq .norm) > 0"
 
 # ---- frozen parameters
 run vfm-train -q -c tiny.json --data plan.jsonl --init base -o frozen --steps 4 --set 'train.freeze=*,!blocks.1.*,!out.*'

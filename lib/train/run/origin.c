@@ -108,12 +108,14 @@ static int init_adapters(struct vfm_origin *o, struct vfm_ckpt *c, const char *s
 struct target_count {
 	const struct vfm_tuning *tuning;
 	const struct vfm_ckpt *c;
-	int targets, found;
+	int targets, found, parts; /* parts: fused layers of which c has only a part */
 };
 
 static void count_target(void *ctx, const struct vfm_linear_shape *l)
 {
 	struct target_count *k = ctx;
+	const struct vfm_ckpt_tensor *a;
+	int64_t n = 0;
 	char name[160];
 
 	vfm_linear_name(l, "", name, sizeof(name));
@@ -121,7 +123,11 @@ static void count_target(void *ctx, const struct vfm_linear_shape *l)
 		return;
 	k->targets++;
 	vfm_linear_name(l, ".lora_A.weight", name, sizeof(name));
-	k->found += vfm_ckpt_find(k->c, name) != NULL;
+	a = vfm_ckpt_find(k->c, name);
+	k->found += a != NULL;
+	for (int i = 0; a && i < a->n_pieces; i++)
+		n += a->piece[i].numel;
+	k->parts += a && n < a->numel;
 }
 
 /* Checks that the configuration trains the adapters of c. */
@@ -129,7 +135,7 @@ static int check_adapters(
 	const struct vfm_origin *o, const struct vfm_ckpt *c, int64_t rank, double alpha, struct vfm_err *err)
 {
 	const struct vfm_tuning *t = &o->config->tuning;
-	struct target_count k = {t, c, 0, 0};
+	struct target_count k = {t, c, 0, 0, 0};
 	struct vfm_named others = {0};
 
 	if (t->rank != rank)
@@ -158,6 +164,10 @@ static int check_adapters(
 	if (k.found < k.targets)
 		vfm_info(
 			"%d other layers of lora.targets have no adapter there, and get new ones", k.targets - k.found);
+	if (k.parts)
+		vfm_info("%d fused layers have adapters for a part of their outputs there, and get new ones for the "
+			 "others",
+			k.parts);
 	return 0;
 }
 

@@ -20,7 +20,7 @@ struct state_part {
 	const char *name;
 	const struct vfm_array *own; /* NULL: the master weights */
 	enum scope scope;
-	bool partial; /* loading: parameters that the checkpoint lacks keep their values */
+	bool partial; /* loading: elements that the checkpoint lacks keep their values */
 };
 
 enum { PARTS_MAX = 4 };
@@ -392,7 +392,7 @@ static int check_values(
 	return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' has values that are NaN or infinite", c->path, t->name);
 }
 
-static int load_param(struct upload *g, const struct vfm_param *p, struct vfm_ckpt *c, const char *part,
+static int load_param(struct upload *g, const struct vfm_param *p, struct vfm_ckpt *c, const struct state_part *part,
 	const struct vfm_array *own, struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(g->ps, p);
@@ -402,8 +402,12 @@ static int load_param(struct upload *g, const struct vfm_param *p, struct vfm_ck
 
 	if (o.a == o.b)
 		return 0;
-	TRY(find_tensor(c, part, p, &have, err));
+	TRY(find_tensor(c, part->name, p, &have, err));
 	TRY(upload_reserve(g, o.b - o.a, &host, err));
+	if (part->partial) {
+		TRY(vfm_param_get(g->ps, own, p, host, err));
+		TRY(g->ps->stream->dev->t->stream_sync(g->ps->stream, err));
+	}
 	TRY(vfm_ckpt_read_tensor(c, have, &slice, VFM_F32, host, err));
 	TRY(check_values(c, have, host, o.b - o.a, err));
 	return vfm_param_put(g->ps, own, p, host, err);
@@ -414,7 +418,7 @@ static int load_part(struct upload *g, struct vfm_ckpt *c, const struct state_pa
 {
 	for (size_t i = 0; i < g->ps->n; i++)
 		if (is_loaded(c, part, g->ps->p[i]))
-			TRY(load_param(g, g->ps->p[i], c, part->name, own, err));
+			TRY(load_param(g, g->ps->p[i], c, part, own, err));
 	return 0;
 }
 
