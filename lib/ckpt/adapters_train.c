@@ -81,7 +81,8 @@ static size_t count_adjoining(const struct ckpt_addition *v, size_t n, int64_t *
 }
 
 /* Checks that each term is one of the equal blocks of outputs of a weight.  *block: its elements. */
-static bool check_blocks(struct trainable *j, const struct ckpt_addition *v, size_t n, int64_t numel, int64_t *block)
+static bool check_term_blocks(
+	struct trainable *j, const struct ckpt_addition *v, size_t n, int64_t numel, int64_t *block)
 {
 	int64_t size;
 	bool ok = true;
@@ -167,7 +168,7 @@ static int list_trainable(struct trainable *j, struct vfm_err *err)
 
 		for (end = i; end < s->n && !ckpt_addition_cmp(&s->v[end], &s->v[i]);)
 			end++;
-		if (check_terms(j, s->v + i, end - i) && check_blocks(j, s->v + i, end - i, w->numel, &block))
+		if (check_terms(j, s->v + i, end - i) && check_term_blocks(j, s->v + i, end - i, w->numel, &block))
 			add_layer(j, s->v + i, end - i, w->numel, block);
 	}
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
