@@ -227,9 +227,11 @@ int verb_merge(int argc, char **argv, struct vfm_err *err)
 {
 	const char *part = "model", *base = NULL;
 	struct export_cli e = export_defaults;
-	double scale = 1;
+	struct vfm_attach a = {.scale = 1};
 	struct vfm_opt opts[] = {
-		{VFM_OPT_NUM, 0, "scale", "SCALE", "factor of the adapters (default 1)", &scale},
+		{VFM_OPT_NUM, 0, "scale", "SCALE", "factor of the adapters (default 1)", &a.scale},
+		{VFM_OPT_FLAG, 0, "skip-missing", NULL, "leave out adapters of layers that BASE lacks",
+			&a.skip_missing},
 		{VFM_OPT_STR, 'l', "layout", "LAYOUT", "names of the tensors: vfm (default), diffusers, original",
 			&e.layout},
 		{VFM_OPT_STR, 0, "part", "PART", "adapters of a checkpoint: model (default), ema", &part},
@@ -253,7 +255,9 @@ int verb_merge(int argc, char **argv, struct vfm_err *err)
 	e.x.part = base ? base : trained_part(adapters);
 	e.x.out = argv[3];
 	TRY_OUT(vfm_ckpt_want_model(c, err));
-	TRY_OUT(vfm_ckpt_attach(c, argv[2], part, scale, err));
+	a.path = argv[2];
+	a.part = part;
+	TRY_OUT(vfm_ckpt_attach(c, &a, err));
 	rc = export_to(c, &e, err);
 out:
 	vfm_ckpt_close(adapters);
@@ -266,7 +270,9 @@ int verb_export(int argc, char **argv, struct vfm_err *err)
 	struct export_cli e = export_defaults;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'l', "layout", "LAYOUT",
-			"names of the tensors: vfm (default), diffusers, original; of adapters also peft", &e.layout},
+			"names of the tensors: vfm (default), diffusers, original; of adapters also peft, comfyui, "
+			"kohya",
+			&e.layout},
 		{VFM_OPT_STR, 0, "part", "PART", "which part: model (default), ema, optim", &e.x.part},
 		EXPORT_ROWS(&e, "CKPT"),
 		{0},

@@ -68,6 +68,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_LIST, 0, "lora", "PATH[:SCALE]", "add low-rank adapters to the weights; may be repeated",
 		&o.net.lora[0]},
 	{VFM_OPT_LIST, 0, "low-noise-lora", "PATH[:SCALE]", "the same for the second network", &o.net.lora[1]},
+	{VFM_OPT_FLAG, 0, "skip-missing", NULL, "leave out adapters of layers that the model lacks",
+		&o.net.skip_missing},
 	{VFM_OPT_INT, 0, "seed", "N", "of the noise (0)", &o.sampling.prompt.seed},
 	{VFM_OPT_NUM, 0, "sigma-max", "X", "edm: where sampling starts (80)", &sigma_max},
 	{VFM_OPT_STR, 0, "tokenizer", "SPEC", "decoder of the latents (wavelet with the model's channels)",
@@ -145,6 +147,8 @@ static int check_sampler_options(struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--low-noise-cfg: it needs --low-noise");
 	if (!o.net.low_noise && o.net.lora[1].n)
 		return vfm_fail(err, VFM_EUSAGE, "--low-noise-lora: it needs --low-noise");
+	if (o.net.skip_missing && !o.net.lora[0].n && !o.net.lora[1].n)
+		return vfm_fail(err, VFM_EUSAGE, "--skip-missing: it needs --lora");
 	if (!o.net.low_noise != isnan(boundary))
 		return vfm_fail(err, VFM_EUSAGE, "--low-noise and --boundary need each other");
 	so->sampler.boundary = o.net.low_noise ? boundary : 0;

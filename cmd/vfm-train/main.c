@@ -33,7 +33,8 @@ static void on_signal(int sig)
 /* An option that is given has another address, even with the text of its default. */
 static const char resume_default[] = "auto", part_default[] = "model";
 static const char *config_path, *preset, *plan, *phases_path, *held_out, *out_dir,
-	*resume = resume_default, *init, *low_noise, *init_part = part_default, *allow_change = "", *parity;
+	*resume = resume_default, *init, *low_noise, *init_part = part_default, *init_lora, *low_noise_lora,
+	*allow_change = "", *parity;
 static struct vfm_strlist sets;
 static struct vfm_phases phases; /* n 0: one run, without phases */
 static int64_t steps = VFM_UNSET;
@@ -41,7 +42,7 @@ static struct vfm_shard_cache_opts cache;
 static struct vfm_preview_opts preview = VFM_PREVIEW_DEFAULTS;
 static int64_t sample_every = VFM_UNSET;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
-static bool print_config, print_mesh, help_config, dry_run, report;
+static bool skip_missing, print_config, print_mesh, help_config, dry_run, report;
 static struct dry_run_cli dry = {.table = {.format = (enum vfm_table_format) - 1},
 	.context = VFM_UNSET,
 	.packs = VFM_UNSET,
@@ -80,6 +81,11 @@ static const struct vfm_opt opts[] = {
 		"also train a second network, for t below experts.boundary, that begins with these weights (Wan 2.2)",
 		&low_noise},
 	{VFM_OPT_WORD, 0, "init-part", "model|ema", "which weights --init takes (model)", &init_part},
+	{VFM_OPT_STR, 0, "init-lora", "FILE", "train the adapters of a LoRA file for the model of --init further",
+		&init_lora},
+	{VFM_OPT_STR, 0, "low-noise-lora", "FILE", "the same for the model of --low-noise", &low_noise_lora},
+	{VFM_OPT_FLAG, 0, "skip-missing", NULL, "with --init-lora: leave out adapters of layers that the model lacks",
+		&skip_missing},
 	{VFM_OPT_STR, 0, "allow-change", "LIST",
 		"what may differ from the checkpoint: model, diffusion, schedule, plan, encoders, captions",
 		&allow_change},
@@ -148,7 +154,8 @@ static int read_initial(struct vfm_config *c, int k, struct vfm_err *err)
 	char *begun = phases.n && out_dir ? vfm_phased_begun(out_dir, &phases, k)
 		: low_noise && out_dir    ? vfm_strfmt("%s/%s", out_dir, vfm_expert_names[VFM_EXPERT_HIGH])
 					  : NULL;
-	int rc = vfm_config_initial(c, init, phases.n || low_noise ? begun : out_dir, err);
+	const struct vfm_attach lora = {.path = init_lora, .part = "model", .scale = 1, .skip_missing = skip_missing};
+	int rc = vfm_config_initial(c, init, &lora, phases.n || low_noise ? begun : out_dir, err);
 
 	free(begun);
 	return rc;
@@ -179,6 +186,10 @@ static int read_config(struct vfm_config *c, int k, struct vfm_err *err)
 {
 	int rc;
 
+	if (init_lora && !init)
+		return vfm_fail(err, VFM_EUSAGE, "--init-lora: it needs --init, the base model of the adapters");
+	if (skip_missing && !init_lora)
+		return vfm_fail(err, VFM_EUSAGE, "--skip-missing: it needs --init-lora");
 	vfm_config_defaults(c);
 	if (init || out_dir)
 		TRY(read_initial(c, k, err));
@@ -268,6 +279,9 @@ static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_e
 		.init = init,
 		.init_part = init_part,
 		.low_noise = low_noise,
+		.init_lora = init_lora,
+		.skip_missing = skip_missing,
+		.low_noise_lora = low_noise_lora,
 		.stop = &stop,
 		.on_step = print_record};
 
@@ -316,6 +330,10 @@ static int check_train_options(struct vfm_err *err)
 	if (low_noise && (phases_path || !init || (strcmp(resume, "auto") != 0 && strcmp(resume, "no") != 0)))
 		return vfm_fail(
 			err, VFM_EUSAGE, "--low-noise: it needs --init, and excludes --phases and --resume CKPT");
+	if (low_noise_lora && !low_noise)
+		return vfm_fail(err, VFM_EUSAGE, "--low-noise-lora: it needs --low-noise");
+	if (low_noise && !init_lora != !low_noise_lora)
+		return vfm_fail(err, VFM_EUSAGE, "with --low-noise, --init-lora and --low-noise-lora need each other");
 	if (vfm_change_parse(&changes, allow_change, err) < 0)
 		return vfm_err_context(err, "--allow-change");
 	if (init && strcmp(resume, "auto") != 0 && strcmp(resume, "no") != 0)
@@ -528,8 +546,9 @@ int main(int argc, char **argv)
 	} else if (dry_run) {
 		rc = vfm_job_say_once(predict_run(&err), &err);
 	} else if (parity) {
-		rc = phases_path ? vfm_fail(&err, VFM_EUSAGE, "--dump-parity: not with --phases")
-				 : read_config(&c, 0, &err);
+		rc = phases_path || init_lora ? vfm_fail(&err, VFM_EUSAGE, "--dump-parity: not with %s",
+							phases_path ? "--phases" : "--init-lora")
+					      : read_config(&c, 0, &err);
 		if (rc == 0)
 			rc = dump_parity(&c, &err);
 	} else {

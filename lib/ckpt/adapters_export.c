@@ -8,47 +8,75 @@
 #include "io/file.h"
 #include "io/json.h"
 
+struct adapter_layout {
+	const char *name, *names; /* of the layout of layers */
+	const char *prefix, *a, *b;
+	bool alpha;  /* tensors LAYER.alpha */
+	bool scaled; /* B holds alpha / rank */
+	bool flat;   /* '_' for '.' in the names of layers */
+	bool kohya;  /* metadata of kohya's scripts */
+};
+
+static const struct adapter_layout adapter_layouts[] = {
+	{"peft", "diffusers", "base_model.model.", "lora_A", "lora_B", .alpha = false},
+	{"diffusers", "diffusers", "transformer.", "lora_A", "lora_B", .scaled = true},
+	{"original", "original", "diffusion_model.", "lora_A", "lora_B", .alpha = true},
+	{"comfyui", "original", "diffusion_model.", "lora_A", "lora_B", .alpha = true},
+	{"kohya", "original", "lora_unet_", "lora_down", "lora_up", .alpha = true, .flat = true, .kohya = true},
+};
+
 struct adapters_export {
 	struct ckpt_exports files;
 	const struct vfm_adapters_export *x;
 	const struct vfm_foreign *f;
+	const struct adapter_layout *as;
 	int layout; /* of the names of layers */
-	const char *prefix;
 	double alpha;
 	int64_t rank;
 	json_t *targets; /* names of layers, for PEFT */
 	struct ckpt_faults unknown;
 };
 
-/* Adds rows [row, row + rows) of src as PREFIX/LAYER/SUFFIX. */
-static void add_exported(struct adapters_export *j, const char *layer, const char *suffix,
-	const struct vfm_ckpt_tensor *src, int64_t row, int64_t rows)
+/* Returns the name of a tensor of a layer, which the arena owns. */
+static const char *exported_name(struct adapters_export *j, const char *layer, const char *suffix)
 {
-	const bool has_scale = !strcmp(j->x->layout, "diffusers") && strstr(suffix, ".lora_B.");
-	char *name = vfm_strfmt("%s%s%s", j->prefix, layer, suffix);
+	char *name = vfm_strfmt("%s%s", j->as->prefix, layer), *full;
+	const char *out;
 
-	ckpt_export_add(&j->files, vfm_arena_strdup(&j->files.arena, name), ckpt_out_dtype(src, j->x->dtype), 2,
+	for (char *p = name; j->as->flat && *p; p++)
+		if (*p == '.')
+			*p = '_';
+	full = vfm_strfmt("%s%s", name, suffix);
+	out = vfm_arena_strdup(&j->files.arena, full);
+	free(full);
+	free(name);
+	return out;
+}
+
+/* Adds rows [row, row + rows) of A or B. */
+static void add_exported(struct adapters_export *j, const char *layer, bool first, const struct vfm_ckpt_tensor *src,
+	int64_t row, int64_t rows)
+{
+	char *suffix = vfm_strfmt(".%s.weight", first ? j->as->a : j->as->b);
+
+	ckpt_export_add(&j->files, exported_name(j, layer, suffix), ckpt_out_dtype(src, j->x->dtype), 2,
 		(int64_t[]){rows, src->shape[1]},
 		(struct ckpt_export_part){src, row * src->shape[1], (row + rows) * src->shape[1],
-			has_scale ? j->alpha / (double)j->rank : 1});
-	free(name);
+			j->as->scaled && !first ? j->alpha / (double)j->rank : 1});
+	free(suffix);
 }
 
 static void add_alpha(struct adapters_export *j, const char *layer)
 {
-	char *name = vfm_strfmt("%s%s.alpha", j->prefix, layer);
-
-	ckpt_export_add(&j->files, vfm_arena_strdup(&j->files.arena, name), VFM_F32, 0, (int64_t[]){0},
+	ckpt_export_add(&j->files, exported_name(j, layer, ".alpha"), VFM_F32, 0, (int64_t[]){0},
 		(struct ckpt_export_part){NULL, 0, 1, j->alpha});
-	free(name);
 }
 
-/* Adds the parts of a matrix of our layer `name`.  suffix: ".lora_A.weight" or ".lora_B.weight". */
+/* Adds the parts of A (first) or B of our layer `name`. */
 static bool add_adapter_parts(
-	struct adapters_export *j, const char *name, const char *suffix, const struct vfm_ckpt_tensor *src)
+	struct adapters_export *j, const char *name, bool first, const struct vfm_ckpt_tensor *src)
 {
 	struct vfm_foreign_layer l;
-	bool first = strcmp(suffix, ".lora_A.weight") == 0;
 
 	if (!j->f || !vfm_foreign_own_layer(j->f, name, &l) || l.row->form || l.row->channels_last ||
 		src->shape[0] % l.parts)
@@ -58,8 +86,8 @@ static bool add_adapter_parts(
 		char *layer = vfm_foreign_their_name(&l);
 		int64_t rows = src->shape[0] / l.parts;
 
-		add_exported(j, layer, suffix, src, l.part * rows, rows);
-		if (first && !strcmp(j->x->layout, "original"))
+		add_exported(j, layer, first, src, l.part * rows, rows);
+		if (first && j->as->alpha)
 			add_alpha(j, layer);
 		if (first)
 			json_array_append_new(j->targets, json_string(layer));
@@ -89,7 +117,7 @@ static int list_adapters(struct adapters_export *j, struct vfm_err *err)
 			if (n <= m || strcmp(name + n - m, suffixes[k]) != 0)
 				continue;
 			layer = vfm_strfmt("%.*s", (int)(n - m), name);
-			done = add_adapter_parts(j, layer, suffixes[k], t);
+			done = add_adapter_parts(j, layer, k == 0, t);
 			free(layer);
 		}
 		if (!done)
@@ -111,16 +139,25 @@ static int write_adapters(struct adapters_export *j, const char *path, struct vf
 	json_t *o = json_pack("{s:I, s:f, s:O, s:f, s:s, s:b}", "transformer.r", (json_int_t)j->rank,
 		"transformer.lora_alpha", (double)j->rank, "transformer.target_modules", j->targets,
 		"transformer.lora_dropout", 0.0, "transformer.bias", "none", "transformer.use_rslora", 0);
+	char *dim = vfm_strfmt("%lld", (long long)j->rank), *alpha = vfm_strfmt("%.9g", j->alpha);
 	struct vfm_buf text = {0};
-	const char *meta[2][2] = {{"format", "pt"}};
+	const char *meta[4][2] = {{"format", "pt"}};
+	size_t n = 1;
 	int rc;
 
 	vfm_json_text(&text, o, 0);
 	json_decref(o);
-	memcpy(meta[1], (const char *[]){CKPT_META_LORA, text.data}, sizeof(meta[1]));
-	rc = ckpt_export_write(
-		&j->files, j->files.t, j->files.n, meta, strcmp(j->x->layout, "diffusers") ? 1 : 2, path, err);
+	if (j->as->scaled)
+		memcpy(meta[n++], (const char *[]){CKPT_META_LORA, text.data}, sizeof(meta[0]));
+	if (j->as->kohya) {
+		memcpy(meta[n++], (const char *[]){"ss_network_dim", dim}, sizeof(meta[0]));
+		memcpy(meta[n++], (const char *[]){"ss_network_alpha", alpha}, sizeof(meta[0]));
+		memcpy(meta[n++], (const char *[]){"ss_network_module", j->f->lora_module}, sizeof(meta[0]));
+	}
+	rc = ckpt_export_write(&j->files, j->files.t, j->files.n, meta, n, path, err);
 	vfm_buf_release(&text);
+	free(dim);
+	free(alpha);
 	return rc;
 }
 
@@ -143,10 +180,6 @@ static int write_peft(struct adapters_export *j, struct vfm_err *err)
 
 static int find_adapter_layout(struct adapters_export *j, struct vfm_err *err)
 {
-	static const struct {
-		const char *name, *names, *prefix;
-	} all[] = {{"peft", "diffusers", "base_model.model."}, {"diffusers", "diffusers", "transformer."},
-		{"original", "original", "diffusion_model."}};
 	const char *arch = json_string_value(json_object_get(json_object_get(j->files.c->config, "model"), "arch"));
 	const struct vfm_arch *a = vfm_arch_find(arch);
 
@@ -154,17 +187,18 @@ static int find_adapter_layout(struct adapters_export *j, struct vfm_err *err)
 	if (!j->f)
 		return vfm_fail(err, VFM_EUSAGE, "%s: no other program has models of model.arch '%s'", j->files.c->path,
 			arch ? arch : "?");
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		if (strcmp(all[i].name, j->x->layout) != 0)
+	for (size_t i = 0; i < sizeof(adapter_layouts) / sizeof(adapter_layouts[0]); i++) {
+		j->as = &adapter_layouts[i];
+		if (strcmp(j->as->name, j->x->layout) != 0 || (j->as->kohya && !j->f->lora_module))
 			continue;
-		j->prefix = all[i].prefix;
-		while (j->layout < j->f->n_layouts && strcmp(j->f->layout[j->layout].name, all[i].names) != 0)
+		while (j->layout < j->f->n_layouts && strcmp(j->f->layout[j->layout].name, j->as->names) != 0)
 			j->layout++;
 		if (j->layout < j->f->n_layouts)
 			return 0;
 	}
-	return vfm_fail(err, VFM_EUSAGE, "--layout: adapters are written as peft, diffusers or original, not '%s'",
-		j->x->layout);
+	return vfm_fail(err, VFM_EUSAGE,
+		"--layout: adapters of model.arch '%s' are written as peft, diffusers, original or comfyui%s, not '%s'",
+		arch, j->f->lora_module ? ", or kohya" : "", j->x->layout);
 }
 
 int vfm_ckpt_export_adapters(struct vfm_ckpt *c, const struct vfm_adapters_export *x, struct vfm_err *err)

@@ -3,41 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "ckpt/adapters_impl.h"
 #include "io/json.h"
-
-/* ---- names ---- */
-
-enum form { LORA_A, LORA_B, LORA_BIAS, LORA_ALPHA, DIFF, DIFF_BIAS, N_FORMS };
-
-/* Returns the form of a tensor and the length of its layer's name, or N_FORMS. */
-static enum form split_name(const char *name, size_t *len)
-{
-	static const struct {
-		const char *suffix;
-		enum form form;
-	} all[] = {{".lora_A.weight", LORA_A}, {".lora_B.weight", LORA_B}, {".lora_B.bias", LORA_BIAS},
-		{".lora_down.weight", LORA_A}, {".lora_up.weight", LORA_B}, {".lora_up.bias", LORA_BIAS},
-		{".lora_A.default.weight", LORA_A}, {".lora_B.default.weight", LORA_B},
-		{".lora_B.default.bias", LORA_BIAS}, {".alpha", LORA_ALPHA}, {".diff", DIFF}, {".diff_b", DIFF_BIAS}};
-	size_t n = strlen(name);
-
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		size_t m = strlen(all[i].suffix);
-
-		if (n <= m || strcmp(name + n - m, all[i].suffix) != 0)
-			continue;
-		*len = n - m;
-		return all[i].form;
-	}
-	return N_FORMS;
-}
-
-/* The tensors of a layer. */
-struct adapter_layer {
-	const char *name;
-	const struct vfm_ckpt_tensor *t[N_FORMS];
-};
 
 struct adapter_layers {
 	struct adapter_layer *v;
@@ -51,6 +19,7 @@ struct finding {
 	size_t prefix;           /* bytes in front of each layer's name */
 	const char *prefix_name; /* a layer's name that begins with it; NULL: no layer is known */
 	struct ckpt_faults forms, unknown, halves, twice, shapes, values;
+	struct ckpt_faults skipped; /* of layers that the model lacks */
 };
 
 /* Adds a tensor of our own checkpoint that is of no adapter: a trained parameter of the model. */
@@ -72,7 +41,7 @@ static void add_trained(struct finding *f, const char *name, const struct vfm_ck
 
 struct named_tensor {
 	const char *layer;
-	enum form form;
+	enum ckpt_form form;
 	const struct vfm_ckpt_tensor *t;
 };
 
@@ -111,14 +80,14 @@ static int list_layers(struct finding *f, struct vfm_err *err)
 	for (int i = 0; i < from->n; i++) {
 		const struct vfm_ckpt_tensor *t = &from->t[i];
 		const char *name = vfm_ckpt_name_in(from, f->x->part, t);
-		enum form form;
+		enum ckpt_form form;
 		size_t len;
 		char *layer;
 
 		if (!name)
 			continue;
 		found++;
-		form = split_name(name, &len);
+		form = ckpt_form_of(name, &len);
 		if (form == N_FORMS && from->plain) {
 			ckpt_fault_add(&f->forms, t->name, "");
 		} else if (form == N_FORMS) {
@@ -141,8 +110,8 @@ static int list_layers(struct finding *f, struct vfm_err *err)
 /* The tensors of the model by the names of one layout.  In a key '_' replaces '.', as in the names of some programs. */
 struct model_names {
 	struct vfm_foreign_map map;
-	bool own;
-	size_t *first; /* [map.n_theirs + 1] the first copy of each */
+	const char *layout; /* NULL: ours */
+	size_t *first;      /* [map.n_theirs + 1] the first copy of each */
 	struct model_key {
 		char *key;
 		int i; /* index into map.theirs */
@@ -177,12 +146,12 @@ static char *model_key(const char *name, const char *suffix)
 }
 
 /* Takes the map. */
-static struct model_names *index_names(const struct vfm_foreign_map *map, bool own)
+static struct model_names *index_names(const struct vfm_foreign_map *map, const char *layout)
 {
 	struct model_names *m = vfm_calloc(1, sizeof(*m));
 	const size_t n = (size_t)map->n_theirs;
 
-	*m = (struct model_names){.map = *map, .own = own};
+	*m = (struct model_names){.map = *map, .layout = layout};
 	m->v = vfm_calloc(n + 1, sizeof(*m->v));
 	for (size_t i = 0; i < n; i++)
 		m->v[i] = (struct model_key){model_key(map->theirs[i].name, ""), (int)i};
@@ -214,7 +183,7 @@ static struct model_names *own_names(const struct vfm_ckpt *c)
 	}
 	map.n_theirs = map.n_ours;
 	map.n_copies = (size_t)map.n_ours;
-	return index_names(&map, true);
+	return index_names(&map, NULL);
 }
 
 /* Sets the dimensions that determine the names and shapes of tensors. */
@@ -264,10 +233,12 @@ static const char *find_model_name(const struct model_names *m, const char *laye
 }
 
 /* As find_model_name, of the tensor that those of a form change. */
-static const char *find_target(const struct model_names *m, const char *layer, enum form form, int *tensor)
+static const char *find_target(const struct model_names *m, const char *layer, enum ckpt_form form, int *tensor)
 {
-	bool bias = form == LORA_BIAS || form == DIFF_BIAS;
-	const char *at = find_model_name(m, layer, bias ? ".bias" : ".weight", tensor);
+	const char *suffix = form == LORA_BIAS || form == DIFF_BIAS ? ".bias"
+		: form == DIFF_MODULATION                           ? ".modulation"
+								    : ".weight";
+	const char *at = find_model_name(m, layer, suffix, tensor);
 
 	return at || form != DIFF ? at : find_model_name(m, layer, "", tensor);
 }
@@ -310,7 +281,7 @@ static int choose_names(struct finding *f, struct vfm_err *err)
 		if (arch->foreign->layout[l].import_only)
 			continue;
 		vfm_foreign_expand(&map, &m, l);
-		other = index_names(&map, false);
+		other = index_names(&map, arch->foreign->layout[l].name);
 		n = count_known(other, &f->layers);
 		if (n > best) {
 			free_model_names(f->names);
@@ -365,26 +336,27 @@ static int read_rules(struct finding *f, struct vfm_err *err)
 
 /* ---- additions ---- */
 
-/* Adds d, whose elements from d->from on are those of their tensor, to our tensors. */
-static void add_copies(struct finding *f, int tensor, const struct ckpt_addition *d, int64_t n)
+/* Adds elements [from, from + n) of a term, which is that of their tensor, to ours. */
+static void add_copies(struct finding *f, int tensor, const struct ckpt_term *term, int64_t from, int64_t n)
 {
 	const struct vfm_foreign_map *map = &f->names->map;
 	struct ckpt_adapters *s = f->x->s;
-	const int64_t end = d->from + n;
+	struct ckpt_term *d = vfm_arena_alloc(&s->arena, sizeof(*d));
+	const int64_t end = from + n;
+
+	*d = *term;
+	vfm_grow(&s->term, &s->cap_terms, s->n_terms + 1, sizeof(*s->term));
+	s->term[s->n_terms++] = d;
 
 	for (size_t k = f->names->first[tensor]; k < f->names->first[tensor + 1]; k++) {
 		const struct vfm_foreign_copy *p = &map->copy[k];
-		const int64_t a = p->b > d->from ? p->b : d->from, b = p->b + p->n < end ? p->b + p->n : end;
+		const int64_t a = p->b > from ? p->b : from, b = p->b + p->n < end ? p->b + p->n : end;
 
 		if (a >= b)
 			continue;
 		vfm_grow(&s->v, &s->cap, s->n + 1, sizeof(*s->v));
-		s->v[s->n] = *d;
-		s->v[s->n].tensor = vfm_arena_strdup(&s->arena, map->ours[p->ours].name);
-		s->v[s->n].at = p->a + (a - p->b);
-		s->v[s->n].from = a;
-		s->v[s->n].n = b - a;
-		s->v[s->n].order = s->n;
+		s->v[s->n] = (struct ckpt_addition){
+			vfm_arena_strdup(&s->arena, map->ours[p->ours].name), d, p->a + (a - p->b), b - a, a, s->n};
 		s->n++;
 	}
 }
@@ -405,12 +377,15 @@ static bool model_has(const struct finding *f, int tensor)
 }
 
 /* Finds the tensor that those of a form change, and compares the prefix of the name with that of the others. */
-static bool find_adapted_tensor(struct finding *f, const struct adapter_layer *l, enum form form, int *tensor)
+static bool find_adapted_tensor(struct finding *f, const struct adapter_layer *l, enum ckpt_form form, int *tensor)
 {
 	const char *at = find_target(f->names, l->name, form, tensor);
 
 	if (!at || !model_has(f, *tensor)) {
-		ckpt_fault_add(&f->unknown, l->t[form]->name, "");
+		if (f->x->skip_missing)
+			ckpt_fault_add(&f->skipped, form < ALPHA && form != LORA_BIAS ? l->name : l->t[form]->name, "");
+		else
+			ckpt_fault_add(&f->unknown, l->t[form]->name, "");
 		return false;
 	}
 	if (!has_prefix(f, l->name, at)) {
@@ -424,7 +399,7 @@ static bool find_adapted_tensor(struct finding *f, const struct adapter_layer *l
 }
 
 /* Adds a tensor of the shape of the one that it changes. */
-static void add_adapter_difference(struct finding *f, const struct adapter_layer *l, enum form form, double scale)
+static void add_adapter_difference(struct finding *f, const struct adapter_layer *l, enum ckpt_form form, double scale)
 {
 	const struct vfm_ckpt_tensor *t = l->t[form];
 	const struct vfm_foreign_tensor *want;
@@ -434,14 +409,21 @@ static void add_adapter_difference(struct finding *f, const struct adapter_layer
 		return;
 	want = &f->names->map.theirs[tensor];
 	if (ckpt_shape_fits(&f->shapes, t->name, t, want->ndim, want->shape))
-		add_copies(f, tensor, &(struct ckpt_addition){.c = f->x->from, .a = t, .in = t->numel, .scale = scale},
-			t->numel);
+		add_copies(f, tensor,
+			&(struct ckpt_term){.c = f->x->from,
+				.layer = l->name,
+				.f = {{.a = t, .rows = 1, .cols = t->numel}},
+				.rows = 1,
+				.cols = t->numel,
+				.scale = scale,
+				.share = f->x->scale},
+			0, t->numel);
 }
 
 /* Reads the alpha of a layer into *alpha; 0: it has none. */
 static int read_alpha(struct finding *f, const struct adapter_layer *l, double *alpha, struct vfm_err *err)
 {
-	const struct vfm_ckpt_tensor *t = l->t[LORA_ALPHA];
+	const struct vfm_ckpt_tensor *t = l->t[ALPHA];
 
 	*alpha = 0;
 	if (!t)
@@ -455,69 +437,76 @@ static int read_alpha(struct finding *f, const struct adapter_layer *l, double *
 	return 0;
 }
 
-/* Returns whether A [blocks * rank, in ..] and B [rows, rank] fit the weight [rows, in ..]; sets *blocks and *rank.
- * Only layers of our own names may have several blocks of outputs. */
-static bool match_shapes(const struct model_names *m, const struct vfm_foreign_tensor *w,
-	const struct vfm_ckpt_tensor *a, const struct vfm_ckpt_tensor *b, int64_t *blocks, int64_t *rank)
+/* Tensors that mean nothing without a product. */
+static const enum ckpt_form lone_forms[] = {LORA_BIAS, ALPHA, MAGNITUDE, DORA_SCALE};
+
+/* Returns the form of a tensor of the layer that belongs to the kind. */
+static enum ckpt_form form_of_kind(const struct ckpt_adapter_kind *k, const struct adapter_layer *l)
 {
-	*rank = b->ndim >= 2 ? b->shape[1] : 0;
-	*blocks = *rank > 0 && a->ndim >= 2 ? a->shape[0] / *rank : 0;
-	if (w->ndim < 2 || *blocks < 1 || (*blocks > 1 && !m->own) || w->shape[0] % *blocks)
-		return false;
-	return a->shape[0] == *blocks * *rank && a->ndim == w->ndim &&
-		!memcmp(a->shape + 1, w->shape + 1, sizeof(*a->shape) * (size_t)(a->ndim - 1)) &&
-		b->shape[0] == w->shape[0] && b->numel == w->shape[0] * *rank;
+	return l->t[k->f[0].a] ? k->f[0].a : k->f[0].whole;
 }
 
-/* Adds the product of the matrices of a layer, and the bias that has their scale. */
-static int add_matrices(struct finding *f, const struct adapter_layer *l, struct vfm_err *err)
+/* Sets the scale of a term by the rules of the file. */
+static int find_scale(struct finding *f, const struct ckpt_adapter_kind *k, const struct vfm_foreign_tensor *w,
+	int64_t rank, double alpha, struct ckpt_term *d, struct vfm_err *err)
 {
-	const struct vfm_ckpt_tensor *a = l->t[LORA_A], *b = l->t[LORA_B];
+	const size_t n = strlen(w->name), m = strlen(".weight");
+	char *layer = vfm_strfmt("%.*s", (int)(n > m ? n - m : n), w->name);
+	int rc = ckpt_lora_scale(&f->x->rules, k->name, layer, rank, alpha, &d->scale, err);
+
+	if (rc == 0 && f->x->rules.where && f->x->rules.dora != (d->magnitude != NULL))
+		rc = vfm_fail(err, VFM_EUSAGE, "the adapter of '%s' has %s magnitude, but use_dora of %s is %s", layer,
+			d->magnitude ? "a" : "no", f->x->rules.where, d->magnitude ? "false" : "true");
+	free(layer);
+	return rc < 0 ? vfm_err_context(err, "%s", f->x->path) : 0;
+}
+
+/* Adds the product of the matrices of a layer. */
+static int add_adapter_product(
+	struct finding *f, const struct ckpt_adapter_kind *k, const struct adapter_layer *l, struct vfm_err *err)
+{
+	struct ckpt_term d = {.c = f->x->from, .layer = l->name, .share = f->x->scale};
 	const struct vfm_foreign_tensor *w;
-	struct ckpt_addition d = {.c = f->x->from, .a = a, .b = b};
-	int64_t blocks, n;
+	int64_t rank, blocks, n;
 	double alpha;
-	char *layer;
-	int tensor, rc;
+	int tensor;
 
 	TRY(read_alpha(f, l, &alpha, err));
-	if (!find_adapted_tensor(f, l, LORA_A, &tensor))
+	if (!ckpt_kind_factors(k, l, &d, &rank, &f->halves, &f->shapes) ||
+		!find_adapted_tensor(f, l, form_of_kind(k, l), &tensor))
 		return 0;
 	w = &f->names->map.theirs[tensor];
-	if (!match_shapes(f->names, w, a, b, &blocks, &d.rank)) {
-		ckpt_fault_shape(&f->shapes, a->name, a->ndim, a->shape, w->ndim, w->shape);
+	if (!ckpt_kind_fits(k, &d, w, !f->names->layout, &blocks, &f->shapes) ||
+		!ckpt_term_magnitude(l, &d, w, &f->shapes))
 		return 0;
-	}
-	layer = vfm_strfmt("%.*s", (int)(strlen(w->name) - strlen(".weight")), w->name);
-	rc = ckpt_lora_scale(&f->x->rules, layer, d.rank, alpha, &d.scale, err);
-	free(layer);
-	if (rc < 0)
-		return vfm_err_context(err, "%s", f->x->path);
-	d.scale *= f->x->scale;
-	d.in = w->numel / w->shape[0];
+	TRY(find_scale(f, k, w, rank, alpha, &d, err));
 	n = w->numel / blocks;
 	for (int64_t i = 0; i < blocks; i++) {
-		d.a_row = i * d.rank;
-		d.from = i * n;
-		add_copies(f, tensor, &d, n);
+		d.f[0].a_row = i * rank;
+		add_copies(f, tensor, &d, i * n, n);
 	}
-	add_adapter_difference(f, l, LORA_BIAS, d.scale);
+	if (l->t[LORA_BIAS] && d.magnitude)
+		ckpt_fault_add(&f->forms, l->t[LORA_BIAS]->name, " (with a magnitude)");
+	else
+		add_adapter_difference(f, l, LORA_BIAS, d.scale);
 	return 0;
 }
 
 static int add_adapter_layer(struct finding *f, const struct adapter_layer *l, struct vfm_err *err)
 {
-	const struct vfm_ckpt_tensor *const *t = l->t;
+	bool any = false;
 
-	if (t[LORA_A] && t[LORA_B]) {
-		TRY(add_matrices(f, l, err));
-	} else {
-		for (int form = LORA_A; form <= LORA_ALPHA; form++)
-			if (t[form])
-				ckpt_fault_add(&f->halves, t[form]->name, "");
-	}
-	add_adapter_difference(f, l, DIFF, f->x->scale);
-	add_adapter_difference(f, l, DIFF_BIAS, f->x->scale);
+	for (int i = 0; i < CKPT_ADAPTER_KINDS; i++)
+		if (ckpt_kind_in(&ckpt_adapter_kinds[i], l)) {
+			any = true;
+			TRY(add_adapter_product(f, &ckpt_adapter_kinds[i], l, err));
+		}
+	for (size_t i = 0; i < sizeof(lone_forms) / sizeof(lone_forms[0]); i++)
+		if (l->t[lone_forms[i]] && !any)
+			ckpt_fault_add(&f->halves, l->t[lone_forms[i]]->name, "");
+	add_adapter_difference(f, l, DIFF, 1);
+	add_adapter_difference(f, l, DIFF_BIAS, 1);
+	add_adapter_difference(f, l, DIFF_MODULATION, 1);
 	return 0;
 }
 
@@ -532,17 +521,36 @@ static int addition_place(const void *a, const void *b)
 /* Lists additions, from `begin` on, to elements that another one changes. */
 static void find_overlaps(struct finding *f, size_t begin)
 {
-	struct ckpt_addition *v = f->x->s->v + begin;
 	const size_t n = f->x->s->n - begin;
+	struct ckpt_addition *v = n ? f->x->s->v + begin : NULL;
 	int64_t end = 0;
 
 	if (n)
 		qsort(v, n, sizeof(*v), addition_place);
 	for (size_t i = 0; i < n; i++) {
 		if (i && !strcmp(v[i].tensor, v[i - 1].tensor) && v[i].at < end)
-			ckpt_fault_add(&f->twice, v[i].a->name, "");
+			ckpt_fault_add(&f->twice, v[i].term->f[0].a->name, "");
 		end = v[i].at + v[i].n;
 	}
+}
+
+/* Names the adapters that are left out; an error if no other one fits. */
+static int report_skipped(struct finding *f, bool any, struct vfm_err *err)
+{
+	const size_t n = f->skipped.n;
+	struct vfm_buf b = {0};
+	int rc = 0;
+
+	if (!n)
+		return 0;
+	ckpt_faults_names(&b, &f->skipped);
+	if (any)
+		vfm_warn("%s: %zu adapter%s left out, whose layers the model lacks: %s", f->x->path, n,
+			n > 1 ? "s are" : " is", b.data);
+	else
+		rc = vfm_fail(err, VFM_EUSAGE, "%s has no layer of %s: %s", f->x->path, f->x->c->path, b.data);
+	vfm_buf_release(&b);
+	return rc;
 }
 
 int ckpt_adapters_find(struct ckpt_attaching *x, struct vfm_err *err)
@@ -550,10 +558,10 @@ int ckpt_adapters_find(struct ckpt_attaching *x, struct vfm_err *err)
 	struct finding f = {.x = x};
 	struct ckpt_faults *const faults[] = {&f.forms, &f.unknown, &f.halves, &f.twice, &f.shapes, &f.values};
 	static const char *const what[] = {"of a form that is not supported",
-		"of no layer of the model that can have an adapter", "without their lora_A or lora_B",
+		"of no layer of the model that can have an adapter", "without the other matrices of their adapter",
 		"of a layer that is given twice", "of another shape", "that must be one positive number"};
 	struct vfm_buf b = {0};
-	const size_t begin = x->s->n;
+	const size_t begin = x->s->n, trained = x->s->n_trained;
 	int rc;
 
 	TRY_OUT(list_layers(&f, err));
@@ -567,8 +575,12 @@ int ckpt_adapters_find(struct ckpt_attaching *x, struct vfm_err *err)
 		ckpt_faults_report(&b, faults[i], what[i]);
 	rc = b.len ? vfm_fail(err, VFM_EUSAGE, "%s holds no adapters of %s: %s", x->path, x->c->path, b.data) : 0;
 	if (rc == 0)
+		rc = report_skipped(&f, x->s->n > begin || x->s->n_trained > trained, err);
+	if (rc == 0)
 		ckpt_lora_rules_warn(&x->rules);
+	x->layout = f.names->layout ? f.names->layout : "vfm";
 out:
+	ckpt_faults_release(&f.skipped);
 	for (size_t i = 0; rc < 0 && i < sizeof(faults) / sizeof(faults[0]); i++)
 		ckpt_faults_release(faults[i]);
 	vfm_buf_release(&b);

@@ -1,13 +1,14 @@
-/* The scale of adapters by the rules of PEFT's LoraConfig. */
+/* The scale of adapters by the rules of PEFT's LoraConfig, LoHaConfig and LoKrConfig. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/log.h"
 #include "ckpt/adapters_impl.h"
 #include "io/json.h"
 
-enum { PEFT_ALPHA = 8, PATTERN_MAX = 512 }; /* PEFT's default of lora_alpha */
+enum { PEFT_ALPHA = 8, PEFT_RANK = 8, PATTERN_MAX = 512 }; /* PEFT's defaults of lora_alpha and r */
 
 /* Keys without effect on the sum of weights and adapters: they name modules and tensors, or concern training.  The
  * tensors of bias and modules_to_save are in the file. */
@@ -15,9 +16,11 @@ static const char *const neutral_keys[] = {"peft_type", "task_type", "auto_mappi
 	"base_model_name_or_path", "revision", "inference_mode", "target_modules", "exclude_modules", "lora_dropout",
 	"bias", "modules_to_save", "layers_to_transform", "layers_pattern", "megatron_config", "megatron_core",
 	"loftq_config", "eva_config", "corda_config", "lora_ga_config", "qalora_group_size", "runtime_config",
-	"lora_bias", NULL};
-static const char *const scale_keys[] = {
-	"r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "init_lora_weights", NULL};
+	"lora_bias", "rank_dropout", "module_dropout", "rank_dropout_scale", "use_effective_conv2d", "decompose_both",
+	"decompose_factor", "init_weights", NULL};
+static const char *const scale_keys[] = {"r", "lora_alpha", "alpha", "use_rslora", "use_dora", "rank_pattern",
+	"alpha_pattern", "init_lora_weights", NULL};
+static const char *const types[] = {"LORA", "LOHA", "LOKR", NULL};
 
 static bool is_listed_key(const char *s, const char *const *list)
 {
@@ -50,9 +53,9 @@ static int check_keys(const struct ckpt_lora_rules *r, struct vfm_err *err)
 
 	if (!json_is_object(r->config))
 		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", r->where);
-	if (!is_unset(type) && (!json_is_string(type) || strcmp(json_string_value(type), "LORA") != 0))
-		return vfm_fail(err, VFM_EUSAGE, "%s: peft_type '%s' is not supported, only LORA", r->where,
-			json_is_string(type) ? json_string_value(type) : "?");
+	if (!is_unset(type) && (!json_is_string(type) || !is_listed_key(json_string_value(type), types)))
+		return vfm_fail(err, VFM_EUSAGE, "%s: peft_type '%s' is not supported, only LORA, LOHA and LOKR",
+			r->where, json_is_string(type) ? json_string_value(type) : "?");
 	if (!keeps_base(json_object_get(r->config, "init_lora_weights")))
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s: init_lora_weights: these adapters belong to a base model whose weights the initialization "
@@ -132,20 +135,34 @@ static int read_patterns(struct ckpt_lora_rules *r, const char *key, struct ckpt
 	return 0;
 }
 
+static int read_switch(const struct ckpt_lora_rules *r, const char *key, bool *on, struct vfm_err *err)
+{
+	const json_t *v = json_object_get(r->config, key);
+
+	if (!is_unset(v) && !json_is_true(v))
+		return vfm_fail(err, VFM_EUSAGE, "%s: %s: expected true or false", r->where, key);
+	*on = json_is_true(v);
+	return 0;
+}
+
 int ckpt_lora_rules_read(struct ckpt_lora_rules *r, json_t *config, const char *where, struct vfm_err *err)
 {
-	const json_t *rslora;
+	const char *alpha;
 
-	*r = (struct ckpt_lora_rules){.where = vfm_strdup(where), .alpha = PEFT_ALPHA, .config = config};
+	*r = (struct ckpt_lora_rules){
+		.where = vfm_strdup(where), .alpha = PEFT_ALPHA, .config = config, .type = types[0]};
 	TRY(check_keys(r, err));
+	if (!is_unset(json_object_get(config, "peft_type")))
+		r->type = json_string_value(json_object_get(config, "peft_type"));
+	alpha = strcmp(r->type, types[0]) ? "alpha" : "lora_alpha";
+	if (json_object_get(config, alpha[0] == 'a' ? "lora_alpha" : "alpha"))
+		return vfm_fail(err, VFM_EUSAGE, "%s: the alpha of %s is the key %s", where, r->type, alpha);
 	TRY(vfm_json_i64(config, where, "r", false, 1, INT32_MAX, &r->rank, err));
-	TRY(vfm_json_f64(config, where, "lora_alpha", false, &r->alpha, err));
+	TRY(vfm_json_f64(config, where, alpha, false, &r->alpha, err));
 	if (!(r->alpha > 0) || !isfinite(r->alpha))
-		return vfm_fail(err, VFM_EUSAGE, "%s: lora_alpha: expected a positive number", where);
-	rslora = json_object_get(config, "use_rslora");
-	if (!is_unset(rslora) && !json_is_true(rslora))
-		return vfm_fail(err, VFM_EUSAGE, "%s: use_rslora: expected true or false", where);
-	r->root_rank = json_is_true(rslora);
+		return vfm_fail(err, VFM_EUSAGE, "%s: %s: expected a positive number", where, alpha);
+	TRY(read_switch(r, "use_rslora", &r->root_rank, err));
+	TRY(read_switch(r, "use_dora", &r->dora, err));
 	TRY(read_patterns(r, "alpha_pattern", &r->alphas, &r->n_alphas, false, err));
 	return read_patterns(r, "rank_pattern", &r->ranks, &r->n_ranks, true, err);
 }
@@ -201,22 +218,26 @@ static double match_pattern(struct ckpt_lora_pattern *p, size_t n, const char *l
 	return other;
 }
 
-int ckpt_lora_scale(
-	struct ckpt_lora_rules *r, const char *layer, int64_t rank, double alpha, double *scale, struct vfm_err *err)
+int ckpt_lora_scale(struct ckpt_lora_rules *r, const char *kind, const char *layer, int64_t rank, double alpha,
+	double *scale, struct vfm_err *err)
 {
-	double given = alpha > 0 ? alpha : (double)rank, want = (double)rank;
+	double given = alpha > 0 && rank ? alpha : (double)rank, want = (double)rank;
 
+	if (r->where && strcasecmp(kind, r->type) != 0)
+		return vfm_fail(
+			err, VFM_EUSAGE, "the adapter of '%s' is a %s, but %s says %s", layer, kind, r->where, r->type);
 	if (r->where) {
-		want = match_pattern(r->ranks, r->n_ranks, layer, r->rank ? (double)r->rank : want);
+		/* PEFT's LoKr has the scale of its configuration even if no matrix has a rank */
+		want = match_pattern(r->ranks, r->n_ranks, layer, r->rank ? (double)r->rank : rank ? want : PEFT_RANK);
 		given = match_pattern(r->alphas, r->n_alphas, layer, r->alpha);
 	}
-	if (want != (double)rank)
+	if (rank && want != (double)rank)
 		return vfm_fail(err, VFM_EUSAGE, "the adapter of '%s' has rank %lld, but %s says %.0f", layer,
 			(long long)rank, r->where, want);
-	if (alpha > 0 && alpha != given)
+	if (r->where && alpha > 0 && alpha != given)
 		return vfm_fail(err, VFM_EUSAGE, "the adapter of '%s' has a tensor alpha of %g, but %s says %g", layer,
 			alpha, r->where, given);
-	*scale = given / (r->root_rank ? sqrt((double)rank) : (double)rank);
+	*scale = want > 0 ? given / (r->root_rank ? sqrt(want) : want) : 1;
 	return 0;
 }
 

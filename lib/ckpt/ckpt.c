@@ -17,14 +17,15 @@ enum { CONVERT_ELEMS = 32768 };
 int vfm_ckpt_want_model(const struct vfm_ckpt *c, struct vfm_err *err)
 {
 	static const char *const signs[] = {
-		"lora_A.", "lora_B.", "lora_down.", "lora_up.", "_lora.", "lora_embedding_"};
+		"lora_A.", "lora_B.", "lora_down.", "lora_up.", "_lora.", "lora_embedding_", ".lokr_w", ".hada_w"};
 
 	for (int i = 0; c->plain && i < c->n; i++)
 		for (size_t k = 0; k < sizeof(signs) / sizeof(*signs); k++)
 			if (strstr(c->t[i].name, signs[k]))
 				return vfm_fail(err, VFM_EUSAGE,
 					"%s: a LoRA file, not a model (tensor '%.200s'): 'vfm-ckpt merge BASE %s DST' "
-					"adds it to its base model, and vfm-sample takes it as --lora",
+					"adds it to its base model, vfm-sample takes it as --lora, vfm-train as "
+					"--init-lora",
 					c->path, c->t[i].name, c->path);
 	return 0;
 }
@@ -62,6 +63,7 @@ void vfm_ckpt_close(struct vfm_ckpt *c)
 	vfm_arena_release(&pv->arena);
 	ckpt_adapters_free(pv->adapters);
 	free(pv->tmp);
+	free(pv->scaled);
 	free(pv);
 	free(c->file);
 	free(c->t);
@@ -325,21 +327,42 @@ int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const 
 
 /* ---- reading ---- */
 
-static int copy_run(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, int file, uint64_t at, int64_t n,
-	enum vfm_dtype dtype, uint8_t *dst, struct vfm_err *err)
+static enum vfm_dtype stored_dtype(const struct vfm_ckpt_tensor *t, const struct vfm_ckpt_piece *p)
+{
+	return p->scale ? p->stored : t->dtype;
+}
+
+/* Converts k elements, at most CONVERT_ELEMS, and multiplies them by a scale. */
+static void convert_scaled(struct ckpt_priv *pv, float scale, enum vfm_dtype dtype, void *dst, enum vfm_dtype stored,
+	const void *src, size_t k)
+{
+	float *x = pv->scaled ? pv->scaled : (pv->scaled = vfm_malloc(CONVERT_ELEMS * sizeof(*x)));
+
+	vfm_dtype_convert(VFM_F32, x, stored, src, k);
+	for (size_t i = 0; i < k; i++)
+		x[i] *= scale;
+	vfm_dtype_convert(dtype, dst, VFM_F32, x, k);
+}
+
+static int copy_run(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const struct vfm_ckpt_piece *p, uint64_t at,
+	int64_t n, enum vfm_dtype dtype, uint8_t *dst, struct vfm_err *err)
 {
 	struct ckpt_priv *pv = c->priv;
-	size_t ss = vfm_dtype_size(t->dtype), ds = vfm_dtype_size(dtype);
+	const enum vfm_dtype stored = stored_dtype(t, p);
+	size_t ss = vfm_dtype_size(stored), ds = vfm_dtype_size(dtype);
 
-	if (dtype == t->dtype)
-		return fetch_verified(c, file, at, (size_t)n * ss, dst, err);
+	if (dtype == stored && !p->scale)
+		return fetch_verified(c, p->file, at, (size_t)n * ss, dst, err);
 	if (!pv->tmp)
 		pv->tmp = vfm_malloc(CONVERT_ELEMS * 8);
 	while (n > 0) {
 		size_t k = n < CONVERT_ELEMS ? (size_t)n : CONVERT_ELEMS;
 
-		TRY(fetch_verified(c, file, at, k * ss, pv->tmp, err));
-		vfm_dtype_convert(dtype, dst, t->dtype, pv->tmp, k);
+		TRY(fetch_verified(c, p->file, at, k * ss, pv->tmp, err));
+		if (p->scale)
+			convert_scaled(pv, p->scale, dtype, dst, stored, pv->tmp, k);
+		else
+			vfm_dtype_convert(dtype, dst, stored, pv->tmp, k);
 		dst += k * ds;
 		at += k * ss;
 		n -= (int64_t)k;
@@ -369,11 +392,12 @@ int ckpt_read_stored(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const 
 	enum vfm_dtype dtype, void *dst, struct vfm_err *err)
 {
 	struct vfm_runs want = {0}, have = {0}, plan = {0};
-	size_t es = vfm_dtype_size(t->dtype), ds = vfm_dtype_size(dtype);
+	size_t ds = vfm_dtype_size(dtype);
 	int rc = ckpt_slice_runs(c, t, slice, &want, err);
 
 	for (int i = 0; i < t->n_pieces && !rc && want.n; i++) {
 		const struct vfm_ckpt_piece *p = &t->piece[i];
+		const size_t es = vfm_dtype_size(stored_dtype(t, p));
 		int64_t lo = want.v[0].from, hi = want.v[want.n - 1].from + want.v[want.n - 1].n;
 		uint64_t off;
 
@@ -387,7 +411,7 @@ int ckpt_read_stored(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const 
 			continue;
 		rc = ckpt_piece_place(c, t, p, &off, err);
 		for (size_t k = 0; k < plan.n && !rc; k++)
-			rc = copy_run(c, t, p->file, off + (uint64_t)plan.v[k].from * es, plan.v[k].n, dtype,
+			rc = copy_run(c, t, p, off + (uint64_t)plan.v[k].from * es, plan.v[k].n, dtype,
 				(uint8_t *)dst + (size_t)plan.v[k].to * ds, err);
 	}
 	if (rc < 0)

@@ -35,6 +35,9 @@ struct vfm_ckpt_piece {
 	int64_t a, b;
 	int64_t numel;
 	int64_t from; /* for files of other programs: the first element in the file's flattened tensor */
+	/* If not 0, the tensor is f32, and its elements are those of the file, of type `stored`, times the scale. */
+	float scale;
+	enum vfm_dtype stored;
 };
 struct vfm_ckpt_tensor {
 	const char *name;

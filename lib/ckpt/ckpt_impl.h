@@ -49,7 +49,8 @@ struct ckpt_priv {
 	struct vfm_arena arena;
 	struct ckpt_slot slot[4];
 	uint64_t clock;
-	uint8_t *tmp; /* conversion buffer */
+	uint8_t *tmp;  /* conversion buffer */
+	float *scaled; /* the same, of scaled values */
 };
 
 /* Loads manifest and SHA256SUMS of a checkpoint directory.  Does not access the data files. */
@@ -90,6 +91,17 @@ int ckpt_piece_place(struct vfm_ckpt *c, const struct vfm_ckpt_tensor *t, const 
 /* Returns the dtype of a tensor after an export or import.  dtype: enum vfm_dtype for floating-point tensors, or -1. */
 enum vfm_dtype ckpt_out_dtype(const struct vfm_ckpt_tensor *t, int dtype);
 
+/* How a file of ComfyUI stores weights W as 8-bit floats w with W = scale * w. */
+struct ckpt_faults;
+struct ckpt_quant {
+	float *scale; /* [c->n] of each tensor; 0: none */
+	bool *known;  /* [c->n] the tensor is a scale, or describes the quantization */
+};
+/* Reads the scales of a file with the names of another program.  Adds tensors and layers of an unsupported quantization
+ * to `bad`.  The caller releases *q in any case. */
+int ckpt_quant_read(struct vfm_ckpt *c, struct ckpt_quant *q, struct ckpt_faults *bad, struct vfm_err *err);
+void ckpt_quant_release(struct ckpt_quant *q);
+
 /* Lists of tensors for one message.  Names that differ only in the block number are joined. */
 struct ckpt_fault {
 	char *text;
@@ -108,7 +120,8 @@ bool ckpt_shape_fits(
 	struct ckpt_faults *l, const char *name, const struct vfm_ckpt_tensor *t, int ndim, const int64_t *want);
 /* Appends "; 3 tensors missing: a, blocks.{0-1}.b" and empties the list. */
 void ckpt_faults_report(struct vfm_buf *b, struct ckpt_faults *l, const char *what);
-void ckpt_faults_release(struct ckpt_faults *l); /* empties the list */
+void ckpt_faults_names(struct vfm_buf *b, struct ckpt_faults *l); /* the same without the words */
+void ckpt_faults_release(struct ckpt_faults *l);                  /* empties the list */
 
 /* ---- data files of checkpoints (out.c) ---- */
 

@@ -17,6 +17,8 @@ struct translation {
 	const char *prefix_name; /* a name that begins with it */
 	struct vfm_model_spec m;
 	int *place; /* [map->n_theirs] index into c->t; -1: missing */
+	struct ckpt_quant quant;
+	struct ckpt_faults bad_quant;
 	struct vfm_foreign_map *map;
 	struct vfm_buf faults;
 };
@@ -224,12 +226,10 @@ static void add_names(struct vfm_buf *b, const struct ckpt_fault *v, size_t i, s
 	vfm_buf_addf(b, "%s%s", many ? "}" : "", mark + 1);
 }
 
-void ckpt_faults_report(struct vfm_buf *b, struct ckpt_faults *l, const char *what)
+void ckpt_faults_names(struct vfm_buf *b, struct ckpt_faults *l)
 {
-	if (l->n) {
+	if (l->n)
 		qsort(l->v, l->n, sizeof(*l->v), fault_cmp);
-		vfm_buf_addf(b, "%s%zu tensor%s %s: ", b->len ? "; " : "", l->n, l->n > 1 ? "s" : "", what);
-	}
 	for (size_t i = 0, end; i < l->n; i = end) {
 		for (end = i + 1; end < l->n && !strcmp(l->v[end].text, l->v[i].text);)
 			end++;
@@ -237,6 +237,13 @@ void ckpt_faults_report(struct vfm_buf *b, struct ckpt_faults *l, const char *wh
 		add_names(b, l->v, i, end);
 	}
 	ckpt_faults_release(l);
+}
+
+void ckpt_faults_report(struct vfm_buf *b, struct ckpt_faults *l, const char *what)
+{
+	if (l->n)
+		vfm_buf_addf(b, "%s%zu tensor%s %s: ", b->len ? "; " : "", l->n, l->n > 1 ? "s" : "", what);
+	ckpt_faults_names(b, l);
 }
 
 void ckpt_faults_release(struct ckpt_faults *l)
@@ -283,7 +290,7 @@ static void place_tensors(struct translation *x, struct ckpt_faults *unknown, st
 		const struct vfm_foreign_tensor *want;
 
 		if (hit < 0) {
-			if (!is_ignored(x, t->name))
+			if (!is_ignored(x, t->name) && !x->quant.known[i])
 				ckpt_fault_add(unknown, t->name, "");
 			continue;
 		}
@@ -294,10 +301,22 @@ static void place_tensors(struct translation *x, struct ckpt_faults *unknown, st
 	vfm_names_release(&theirs);
 }
 
-/* The tensors that one of ours consists of must have one type. */
+/* Returns whether one of the tensors that each of ours consists of has a scale; the caller frees the array. */
+static bool *find_scaled(const struct translation *x)
+{
+	bool *scaled = vfm_calloc((size_t)x->map->n_ours, sizeof(*scaled));
+
+	for (size_t i = 0; i < x->map->n_copies; i++)
+		if (x->quant.scale[x->place[x->map->copy[i].theirs]])
+			scaled[x->map->copy[i].ours] = true;
+	return scaled;
+}
+
+/* The tensors that one of ours consists of must have one type, unless they have scales. */
 static void compare_types(struct translation *x, struct ckpt_faults *types)
 {
 	const struct vfm_foreign_map *map = x->map;
+	bool *scaled = find_scaled(x);
 	int *first = vfm_malloc((size_t)map->n_ours * sizeof(*first));
 
 	memset(first, -1, (size_t)map->n_ours * sizeof(*first));
@@ -309,13 +328,14 @@ static void compare_types(struct translation *x, struct ckpt_faults *types)
 		if (first[k->ours] < 0)
 			first[k->ours] = x->place[k->theirs];
 		other = &x->c->t[first[k->ours]];
-		if (t->dtype == other->dtype)
+		if (t->dtype == other->dtype || scaled[k->ours])
 			continue;
 		more = vfm_strfmt(
 			" (%s, but %s is %s)", vfm_dtype_name(t->dtype), other->name, vfm_dtype_name(other->dtype));
 		ckpt_fault_add(types, t->name, more);
 		free(more);
 	}
+	free(scaled);
 	free(first);
 }
 
@@ -340,6 +360,7 @@ static int compare_tensors(struct translation *x, struct vfm_err *err)
 	if (!n_missing)
 		compare_types(x, &types);
 	ckpt_faults_report(&x->faults, &types, "of another type");
+	ckpt_faults_report(&x->faults, &x->bad_quant, "of a quantization that is not supported");
 	if (x->faults.len > VFM_ERR_MAX - 256)
 		vfm_warn("%s: %s", x->c->path, x->faults.data); /* the error would be cut */
 	if (x->faults.len)
@@ -365,6 +386,7 @@ static void replace_tensors(struct translation *x)
 	struct vfm_foreign_map *map = x->map;
 	struct vfm_ckpt_tensor *t = vfm_calloc((size_t)map->n_ours, sizeof(*t));
 	struct vfm_ckpt_piece *piece = vfm_arena_alloc(&x->c->priv->arena, map->n_copies * sizeof(*piece));
+	bool *scaled = find_scaled(x);
 
 	qsort(map->copy, map->n_copies, sizeof(*map->copy), copy_cmp);
 	for (size_t i = 0; i < map->n_copies; i++) {
@@ -375,11 +397,11 @@ static void replace_tensors(struct translation *x)
 
 		if (!dst->name) {
 			*dst = (struct vfm_ckpt_tensor){.name = ours->name,
-				.dtype = src->dtype,
+				.dtype = scaled[k->ours] ? VFM_F32 : src->dtype,
 				.ndim = ours->ndim,
 				.numel = ours->numel,
 				.piece = &piece[i]};
-			dst->bytes = ours->numel * (int64_t)vfm_dtype_size(src->dtype);
+			dst->bytes = ours->numel * (int64_t)vfm_dtype_size(dst->dtype);
 			memcpy(dst->shape, ours->shape, sizeof(dst->shape));
 		}
 		dst->piece[dst->n_pieces++] = (struct vfm_ckpt_piece){.file = src->piece->file,
@@ -388,8 +410,13 @@ static void replace_tensors(struct translation *x)
 			.a = k->a,
 			.b = k->a + k->n,
 			.numel = k->n,
-			.from = k->b};
+			.from = k->b,
+			.stored = src->dtype};
+		if (scaled[k->ours])
+			dst->piece[dst->n_pieces - 1].scale =
+				x->quant.scale[src - x->c->t] ? x->quant.scale[src - x->c->t] : 1;
 	}
+	free(scaled);
 	free(x->c->t);
 	x->c->t = t;
 	x->c->n = map->n_ours;
@@ -414,7 +441,9 @@ int ckpt_translate(struct vfm_ckpt *c, const char *dir, const struct vfm_model_s
 	vfm_foreign_expand(&pv->map, &x.m, x.layout);
 	x.place = vfm_malloc((size_t)pv->map.n_theirs * sizeof(*x.place));
 	memset(x.place, -1, (size_t)pv->map.n_theirs * sizeof(*x.place));
-	rc = compare_tensors(&x, err);
+	rc = ckpt_quant_read(c, &x.quant, &x.bad_quant, err);
+	if (!rc)
+		rc = compare_tensors(&x, err);
 	if (!rc) {
 		replace_tensors(&x);
 		pv->config = json_pack(
@@ -422,6 +451,8 @@ int ckpt_translate(struct vfm_ckpt *c, const char *dir, const struct vfm_model_s
 		c->config = pv->config;
 		c->layout = f->layout[x.layout].name;
 	}
+	ckpt_faults_release(&x.bad_quant);
+	ckpt_quant_release(&x.quant);
 	free(x.place);
 	return rc;
 }

@@ -55,6 +55,33 @@ is "$rc $(vfm-ckpt ls --format jsonl half | jq -r .dtype | sort -u)" "0 bf16" "e
 run vfm-ckpt import --dtype bf16 diffusers half-ckpt
 ok "import -t: the same values" vfm-ckpt diff half half-ckpt
 
+# ---- weights in 8-bit floats with a scale, as ComfyUI stores them
+python3 -B "$TOP/tests/tools/fp8_models.py" original/diffusion_pytorch_model.safetensors fp8 && cp original/config.json fp8 || exit 1
+for f in old new meta; do
+	run vfm-ckpt export -l original "fp8/$f.safetensors" "fp8-$f.safetensors"
+	rc_is 0 "$f: 8-bit weights with scales are read"
+	is "$(values "fp8-$f.safetensors")" "$(values fp8/want.safetensors)" "each is a weight times its scale"
+done
+run vfm-ckpt info fp8/new.safetensors
+like "$rc $err" "^0 .*fp8/new.safetensors: 18 scales of inputs are not read: they are for products in 8 bits$" "scales of inputs have no effect on weights"
+ok "import makes a checkpoint of them" vfm-ckpt import -q --dtype bf16 fp8/old.safetensors fp8-ckpt
+vfm-ckpt import -q --dtype bf16 fp8/want.safetensors fp8-want
+ok "with the same values" vfm-ckpt diff fp8-ckpt fp8-want
+like "$(vfm-ckpt stat --format jsonl fp8/old.safetensors 'blocks.0.cross.kv.weight' | jq -r .name)" kv "in slices, too"
+bad8() { # NAME REGEX
+	run vfm-ckpt import "fp8/bad-$1.safetensors" no
+	like "$rc $err" "^2 .*fp8/bad-$1.safetensors is no complete wan .*$2" "$1: refused by name"
+}
+bad8 format "1 tensor of a quantization that is not supported: blocks.0.self_attn.q.comfy_quant \(format nvfp4\)$"
+bad8 key "blocks.0.self_attn.q.comfy_quant \(convrot\)$"
+bad8 meta "blocks.0.self_attn.q \(format mxfp8\)$"
+bad8 rows "blocks.0.self_attn.q.weight_scale \(only one scale for a weight is supported\)$"
+bad8 zero "blocks.0.self_attn.q.weight_scale \(not positive\)$"
+bad8 twice "blocks.0.self_attn.q.weight_scale \(a second scale\)$"
+bad8 second "1 tensor unknown: blocks.0.self_attn.q.weight_scale_2$"
+bad8 lone "head.head.weight_scale \(of no weight in 8-bit floats\)$"
+bad8 none "blocks.0.self_attn.q.comfy_quant \(without weight_scale\)$"
+
 # ---- what is wrong, all of it
 edit() { # FILE PYTHON: changes t, {name: [dtype, shape, bytes]}, of a safetensors file
 	python3 - "$@" <<'PY' || exit 1
@@ -245,6 +272,15 @@ if vfm-curate shard -q -d data enc.jsonl >log 2>&1 && vfm-pack -q --context 64 -
 	run "${train[@]}" --init diffusers -o run-diffusers --steps 2
 	rc_is 0 "the run goes on without them"
 	mv gone diffusers
+	"${train[@]}" --init fp8/want.safetensors -o want8 >/dev/null
+	run "${train[@]}" --init fp8/old.safetensors -o run-fp8
+	is "$rc $(weights run-fp8)" "0 $(weights want8)" "--init, weights in 8-bit floats with scales"
+	run "${train[@]}" --init fp8/new.safetensors -o mesh-fp8 -n 3 --set parallel.tp=3
+	rc_is 0 "on three ranks"
+	is "$(weights mesh-fp8)" "$(weights want8)" "the same weights"
+	vfm-sample -q --device cpu --steps 2 --frames 4 --size 32x32 -o fp8.gif -p x --ckpt fp8/old.safetensors >/dev/null
+	vfm-sample -q --device cpu --steps 2 --frames 4 --size 32x32 -o want8.gif -p x --ckpt fp8/want.safetensors >/dev/null
+	ok "vfm-sample reads them, too" cmp fp8.gif want8.gif
 	run vfm-sample -q --device cpu --steps 2 --frames 4 --size 32x32 -o out.gif -p x --ckpt original
 	rc_is 0 "vfm-sample reads them"
 	vfm-pack -q --context 64 -b 2 --patch 1x1x1 --ragged drop --steps 4 data >plan.jsonl || exit 1
@@ -258,7 +294,7 @@ if vfm-curate shard -q -d data enc.jsonl >log 2>&1 && vfm-pack -q --context 64 -
 	run vfm-sample -q --device cpu --steps 2 --frames 4 --size 32x32 -o ltx.gif -p x --ckpt ltx/diffusers
 	rc_is 0 "vfm-sample reads ltx"
 else
-	skip 17 "no data of 3 channels: $(cat enc.err log)"
+	skip 21 "no data of 3 channels: $(cat enc.err log)"
 fi
 
 # ---- PyTorch and diffusers

@@ -106,7 +106,7 @@ ok "a run with adapters is sampled" vfm-sample --ckpt whole "${pick[@]}" -o run.
 ok "the same by --lora" vfm-sample --ckpt base --lora whole "${pick[@]}" -o lora.npy
 ok "the same latents" cmp run.npy lora.npy
 ok "on two ranks" vfm-sample --ckpt whole "${pick[@]}" -o two.npy -n 2 --set parallel.tp=2
-for layout in peft diffusers original; do
+for layout in peft diffusers original comfyui kohya; do
 	dst=$layout.safetensors
 	[ $layout != peft ] || dst=peft
 	ok "export -l $layout" vfm-ckpt export -l $layout whole $dst
@@ -117,6 +117,12 @@ done
 ok "the same latents" cmp peft.npy diffusers.npy
 ok "from all" cmp peft.npy original.npy
 not_ok "the scale counts" cmp peft.npy run.npy
+ok "comfyui and original are the same file" cmp original.safetensors comfyui.safetensors
+header() { python3 -c 'import json, struct, sys; f = open(sys.argv[1], "rb"); print(f.read(struct.unpack("<Q", f.read(8))[0]).decode())' "$1"; }
+is "$(header kohya.safetensors | jq -cS '.__metadata__')" \
+	'{"format":"pt","ss_network_alpha":"6","ss_network_dim":"3","ss_network_module":"networks.lora_wan"}' "kohya: the metadata"
+is "$(header kohya.safetensors | jq -r 'keys[]' | sed -n 's/^lora_unet_blocks_0_ffn_0/./p' | tr '\n' ' ')" \
+	"..alpha ..lora_down.weight ..lora_up.weight " "and the names of a layer"
 is "$(jq -c '[.r, .lora_alpha, (.target_modules | length)]' peft/adapter_config.json)" '[3,6,20]' "adapter_config.json"
 run vfm-sample --ckpt base --lora base "${pick[@]}" -o no.npy
 like "$rc $err" '^2 .*holds no adapters: lora.rank of its configuration is 0' "a model is no adapter"
@@ -134,6 +140,113 @@ ok "adapter_config.json next to the file counts" cmp merged.safetensors beside.s
 ok "the base model in the original layout" vfm-ckpt export -q -l original base names.safetensors
 run python3 -B "$TOP/tests/tools/lora_campaign.py" base names.safetensors "${LORA_TRIES:-100}" "${LORA_SEED:-1}"
 like "$rc $out" '^0 .*[1-9][0-9]* passed, 0 failed$' "random files of adapters are merged as PEFT does, or refused with the name of the fault"
+python3 - <<'PY'
+import json, struct
+def write(path, names):
+    head, n = {}, 0
+    for name, shape in names.items():
+        size = 4 * shape[0] * shape[1]
+        head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [n, n + size]}
+        n += size
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + struct.pack("<f", .01) * (n // 4))
+a, b = ".lora_down.weight", ".lora_up.weight"
+layer = lambda k, r=2: {k + a: [r, 32], k + b: [32, r]}
+image = {**layer("lora_unet_blocks_0_cross_attn_k_img"), **layer("lora_unet_blocks_1_cross_attn_v_img")}
+write("some.safetensors", {**layer("lora_unet_blocks_0_self_attn_o"), **image})
+write("mixed.safetensors", {**layer("lora_unet_blocks_0_self_attn_o"), **layer("lora_unet_blocks_0_cross_attn_o", 3)})
+write("i2v.safetensors", {**layer("lora_unet_blocks_0_self_attn_q"), **image})
+write("q.safetensors", layer("lora_unet_blocks_0_self_attn_q"))
+write("image.safetensors", image)
+q, o = "diffusion_model.blocks.0.self_attn.q", "diffusion_model.blocks.0.self_attn.o"
+write("two.safetensors", {**layer(q), q + ".lokr_w1": [4, 4], q + ".lokr_w2": [8, 8]})
+write("narrow.safetensors", {q + ".lokr_w1": [4, 4], q + ".lokr_w2": [8, 7]})
+write("kron.safetensors", {o + ".lokr_w1": [4, 4], o + ".lokr_w2": [8, 8]})
+PY
+run vfm-ckpt merge -q base i2v.safetensors no.safetensors
+like "$rc $err" "^2 .*i2v.safetensors holds no adapters of base.*: 2 tensors of no layer of the model that can have an adapter: lora_unet_blocks_0_cross_attn_k_img.lora_down.weight, " \
+	"layers that the model lacks are refused"
+run vfm-ckpt merge --skip-missing base i2v.safetensors skipped.safetensors
+like "$rc $err" "^0 .*i2v.safetensors: 2 adapters are left out, whose layers the model lacks: lora_unet_blocks_0_cross_attn_k_img, lora_unet_blocks_1_cross_attn_v_img$" \
+	"or left out with --skip-missing"
+vfm-ckpt merge base q.safetensors q-merged.safetensors
+ok "and the others are merged" cmp skipped.safetensors q-merged.safetensors
+run vfm-ckpt merge --skip-missing base image.safetensors no.safetensors
+like "$rc $err" "^2 .*image.safetensors has no layer of base/.*: lora_unet_blocks_0_cross_attn_k_img, " "a file without a layer of the model is refused"
+run vfm-sample --ckpt base --lora i2v.safetensors --skip-missing "${pick[@]}" -o skipped.npy
+rc_is 0 "vfm-sample leaves them out, too"
+vfm-sample --ckpt base --lora q.safetensors "${pick[@]}" -o q.npy >/dev/null
+ok "with the same latents" cmp skipped.npy q.npy
+run vfm-ckpt merge base two.safetensors no.safetensors
+like "$rc $err" "^2 .*1 tensor of a layer that is given twice: diffusion_model.blocks.0.self_attn.q.lo" "two forms for one layer are refused"
+run vfm-ckpt merge base narrow.safetensors no.safetensors
+like "$rc $err" "^2 .*1 tensor of another shape: diffusion_model.blocks.0.self_attn.q \(LoKr\) \[32, 28\] in the place of \[32, 32\]$" \
+	"and a product that does not fit"
+
+# ---- training goes on from a file of another program
+vfm-ckpt merge base original.safetensors all.safetensors
+vfm-train -q -c tiny.json --data plan.jsonl --init all.safetensors -o all --steps 1 --set train.lr=0 >/dev/null
+more=(vfm-train -c tiny.json --data plan.jsonl --init base)
+one() { vfm-train -q -c tiny.json --data plan.jsonl --init base --steps 1 --set train.lr=0 "$@" >/dev/null; }
+run "${more[@]}" --init-lora original.safetensors -o more --steps 1 --set train.lr=0
+rc_is 0 "vfm-train --init-lora"
+like "$err" "adapters of original.safetensors: rank 3, alpha 6; 14 layers, all of lora.targets" "rank and alpha are those of the file"
+empty "its adapters are those of the file, bit by bit" vfm-ckpt diff --part model whole more
+less "$(apart all more)" 0.00000005 "the first loss is that of the merged model"
+is "$(jq -c '[.init.path, .init.adapters.path, .init.adapters.layout] | map(sub(".*/"; ""))' more/run.json)" '["step-00000008","original.safetensors","original"]' \
+	"run.json names base model and file"
+vfm-sample --ckpt more "${pick[@]}" -o more.npy >/dev/null
+ok "the same latents as by vfm-sample --lora" cmp more.npy lora.npy
+for keys in tp=2 cp=2 fsdp=true pp=2; do
+	file=peft
+	[ $keys != cp=2 ] || file=diffusers.safetensors
+	ok "on two ranks with $keys" one --init-lora $file -o "more-$keys" -n 2 --set parallel.$keys
+	less "$(apart all "more-$keys")" 0.00000005 "the same loss"
+done
+empty "and the same adapters" vfm-ckpt diff --part model whole more-tp=2
+run vfm-train -q -c tiny.json --data plan.jsonl -o more --steps 2 --set train.lr=0
+rc_is 0 "the run goes on without the options"
+run "${more[@]}" --init-lora original.safetensors -o more --steps 3 --set train.lr=0 -q
+rc_is 0 "or with the same options"
+mv base moved
+run vfm-train -q -c tiny.json --data plan.jsonl --init moved -o more --steps 4 --set train.lr=0
+rc_is 0 "--init tells where its base model is"
+mv moved base
+cp -r more begun && rm -r begun/ckpt
+run "${more[@]}" -o begun --set lora.rank=3 --set lora.alpha=6
+like "$rc $err" "^2 .*'begun' began with --init-lora '.*/original.safetensors' and has no checkpoint yet: give the same" \
+	"without a checkpoint, a restart needs the same file"
+refused() { # WHAT REGEX OPTION ...
+	run "${more[@]}" -o x "${@:3}"
+	like "$rc $err" "^2 .*$2" "$1 is refused"
+}
+refused "another rank" "lora.rank is 4, but the adapters of original.safetensors have rank 3$" --init-lora original.safetensors --set lora.rank=4
+refused "another alpha" "lora.alpha is 4, but the adapters of original.safetensors have alpha 6$" --init-lora original.safetensors --set lora.alpha=4
+refused "a layer without adapters" "has adapters of 12 layers that lora.targets='blocks.\*.fc1' does not cover \(vfm-ckpt merge .*: 'blocks.0.attn" \
+	--init-lora original.safetensors --set 'lora.targets=blocks.*.fc1'
+refused "a LoKr" "kron.safetensors .*: 1 tensor that no adapter of a run can be: diffusion_model.blocks.0.self_attn.o.lokr_w1 \(LoKr\)$" \
+	--init-lora kron.safetensors
+refused "a file of several ranks" "mixed.safetensors .*: 1 tensor of another rank: lora_unet_blocks_0_cross_attn_o.lora_down.weight \(3, others 2\)$" \
+	--init-lora mixed.safetensors
+refused "a run" "whole is a checkpoint, which names its base model: give it as --init$" --init-lora whole
+refused "a base model that is adapters" "whole/.* holds adapters, not their base model$" --init whole --init-lora original.safetensors
+refused "--skip-missing alone" "skip-missing: it needs --init-lora$" --skip-missing
+run vfm-train -c tiny.json --data plan.jsonl --init original.safetensors -o x
+like "$rc $err" "^2 .*original.safetensors: a LoRA file, not a model .*vfm-train as --init-lora$" "a LoRA file as --init is refused with advice"
+run "${more[@]}" --init-lora some.safetensors --skip-missing -o some --steps 1
+like "$rc $err" "^0 .*2 adapters are left out.*rank 2, alpha 2; 1 layers.*13 other layers of lora.targets have no adapter there, and get new ones" \
+	"other layers get new adapters"
+is "$(grep -c 'left out' <<<"$err")" 1 "one warning names those that are left out"
+run "${more[@]}" --init-lora q.safetensors -o part --steps 1 --set train.lr=0
+like "$rc $err" "^0 .*1 fused layers have adapters for a part of their outputs there, and get new ones for the others" "so do parts of fused layers"
+vfm-sample --ckpt part "${pick[@]}" -o part.npy >/dev/null
+ok "whose latents are those of the file" cmp part.npy q.npy
+ok "they are trained" vfm-train -q -c tiny.json --data plan.jsonl --init base --init-lora q.safetensors -o moved --steps 3
+vfm-ckpt export -l original moved moved.safetensors
+ok "on two ranks, too" vfm-train -q -c tiny.json --data plan.jsonl --init base --init-lora q.safetensors -o moved2 --steps 3 -n 2 --set parallel.tp=2
+less "$(apart moved moved2)" 0.000001 "with the same losses"
+ok "those of k have left 0" jq -en "$(vfm-ckpt stat --raw --format jsonl moved.safetensors '*blocks.0.self_attn.k.lora_B.weight' | jq .norm) > 0"
 
 # ---- frozen parameters
 run vfm-train -q -c tiny.json --data plan.jsonl --init base -o frozen --steps 4 --set 'train.freeze=*,!blocks.1.*,!out.*'

@@ -192,7 +192,7 @@ vfm-ckpt export adapted own.safetensors || exit 1
 cp peft/adapter_model.safetensors peft.safetensors
 mkdir hub && cp df.safetensors hub/pytorch_lora_weights.safetensors
 for f in df.safetensors or.safetensors own.safetensors peft.safetensors; do
-	why="^2 .*$f: a LoRA file, not a model \(tensor '.*lora_.*'\): 'vfm-ckpt merge BASE $f DST' adds it to its base model, and vfm-sample takes it as --lora"
+	why="^2 .*$f: a LoRA file, not a model \(tensor '.*lora_.*'\): 'vfm-ckpt merge BASE $f DST' adds it to its base model, vfm-sample takes it as --lora, vfm-train as --init-lora"
 	run "${train[@]}" --init $f -o no --steps 1
 	like "$rc $err" "$why" "$f: vfm-train --init"
 	run "${train[@]}" --init $f --set lora.rank=2 -o no --steps 1

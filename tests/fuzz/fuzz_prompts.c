@@ -53,7 +53,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (rc < 0 && !err.msg[0])
 			abort();
 		fclose(again);
-		if (vfm_prompts_each(second, NULL, count_prompts, &n, &err) < 0) /* what was accepted before a refusal */
+		if (vfm_prompts_each(second, NULL, count_prompts, &n, &err) <
+			0) /* what was accepted before a refusal */
 			abort();
 		unlink(name);
 		free(name);

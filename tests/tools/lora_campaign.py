@@ -4,8 +4,9 @@
     lora_campaign.py BASE FILE TRIES SEED
 
 BASE is a Wan checkpoint and FILE its weights in the original layout.  Each try writes a file of adapters for some layers, in the names of
-one program, with a random scale, and computes the merged weights by PEFT's rules.  Half of the tries have one fault, for which
-the merge must fail, name it and write nothing.  Prints "N passed, N failed".
+one program, with a random scale, and computes the merged weights by the rules of PEFT and LyCORIS: LoRA, LoHa and LoKr, with and
+without magnitudes (DoRA).  Half of the tries have one fault, for which the merge must fail, name it and write nothing, or leave the
+layer out with --skip-missing.  Prints "N passed, N failed".
 """
 import array
 import json
@@ -55,10 +56,10 @@ class Try:
         self.want = {k: list(v) for k, (_, v) in base.items()}
         self.style = rng.choice(["original", "diffusers", "kohya"])
         self.prefix = {"original": rng.choice(["diffusion_model.", "", "model.diffusion_model."]),
-                       "diffusers": rng.choice(["transformer.", "base_model.model.", ""]), "kohya": "lora_unet_"}[self.style]
+                       "diffusers": rng.choice(["transformer.", "base_model.model.", ""]), "kohya": rng.choice(["lora_unet_", "lora_unet__"])}[self.style]
         names = [("lora_A", "lora_B"), ("lora_A.default", "lora_B.default"), ("lora_down", "lora_up")]
         self.down, self.up = names[2] if self.style == "kohya" else rng.choice(names)
-        self.tensors, self.meta, self.config = {}, None, None
+        self.tensors, self.meta, self.config, self.rules, self.skip = {}, None, None, {}, False
 
     def module(self, k):
         """The name of a layer of the original release in this style, without prefix."""
@@ -89,7 +90,7 @@ class Try:
         alpha = r.choice([1, 2, 4, 8, 2.5, 16])
         if kind in ("metadata", "config"):
             rules = {"r": rank, "lora_alpha": alpha, "target_modules": ["x"], "lora_dropout": 0.0, "peft_type": "LORA",
-                     "use_rslora": r.random() < .3, "rank_pattern": {}, "alpha_pattern": {}, "use_dora": False, "bias": "none"}
+                     "use_rslora": r.random() < .3, "rank_pattern": {}, "alpha_pattern": {}, "use_dora": r.random() < .2, "bias": "none"}
             pick = lambda k: r.choice([re.escape(self.module(k)), self.module(k), "^" + self.module(k), self.module(k).split(".")[-1],
                                        ".".join(self.module(k).split(".")[-2:]), r"blocks\.\d+\." + self.module(k).split(".", 2)[-1],
                                        r"blocks.[01].(attn1|self_attn|ffn)\..*"])
@@ -114,19 +115,63 @@ class Try:
             self.meta = {"format": "pt", "lora_adapter_metadata": json.dumps(keys)}
         elif kind == "config":
             self.config = rules
+        self.rules = rules
         return out
 
     def change(self, name, values, scale):
         self.want[name] = [w + scale * v for w, v in zip(self.want[name], values)]
 
+    def matrix(self, name, up, down, rows, cols, rank):
+        """A product of two matrices, `name`_up and `name`_down; returns its rows."""
+        a, b = self.put(name + down, (rank, cols)), self.put(name + up, (rows, rank))
+        return [[sum(b[i * rank + t] * a[t * cols + j] for t in range(rank)) for j in range(cols)] for i in range(rows)]
+
+    def product(self, k, p, rank, scale):
+        """Draws the product of a layer; returns its rows and its scale."""
+        (rows, cols), r = self.base[k + ".weight"][0], self.rng
+        kind = "lora" if self.rules else r.choice(["lora", "lora", "loha", "lokr"])
+        if kind == "lora":
+            return self.matrix(p, f".{self.up}.weight", f".{self.down}.weight", rows, cols, rank), scale
+        if kind == "loha":
+            x, y = (self.matrix(f"{p}.hada_w{i}", "_a", "_b", rows, cols, rank) for i in (1, 2))
+            return [[u * v for u, v in zip(*row)] for row in zip(x, y)], scale
+        f, whole = [], [r.random() < .5, r.random() < .5]
+        r1, c1 = (r.choice([d for d in range(1, n + 1) if n % d == 0]) for n in (rows, cols))
+        for i, (m, n) in enumerate([(r1, c1), (rows // r1, cols // c1)]):
+            name = f"{p}.lokr_w{i + 1}"
+            if whole[i]:
+                v = self.put(name, (m, n))
+                f.append([v[j * n:(j + 1) * n] for j in range(m)])
+            else:
+                f.append(self.matrix(name, "_a", "_b", m, n, rank))
+        m, n = rows // r1, cols // c1
+        return [[f[0][i // m][j // n] * f[1][i % m][j % n] for j in range(cols)] for i in range(rows)], 1 if all(whole) else scale
+
+    def decompose(self, k, p, rows, scale):
+        """Draws a magnitude (DoRA); returns the difference that it makes of the product."""
+        w, n, m = self.base[k + ".weight"][1], len(rows[0]), len(rows)
+        new = [[w[i * n + j] + scale * x for j, x in enumerate(row)] for i, row in enumerate(rows)]
+        form = self.rng.choice(["lora_magnitude_vector", "dora_scale", "dora_scale in"])
+        if form.endswith("in"):
+            g = self.put(p + ".dora_scale", (1, n), [self.rng.uniform(.5, 2) for _ in range(n)])
+            norm = [math.sqrt(sum(row[j] ** 2 for row in new)) for j in range(n)]
+            return [new[i][j] * g[j] / norm[j] - w[i * n + j] for i in range(m) for j in range(n)]
+        g = self.put(f"{p}.{form}", (m,) if form[0] == "l" else (m, 1), [self.rng.uniform(.5, 2) for _ in range(m)])
+        norm = [math.sqrt(sum(x ** 2 for x in row)) for row in new]
+        return [new[i][j] * g[i] / norm[i] - w[i * n + j] for i in range(m) for j in range(n)]
+
     def adapter(self, k, rank, scale, alpha):
-        (rows, cols), p = self.base[k + ".weight"][0], self.prefix + self.module(k)
-        a, b = self.put(f"{p}.{self.down}.weight", (rank, cols)), self.put(f"{p}.{self.up}.weight", (rows, rank))
-        self.change(k + ".weight", [sum(b[i * rank + t] * a[t * cols + j] for t in range(rank)) for i in range(rows) for j in range(cols)],
-                    scale)
+        p = self.prefix + self.module(k)
+        rows, scale = self.product(k, p, rank, scale)
+        if self.rules.get("use_dora") or (not self.rules and self.rng.random() < .2):
+            self.change(k + ".weight", self.decompose(k, p, rows, scale), 1)
+            scale = None
+        else:
+            self.change(k + ".weight", [x for row in rows for x in row], scale)
         if alpha is not None:
             self.put(p + ".alpha", self.rng.choice([(), (1,)]), [alpha])
-        if k + ".bias" in self.base and self.rng.random() < .15:
+        lora = f"{p}.{self.down}.weight" in self.tensors
+        if k + ".bias" in self.base and lora and scale is not None and self.rng.random() < .15:
             self.change(k + ".bias", self.put(f"{p}.{self.up}.bias", self.base[k + ".bias"][0]), scale)
         elif k + ".bias" in self.base and self.rng.random() < .15:
             self.change(k + ".bias", self.put(p + ".diff_b", self.base[k + ".bias"][0]), 1)
@@ -141,13 +186,21 @@ class Try:
             if k not in chosen and self.rng.random() < .05:
                 self.change(k + ".weight", self.put(self.prefix + self.module(k) + ".diff", self.base[k + ".weight"][0]), 1)
         self.chosen = chosen
+        if self.style != "diffusers" and self.rng.random() < .3:
+            k = self.rng.choice(["blocks.0", "blocks.1", "head"])
+            shape = self.base[k + ".modulation"][0]
+            self.change(k + ".modulation", self.put(self.prefix + self.module(k) + ".diff_m", shape), 1)
 
     def of(self, form):
         return [t for t in self.tensors if t.endswith(form)]
 
     def spoil(self):
         """Adds one fault; returns a text that the message must hold, or None if the fault does not suit the file."""
-        r, k = self.rng, self.rng.choice(self.chosen)
+        r = self.rng
+        lora = [k for k in self.chosen if f"{self.prefix}{self.module(k)}.{self.down}.weight" in self.tensors]
+        if not lora:
+            return None
+        k = r.choice(lora)
         p = self.prefix + self.module(k)
         tail = self.module(k).rsplit(".", 1)[-1] if self.style != "kohya" else self.module(k)
         down, up = f"{p}.{self.down}.weight", f"{p}.{self.up}.weight"
@@ -160,7 +213,7 @@ class Try:
         elif fault == "no up":
             del self.tensors[up]
         elif fault == "lone alpha":
-            del self.tensors[up], self.tensors[down]
+            self.tensors = {n: v for n, v in self.tensors.items() if not n.startswith(p + ".") or n.endswith(".diff_b")}
             self.put(p + ".alpha", (), [4.])
         elif fault == "alpha":
             self.put(p + ".alpha", *r.choice([((), [0.]), ((), [-8.]), ((), [math.nan]), ((), [math.inf]), ((2,), [8., 8.]), ((0,), [])]))
@@ -171,8 +224,10 @@ class Try:
             tail = "no_such_layer"
             self.put(f"{self.prefix}{tail}.{self.down}.weight", (2, 32))
             self.put(f"{self.prefix}{tail}.{self.up}.weight", (32, 2))
+            self.skip = r.random() < .5
         elif fault == "form":
-            tail = r.choice(["dora_scale", "hada_w1_a", "lora_mid.weight", "lokr_w1", "set_weight", "lora_magnitude_vector"])
+            tail = r.choice(["dora_scale", "hada_w1_a", "lora_mid.weight", "lokr_w1", "lokr_t2", "hada_t1", "set_weight",
+                             "lora_magnitude_vector"])
             self.put(f"{p}.{tail}", (2, 2))
         elif fault == "shape":
             _, s, v = self.tensors[down]
@@ -191,13 +246,13 @@ class Try:
         elif fault == "rule":
             if rules is None:
                 return None
-            key, v = r.choice([("use_dora", True), ("peft_type", "LOHA"), ("init_lora_weights", "pissa"), ("lora_alpha", -1), ("lora_alpha", "8"),
+            key, v = r.choice([("use_dora", not rules[at + "use_dora"]), ("peft_type", "LOHA"), ("peft_type", "OFT"), ("init_lora_weights", "pissa"), ("lora_alpha", -1), ("lora_alpha", "8"),
                                ("r", 0), ("r", 77), ("some_new_rule", 3), ("alpha_pattern", {"(?i)to_q": 3}), ("alpha_pattern", {"to_q": -3}),
                                ("rank_pattern", {"to_{1,200}q": 3}), ("use_rslora", "yes"), ("fan_in_fan_out", True)])
             if key == "r" and v == 77 and rules.get(at + "rank_pattern"):
                 return None
             rules[at + key] = v
-            tail = "77" if v == 77 else key
+            tail = "77" if v == 77 else "LOHA" if v == "LOHA" else key
             if not self.config:
                 self.meta["lora_adapter_metadata"] = json.dumps(rules)
         elif fault == "no tensors":
@@ -246,9 +301,11 @@ def main(checkpoint, file, tries, seed):
         t.build()
         fault = t.spoil() if rng.random() < .5 else None
         path, scale = t.write(), rng.choice([1, 1, .5, -2])
-        run = subprocess.run(["vfm-ckpt", "merge", "-q", "-l", "original", "--scale", str(scale), checkpoint, path, "campaign.safetensors"],
-                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        if fault is None:
+        run = subprocess.run(["vfm-ckpt", "merge", "-q", "-l", "original", "--scale", str(scale), *["--skip-missing"] * t.skip, checkpoint,
+                              path, "campaign.safetensors"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if t.skip and fault not in run.stderr:
+            why = f"--skip-missing does not name '{fault}': {run.stderr}"
+        elif fault is None or t.skip:
             why = run.stderr if run.returncode else differs(t.want, "campaign.safetensors", scale, base)
         else:
             why = None if run.returncode == 2 and fault in run.stderr and not os.path.exists("campaign.safetensors") else \

@@ -172,6 +172,7 @@ static const struct vfm_foreign foreign_wan = {
 	.text_pad = true,
 	.patch = {1, 2, 2},
 	.objective = "flow",
+	.lora_module = "networks.lora_wan",
 };
 
 const struct vfm_arch vfm_arch_wan = {

@@ -80,6 +80,8 @@ struct vfm_foreign {
 	bool text_pad;         /* texts are padded to text_len */
 	bool fixed_patch;      /* the layouts can express only this patch */
 	const char *objective; /* diffusion.kind of the published weights */
+	/* The module of kohya's scripts (musubi-tuner) that trains adapters of it; NULL: none. */
+	const char *lora_module;
 };
 
 /* One of the `parts` equal parts, along dimension 0, of the linear layer of a row. */

@@ -99,8 +99,10 @@ static void describe_expert(struct vfm_expert *e, int k, const struct vfm_origin
 	e->config = vfm_config_to_json(&e->c);
 	e->o = *run->run;
 	e->o.dir = e->dir;
-	if (k == VFM_EXPERT_LOW)
+	if (k == VFM_EXPERT_LOW) {
 		e->o.init = run->run->low_noise;
+		e->o.init_lora = run->run->low_noise_lora;
+	}
 	e->id = *run->id;
 	e->id.config = &e->c;
 	e->id.config_json = e->config;

@@ -10,6 +10,7 @@
 #include "ckpt/check.h"
 #include "comm/coll/comm.h"
 #include "device/ops/tensor.h"
+#include "spec/model/linears.h"
 #include "train/run/candidates.h"
 #include "train/step/state.h"
 
@@ -104,13 +105,118 @@ static int init_adapters(struct vfm_origin *o, struct vfm_ckpt *c, const char *s
 	return 0;
 }
 
+struct target_count {
+	const struct vfm_tuning *tuning;
+	const struct vfm_ckpt *c;
+	int targets, found, parts; /* parts: fused layers of which c has only a part */
+};
+
+static void count_target(void *ctx, const struct vfm_linear_shape *l)
+{
+	struct target_count *k = ctx;
+	const struct vfm_ckpt_tensor *a;
+	int64_t n = 0;
+	char name[160];
+
+	vfm_linear_name(l, "", name, sizeof(name));
+	if (!l->blocks || !vfm_tuning_adapts(k->tuning, name))
+		return;
+	k->targets++;
+	vfm_linear_name(l, ".lora_A.weight", name, sizeof(name));
+	a = vfm_ckpt_find(k->c, name);
+	k->found += a != NULL;
+	for (int i = 0; a && i < a->n_pieces; i++)
+		n += a->piece[i].numel;
+	k->parts += a && n < a->numel;
+}
+
+/* Checks that the configuration trains the adapters of c. */
+static int check_adapters(
+	const struct vfm_origin *o, const struct vfm_ckpt *c, int64_t rank, double alpha, struct vfm_err *err)
+{
+	const struct vfm_tuning *t = &o->config->tuning;
+	struct target_count k = {t, c, 0, 0, 0};
+	struct vfm_named others = {0};
+
+	if (t->rank != rank)
+		return vfm_fail(err, VFM_EUSAGE, "lora.rank is %lld, but the adapters of %s have rank %lld",
+			(long long)t->rank, c->path, (long long)rank);
+	if (vfm_tuning_scale(t) != alpha / (double)rank)
+		return vfm_fail(err, VFM_EUSAGE, "lora.alpha is %g, but the adapters of %s have alpha %g", t->alpha,
+			c->path, alpha);
+	for (int i = 0; i < c->n; i++) {
+		const char *name = c->t[i].name;
+		char *layer = vfm_strfmt("%.*s", (int)(strlen(name) - strlen(".lora_A.weight")), name);
+
+		if (!vfm_tuning_adapts(t, layer) && strstr(name, ".lora_A."))
+			vfm_named_add(&others, layer);
+		free(layer);
+	}
+	if (others.n)
+		return vfm_fail(err, VFM_EUSAGE,
+			"%s has adapters of %lld layers that lora.targets='%s' does not cover (vfm-ckpt merge adds "
+			"them to the "
+			"base model): %s",
+			c->path, (long long)others.n, t->targets.text, others.names);
+	vfm_model_linears(&o->config->model, &(struct vfm_pack_sums){0}, 0, o->config->model.layers, count_target, &k);
+	vfm_info("adapters of %s: rank %lld, alpha %g; %d layers%s", c->path, (long long)rank, alpha, k.found,
+		k.found < k.targets ? "" : ", all of lora.targets");
+	if (k.found < k.targets)
+		vfm_info(
+			"%d other layers of lora.targets have no adapter there, and get new ones", k.targets - k.found);
+	if (k.parts)
+		vfm_info("%d fused layers have adapters for a part of their outputs there, and get new ones for the "
+			 "others",
+			k.parts);
+	return 0;
+}
+
+/* Collective.  Loads adapters of another program for the base model, which is loaded. */
+static int init_lora(struct vfm_origin *o, struct vfm_ckpt *base, struct vfm_err *err)
+{
+	const struct vfm_attach a = {
+		.path = o->run->init_lora, .part = "model", .scale = 1, .skip_missing = o->run->skip_missing};
+	struct vfm_ckpt *c = NULL;
+	char *sha = NULL;
+	int64_t rank;
+	double alpha;
+	int rc;
+
+	vfm_log_set_thread_silent(!origin_is_root(o));
+	rc = vfm_ckpt_open_adapters(&c, base, &a, &rank, &alpha, err);
+	vfm_log_set_thread_silent(false);
+	if (rc == 0)
+		rc = check_adapters(o, c, rank, alpha, err);
+	if (rc == 0 && origin_is_root(o)) {
+		sha = vfm_calloc(1, VFM_SHA256_HEX);
+		rc = vfm_ckpt_sha256(c, sha, err);
+	}
+	TRY_OUT(vfm_job_agree(o->job, rc, err));
+	TRY_OUT(vfm_job_broadcast(o->job, &sha, err));
+	TRY_OUT(vfm_job_agree(o->job, vfm_state_load_some_adapters(vfm_trainer_params(o->tr), c, err), err));
+	json_object_set_new(o->of_init, "adapters", describe(c, "model", sha));
+out:
+	free(sha);
+	vfm_ckpt_close(c);
+	return rc;
+}
+
+/* Returns the adapters of another program that a run began with, from the state of a checkpoint or run.json; or NULL. */
+static const char *lora_of(const json_t *state)
+{
+	const json_t *adapters = json_object_get(json_object_get(state, "init"), "adapters");
+
+	return json_object_get(adapters, "part") ? NULL : json_string_value(json_object_get(adapters, "path"));
+}
+
 /* Collective: loads the weights of another run or of a file, and initializes the optimizer. */
 static int init_weights(struct vfm_origin *o, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(o->tr);
 	struct vfm_ckpt *c = NULL;
 	char *sha = NULL;
-	int rc = open_weights(o, o->run->init, o->config->tuning.rank > 0, &c, &sha, err);
+	const bool adapters = o->config->tuning.rank > 0 && !o->run->init_lora;
+	int rc = open_weights(o, o->run->init, adapters, &c, &sha, err);
 
 	if (rc < 0)
 		goto out;
@@ -119,6 +225,8 @@ static int init_weights(struct vfm_origin *o, struct vfm_err *err)
 	} else {
 		TRY_OUT(vfm_job_agree(o->job, vfm_state_load_weights(ps, c, o->run->init_part, err), err));
 		o->of_init = describe(c, o->run->init_part, sha);
+		if (o->run->init_lora)
+			TRY_OUT(init_lora(o, c, err));
 	}
 	TRY_OUT(vfm_job_agree(o->job, vfm_optim_start(vfm_trainer_optim(o->tr), err), err));
 	rc = vfm_job_agree(o->job, take_encoders(o, c, err), err);
@@ -157,10 +265,11 @@ static int agree_damage(struct vfm_origin *o, int rc, bool damaged, struct vfm_e
 	return any ? 1 : rc;
 }
 
-/* Of a run that began with adapters, --init names those; else it may tell where the base model is today. */
+/* Of a run that began with those of another run, --init names them; else it may tell where the base model is today. */
 static const char *base_now(const struct vfm_origin *o, const struct vfm_ckpt *c)
 {
-	return json_object_get(json_object_get(c->state, "init"), "adapters") ? NULL : o->run->init;
+	return json_object_get(json_object_get(c->state, "init"), "adapters") && !lora_of(c->state) ? NULL
+												    : o->run->init;
 }
 
 /* Collective: resumes from a checkpoint.  Returns 1, with the reason in *err, if the checkpoint is damaged. */
@@ -190,12 +299,13 @@ out:
 
 /* ---- the configuration of initial weights ---- */
 
-/* Returns --init of the run in dir as its run.json records it, which the caller frees; NULL: none. */
-static char *read_init_path(const char *dir)
+/* Returns --init, or --init-lora, of the run in dir as its run.json records it, which the caller frees; NULL: none. */
+static char *read_init_path(const char *dir, bool lora)
 {
 	char *path = vfm_strfmt("%s/run.json", dir), *init = NULL;
 	json_t *was = access(path, F_OK) == 0 ? vfm_json_load(path, 1 << 20, NULL) : NULL;
-	const char *text = json_string_value(json_object_get(json_object_get(was, "init"), "path"));
+	const char *text =
+		lora ? lora_of(was) : json_string_value(json_object_get(json_object_get(was, "init"), "path"));
 
 	if (text)
 		init = vfm_strdup(text);
@@ -206,20 +316,44 @@ static char *read_init_path(const char *dir)
 
 static bool began_with_init(const char *dir)
 {
-	char *init = read_init_path(dir);
+	char *init = read_init_path(dir, false);
 	bool has = init != NULL;
 
 	free(init);
 	return has;
 }
 
-int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, struct vfm_err *err)
+/* Sets rank and alpha of the adapters that the run begins with; saved: `from` is a checkpoint of the run. */
+static int read_initial_lora(
+	struct vfm_config *c, struct vfm_ckpt *from, bool saved, const struct vfm_attach *lora, struct vfm_err *err)
+{
+	const json_t *was = json_object_get(from->config, "lora");
+	struct vfm_ckpt *adapters = NULL;
+	int rc = 0;
+
+	if (saved && (lora->path || lora_of(from->state))) {
+		c->tuning.rank = json_integer_value(json_object_get(was, "rank"));
+		c->tuning.alpha = json_number_value(json_object_get(was, "alpha"));
+	} else if (!saved && lora->path && vfm_ckpt_is_adapters(from)) {
+		rc = vfm_fail(err, VFM_EUSAGE, "--init-lora: %s holds adapters, not their base model", from->path);
+	} else if (!saved && lora->path) {
+		vfm_log_set_thread_silent(true); /* the start warns once more */
+		rc = vfm_ckpt_open_adapters(&adapters, from, lora, &c->tuning.rank, &c->tuning.alpha, err);
+		vfm_log_set_thread_silent(false);
+	}
+	vfm_ckpt_close(adapters);
+	return rc;
+}
+
+int vfm_config_initial(
+	struct vfm_config *c, const char *path, const struct vfm_attach *lora, const char *dir, struct vfm_err *err)
 {
 	/* the objective of the training, and its noise */
 	static const char *const keys[] = {"kind", "t_min", "t_max"};
 	struct vfm_ckpt *from = NULL;
 	struct vfm_config had = *c;
 	json_t *json, *diffusion;
+	bool saved;
 	int rc;
 
 	if (!path && !(dir && began_with_init(dir)))
@@ -228,6 +362,7 @@ int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, 
 		TRY(vfm_candidates_newest(dir, &from, NULL, err));
 	if (!from && !path)
 		return 0;
+	saved = from != NULL;
 	if (!from)
 		TRY(vfm_ckpt_open(&from, path, err));
 	json = json_object();
@@ -243,6 +378,7 @@ int vfm_config_initial(struct vfm_config *c, const char *path, const char *dir, 
 	if (rc == 0) {
 		c->model = had.model;
 		c->diffusion = had.diffusion;
+		rc = read_initial_lora(c, from, saved, lora, err);
 	} else {
 		vfm_err_context(err, "%s: configuration", from->path);
 	}
@@ -257,7 +393,8 @@ out:
 /* RUN/run.json of an earlier start tells whether the run began with other weights than those of the seed. */
 static int check_begun(const struct vfm_origin *o, struct vfm_err *err)
 {
-	char *init = o->run->init ? NULL : read_init_path(o->run->dir);
+	char *init = o->run->init ? NULL : read_init_path(o->run->dir, false),
+	     *lora = o->run->init_lora ? NULL : read_init_path(o->run->dir, true);
 	int rc = 0;
 
 	if (init)
@@ -265,7 +402,14 @@ static int check_begun(const struct vfm_origin *o, struct vfm_err *err)
 			"'%s' began with --init '%s' and has no checkpoint yet: give the same --init, or remove "
 			"'%s/run.json' to begin with the weights of the seed",
 			o->run->dir, init, o->run->dir);
+	else if (lora)
+		rc = vfm_fail(err, VFM_EUSAGE,
+			"'%s' began with --init-lora '%s' and has no checkpoint yet: give the same --init-lora, or "
+			"remove "
+			"'%s/run.json'",
+			o->run->dir, lora, o->run->dir);
 	free(init);
+	free(lora);
 	return rc;
 }
 

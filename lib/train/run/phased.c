@@ -160,6 +160,7 @@ static int run_phase(struct vfm_context *x, const struct vfm_phased *s, int k, s
 	if (before) {
 		o.init = before;
 		o.init_part = "model";
+		o.init_lora = NULL;
 	}
 	vfm_info("phase %s (%d of %d)", phase->name, k + 1, s->list->n);
 	rc = vfm_context_open(x, &s->config[k], err);

@@ -31,6 +31,10 @@ struct vfm_run_opts {
 	const char *init, *init_part;
 	/* NULL, or the initial weights of a second network, for t below experts.boundary (experts.h) */
 	const char *low_noise;
+	/* NULL, or adapters of another program for `init` (vfm_ckpt_open_adapters), which the run trains further. */
+	const char *init_lora;
+	const char *low_noise_lora;        /* the same for low_noise */
+	bool skip_missing;                 /* leaves out adapters of layers that the model lacks */
 	struct vfm_shard_cache_opts cache; /* for remote shards; url NULL: none */
 	const char *held_out;              /* plan of held-out data (held_out.h); NULL: none */
 	struct vfm_preview_opts preview;   /* samples of the run (preview.h) */

@@ -87,17 +87,19 @@ static void split_scale(const char *text, char **path, double *scale)
 }
 
 /* Adds the adapters PATH[:SCALE] to the weights of c. */
-static int attach_adapters(struct vfm_ckpt *c, const struct vfm_strlist *lora, const char *part, struct vfm_err *err)
+static int attach_adapters(
+	struct vfm_ckpt *c, const struct vfm_strlist *lora, const char *part, bool skip_missing, struct vfm_err *err)
 {
 	for (int i = 0; i < lora->n; i++) {
+		struct vfm_attach o = {.part = part, .skip_missing = skip_missing};
 		char *path;
-		double scale;
 		int rc;
 
-		split_scale(lora->v[i], &path, &scale);
-		rc = vfm_ckpt_attach(c, path, part, scale, err);
+		split_scale(lora->v[i], &path, &o.scale);
+		o.path = path;
+		rc = vfm_ckpt_attach(c, &o, err);
 		if (rc == 0)
-			vfm_info("adapters of %s, scale %g", path, scale);
+			vfm_info("adapters of %s, scale %g", path, o.scale);
 		free(path);
 		TRY(rc);
 	}
@@ -114,7 +116,7 @@ static int open_weights(struct vfm_sample_weights *w, const char *path, const ch
 	if (!vfm_ckpt_is_adapters(w->ckpt))
 		return 0;
 	TRY(open_base(&w->base, w->ckpt, &w->part, world, err));
-	return vfm_ckpt_attach(w->base, w->ckpt->path, w->own, 1, err);
+	return vfm_ckpt_attach(w->base, &(struct vfm_attach){.path = w->ckpt->path, .part = w->own, .scale = 1}, err);
 }
 
 /* Opens network i and adds the adapters of the options. */
@@ -124,7 +126,7 @@ static int open_network(struct vfm_sample_net *n, int i, const char *path, struc
 	struct vfm_sample_weights *w = &n->of[i];
 
 	TRY(open_weights(w, path, n->o->part, n->o->dtype, c, world, err));
-	return attach_adapters(w->base ? w->base : w->ckpt, &n->o->lora[i], w->own, err);
+	return attach_adapters(w->base ? w->base : w->ckpt, &n->o->lora[i], w->own, n->o->skip_missing, err);
 }
 
 /* Compares the keys of a section of the configurations of two networks, whose paths are `of`; `only` NULL: all keys. */

@@ -23,6 +23,7 @@ struct vfm_sample_net_opts {
 	struct vfm_strlist set; /* parallel.KEY=VALUE */
 	/* PATH or PATH:SCALE: adapters added to the weights of each network (ckpt/adapters.h) */
 	struct vfm_strlist lora[2];
+	bool skip_missing; /* leaves out adapters of layers that the model lacks */
 	bool split_cfg;
 	bool force; /* accepts, with a warning, two networks whose ranges of t do not meet at the boundary */
 };

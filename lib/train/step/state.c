@@ -20,6 +20,7 @@ struct state_part {
 	const char *name;
 	const struct vfm_array *own; /* NULL: the master weights */
 	enum scope scope;
+	bool partial; /* loading: elements that the checkpoint lacks keep their values */
 };
 
 enum { PARTS_MAX = 4 };
@@ -35,10 +36,10 @@ static int parts_of(struct vfm_trainer *tr, struct state_part p[PARTS_MAX])
 	struct vfm_optim *o = vfm_trainer_optim(tr);
 
 	/* The base model of adapters is not saved again. */
-	p[0] = (struct state_part){"model", NULL, o->ps->tuning.rank > 0 ? TRAINED : WHOLE_MODEL};
-	p[1] = (struct state_part){"optim/m", &o->m, TRAINED};
-	p[2] = (struct state_part){"optim/v", &o->v, TRAINED};
-	p[3] = (struct state_part){"ema", &o->ema, TRAINED};
+	p[0] = (struct state_part){"model", NULL, o->ps->tuning.rank > 0 ? TRAINED : WHOLE_MODEL, false};
+	p[1] = (struct state_part){"optim/m", &o->m, TRAINED, false};
+	p[2] = (struct state_part){"optim/v", &o->v, TRAINED, false};
+	p[3] = (struct state_part){"ema", &o->ema, TRAINED, false};
 	return o->ema.data ? 4 : 3;
 }
 
@@ -329,6 +330,12 @@ static int upload_reserve(struct upload *g, int64_t n, float **at, struct vfm_er
 	return 0;
 }
 
+/* Returns whether the parameter is loaded from the part of c. */
+static bool is_loaded(const struct vfm_ckpt *c, const struct state_part *part, const struct vfm_param *p)
+{
+	return in_part(part, p) && !(part->partial && !vfm_ckpt_find_in(c, part->name, p->name));
+}
+
 /* Finds the tensor of a parameter and checks its shape. */
 static int find_tensor(const struct vfm_ckpt *c, const char *part, const struct vfm_param *p,
 	const struct vfm_ckpt_tensor **have, struct vfm_err *err)
@@ -359,7 +366,7 @@ static int check_tensors(
 	for (size_t i = 0; i < ps->n && rc == 0; i++) {
 		const struct vfm_ckpt_tensor *have = NULL;
 
-		if (!in_part(part, ps->p[i]))
+		if (!is_loaded(c, part, ps->p[i]))
 			continue;
 		rc = find_tensor(c, part->name, ps->p[i], &have, err);
 		if (rc == 0)
@@ -385,7 +392,7 @@ static int check_values(
 	return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' has values that are NaN or infinite", c->path, t->name);
 }
 
-static int load_param(struct upload *g, const struct vfm_param *p, struct vfm_ckpt *c, const char *part,
+static int load_param(struct upload *g, const struct vfm_param *p, struct vfm_ckpt *c, const struct state_part *part,
 	const struct vfm_array *own, struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(g->ps, p);
@@ -395,8 +402,12 @@ static int load_param(struct upload *g, const struct vfm_param *p, struct vfm_ck
 
 	if (o.a == o.b)
 		return 0;
-	TRY(find_tensor(c, part, p, &have, err));
+	TRY(find_tensor(c, part->name, p, &have, err));
 	TRY(upload_reserve(g, o.b - o.a, &host, err));
+	if (part->partial) {
+		TRY(vfm_param_get(g->ps, own, p, host, err));
+		TRY(g->ps->stream->dev->t->stream_sync(g->ps->stream, err));
+	}
 	TRY(vfm_ckpt_read_tensor(c, have, &slice, VFM_F32, host, err));
 	TRY(check_values(c, have, host, o.b - o.a, err));
 	return vfm_param_put(g->ps, own, p, host, err);
@@ -406,8 +417,8 @@ static int load_part(struct upload *g, struct vfm_ckpt *c, const struct state_pa
 	struct vfm_err *err)
 {
 	for (size_t i = 0; i < g->ps->n; i++)
-		if (in_part(part, g->ps->p[i]))
-			TRY(load_param(g, g->ps->p[i], c, part->name, own, err));
+		if (is_loaded(c, part, g->ps->p[i]))
+			TRY(load_param(g, g->ps->p[i], c, part, own, err));
 	return 0;
 }
 
@@ -519,12 +530,17 @@ static int load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const struct 
 
 int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err)
 {
-	return load_weights(ps, c, &(struct state_part){part, NULL, BASE_MODEL}, err);
+	return load_weights(ps, c, &(struct state_part){part, NULL, BASE_MODEL, false}, err);
 }
 
 int vfm_state_load_adapters(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err)
 {
-	return load_weights(ps, c, &(struct state_part){part, NULL, TRAINED}, err);
+	return load_weights(ps, c, &(struct state_part){part, NULL, TRAINED, false}, err);
+}
+
+int vfm_state_load_some_adapters(struct vfm_params *ps, struct vfm_ckpt *c, struct vfm_err *err)
+{
+	return load_weights(ps, c, &(struct state_part){"model", NULL, TRAINED, true}, err);
 }
 
 int vfm_state_load(struct vfm_trainer *tr, struct vfm_ckpt *c, struct vfm_err *err)

@@ -54,6 +54,9 @@ int vfm_state_load_weights(struct vfm_params *ps, struct vfm_ckpt *c, const char
 /* As vfm_state_load_weights for the parameters that are not frozen, from a checkpoint of a run that trains adapters.
  * The caller must have loaded the base model. */
 int vfm_state_load_adapters(struct vfm_params *ps, struct vfm_ckpt *c, const char *part, struct vfm_err *err);
+/* The same from adapters of another program (vfm_ckpt_open_adapters); layers, and parts of fused
+ * layers, that c lacks keep their values. */
+int vfm_state_load_some_adapters(struct vfm_params *ps, struct vfm_ckpt *c, struct vfm_err *err);
 
 /* Local.  Reads the encoders of the data that c was trained with.  VFM_EUSAGE: c->state is damaged. */
 int vfm_state_encoders(struct vfm_encoder_ids *m, const struct vfm_ckpt *c, struct vfm_err *err);
