@@ -26,15 +26,16 @@ static volatile sig_atomic_t stop;
 static void on_signal(int sig)
 {
 	(void)sig;
-	stop = 1;
+	stop = stop + 1;
 }
 
 /* An option that is given has another address, even with the text of its default. */
 static const char resume_default[] = "auto", part_default[] = "model";
 static const char *config_path, *preset, *plan, *phases_path, *held_out, *out_dir,
 	*resume = resume_default, *init, *init_part = part_default, *allow_change = "", *parity;
-static struct vfm_strlist sets;
-static struct vfm_phases phases; /* n 0: one run, without phases */
+static struct vfm_strlist sets, track;
+static struct vfm_trackers *trackers; /* on rank 0 */
+static struct vfm_phases phases;      /* n 0: one run, without phases */
 static int64_t steps = VFM_UNSET;
 static struct vfm_shard_cache_opts cache;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
@@ -64,6 +65,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "allow-change", "LIST",
 		"what may differ from the checkpoint: model, diffusion, schedule, plan, encoders, captions",
 		&allow_change},
+	{VFM_OPT_LIST, 0, "track", "CMD",
+		"send the run to other services: start CMD RUN (share/track); may be repeated", &track},
 	VFM_SHARD_CACHE_OPTS(&cache),
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_FLAG, 0, "print-config", NULL, "print the resolved configuration and exit", &print_config},
@@ -214,6 +217,7 @@ static int check_train_plan(const struct vfm_context *x, const struct vfm_config
 
 static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err)
 {
+	int rc = x->job.world->rank == 0 ? vfm_trackers_new(&trackers, &track, err) : 0;
 	struct vfm_run_opts o = {.plan = plan,
 		.held_out = held_out,
 		.cache = cache,
@@ -221,9 +225,11 @@ static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_e
 		.resume = resume,
 		.init = init,
 		.init_part = init_part,
+		.trackers = trackers,
 		.stop = &stop,
 		.on_step = print_record};
 
+	TRY(vfm_job_agree(&x->job, rc, err));
 	TRY(vfm_change_parse(&o.allow_change, allow_change, err)); /* check_train_options has validated it */
 	if (phases.n)
 		return vfm_run_phases(x, &(struct vfm_phased){&phases, c, o}, err);
@@ -370,9 +376,9 @@ static int check_actions(struct vfm_err *err)
 static int check_unused_options(struct vfm_err *err)
 {
 	const struct given_option run[] = {{"--held-out", held_out}, {"--resume", resume != resume_default},
-		{"--init-part", init_part != part_default}, {"--allow-change", *allow_change}, {"--remote", cache.url},
-		{"--cache", cache.dir}, {"--cache-gib", cache.gib != 0}, {"--fetch", cache.command},
-		{"--threads", rank_opts.threads != VFM_UNSET}};
+		{"--init-part", init_part != part_default}, {"--allow-change", *allow_change}, {"--track", track.n},
+		{"--remote", cache.url}, {"--cache", cache.dir}, {"--cache-gib", cache.gib != 0},
+		{"--fetch", cache.command}, {"--threads", rank_opts.threads != VFM_UNSET}};
 
 	return refuse_given(run, sizeof(run) / sizeof(run[0]), "not with --dry-run", err);
 }
@@ -482,5 +488,8 @@ int main(int argc, char **argv)
 	}
 	vfm_strlist_release(&sets);
 	vfm_phases_release(&phases);
-	return vfm_cmd_exit(rc, &err);
+	rc = vfm_cmd_exit(rc, &err);
+	vfm_trackers_close(trackers, &stop); /* after the message, since this may wait */
+	vfm_strlist_release(&track);
+	return rc;
 }

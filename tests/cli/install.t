@@ -31,9 +31,9 @@ done
 for m in "$TOP"/share/machines/*.json; do
 	ok "${m##*/}" cmp "$m" "root/usr/share/vfm/machines/${m##*/}"
 done
-for m in "$TOP"/share/exec/*.*; do
-	ok "exec/${m##*/}" cmp "$m" "root/usr/share/vfm/exec/${m##*/}"
-	[ ! -x "$m" ] || ok "which may be run" test -x "root/usr/share/vfm/exec/${m##*/}"
+for m in "$TOP"/share/exec/*.* "$TOP"/share/track/*.*; do
+	ok "${m#"$TOP/share/"}" cmp "$m" "root/usr/share/vfm/${m#"$TOP/share/"}"
+	[ ! -x "$m" ] || ok "which may be run" test -x "root/usr/share/vfm/${m#"$TOP/share/"}"
 done
 run env -u VFM_MACHINE_DIR root/usr/bin/vfm-bench launches -q --model dit-s --layers 1 --grid 1,4,4
 rc_is 0 "an installed command finds its machines"

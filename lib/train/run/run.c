@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -61,6 +62,7 @@ struct train_run {
 	struct evaluation evaluated; /* the last one */
 	bool closed;                 /* on_step has returned VFM_EPIPE; on rank 0 */
 	bool stopping, piped;        /* after a signal; after EPIPE on stdout */
+	bool recording;              /* this start has its records; on rank 0 */
 	struct vfm_skipped skipped;
 	struct vfm_progress progress;
 };
@@ -317,6 +319,15 @@ static int plan_recompute(struct train_run *r, struct vfm_err *err)
 	return 0;
 }
 
+static int remove_end(const struct train_run *r, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/end.json", r->o->dir);
+	int rc = unlink(path) != 0 && errno != ENOENT ? vfm_fail_errno(err, VFM_EENV, "cannot remove '%s'", path) : 0;
+
+	free(path);
+	return rc;
+}
+
 static int open_records(struct train_run *r, struct vfm_err *err)
 {
 	const struct vfm_recompute_plan *plan = vfm_trainer_recompute(r->tr);
@@ -333,7 +344,10 @@ static int open_records(struct train_run *r, struct vfm_err *err)
 		rc = vfm_json_save(r->o->dir, "run.json", id, 2, err);
 	json_decref(id);
 	TRY(rc);
-	return vfm_metrics_open(&r->metrics, r->o->dir, r->first, err);
+	TRY(remove_end(r, err));
+	TRY(vfm_metrics_open(&r->metrics, r->o->dir, r->first, err));
+	r->recording = true;
+	return vfm_trackers_start(r->o->trackers, r->o->dir, err);
 }
 
 static int set_up(struct train_run *r, struct vfm_err *err)
@@ -511,6 +525,7 @@ static int report_all(struct train_run *r, int n, struct vfm_err *err)
 			rc = report(r, &rec, err);
 	}
 	vfm_trainer_drop(r->tr, done);
+	vfm_trackers_poll(r->o->trackers);
 	flags[1] = r->closed; /* stop without a message */
 	if (rc == 0)
 		rc = vfm_saver_poll(&r->saver, err);
@@ -661,11 +676,34 @@ static void report_data(const struct train_run *r)
 			(long long)s.unlisted, (long long)s.samples);
 }
 
-static void tear_down(struct train_run *r)
+/* Writes end.json, after the last record.  Does not wait for the trackers, which read it. */
+static void record_end(const struct train_run *r, int rc, const struct vfm_err *err)
+{
+	const char *status = rc == 0 ? "done" : rc == VFM_ESIGNAL ? "stopped" : "failed";
+	int64_t step = r->progress.done > r->first ? r->progress.done : r->first;
+	struct vfm_err why = {0};
+	struct timespec now;
+	json_t *message = rc == 0 ? NULL : vfm_json_string(err->msg, strlen(err->msg), "the message", NULL);
+	json_t *end;
+
+	if (!r->recording)
+		return;
+	clock_gettime(CLOCK_REALTIME, &now);
+	end = json_pack("{s:i, s:s, s:I, s:I, s:o*, s:f}", "v", 1, "status", status, "step", (json_int_t)step, "steps",
+		(json_int_t)r->last, "message", message, "time",
+		(double)now.tv_sec + (double)(now.tv_nsec / 1000) * 1e-6);
+	if (vfm_json_save(r->o->dir, "end.json", end, 2, &why) < 0)
+		vfm_warn("%s", why.msg);
+	json_decref(end);
+	vfm_trackers_end(r->o->trackers, rc, r->job->world->size);
+}
+
+static void tear_down(struct train_run *r, int rc, const struct vfm_err *err)
 {
 	report_data(r);
 	vfm_saver_release(&r->saver);
 	vfm_metrics_close(&r->metrics);
+	record_end(r, rc, err);
 	vfm_loader_close(r->loader);
 	vfm_previews_free(r->previews);
 	vfm_held_out_close(r->held_out);
@@ -700,6 +738,6 @@ int vfm_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_
 	if (rc == 0)
 		rc = loop(&r, err);
 	vfm_job_failed(r.job, rc, err);
-	tear_down(&r);
+	tear_down(&r, rc, err);
 	return rc;
 }
