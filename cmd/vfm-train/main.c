@@ -33,6 +33,7 @@ static void on_signal(int sig)
 static const char resume_default[] = "auto", part_default[] = "model";
 static const char *config_path, *preset, *plan, *phases_path, *held_out, *out_dir,
 	*resume = resume_default, *init, *init_part = part_default, *allow_change = "", *parity;
+static json_t *config; /* of config_path; NULL: none */
 static struct vfm_strlist sets, track;
 static struct vfm_trackers *trackers; /* on rank 0 */
 static struct vfm_phases phases;      /* n 0: one run, without phases */
@@ -48,7 +49,7 @@ static struct dry_run_cli dry = {.table = {.format = (enum vfm_table_format) - 1
 	.restart_s = NAN};
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_STR, 'c', "config", "FILE", "configuration, JSON or YAML (vfm-config(5))", &config_path},
+	{VFM_OPT_STR, 'c', "config", "FILE", "configuration, JSON, YAML or TOML (vfm-config(5))", &config_path},
 	{VFM_OPT_STR, 0, "model", "PRESET", "start from a preset, such as dit-b (vfm-config(5))", &preset},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
 		"override one key of the configuration; PHASE:KEY=VALUE for one phase; may be repeated", &sets},
@@ -147,7 +148,7 @@ static int read_config(struct vfm_config *c, int k, struct vfm_err *err)
 	if (preset)
 		TRY(vfm_model_preset(preset, &c->model, err) < 0 ? vfm_err_context(err, "--model") : 0);
 	if (config_path)
-		TRY(vfm_config_file(c, config_path, &phases, k, err));
+		TRY(vfm_config_phase(c, config, &phases, k, err) < 0 ? vfm_err_context(err, "%s", config_path) : 0);
 	for (int i = 0; i < sets.n; i++)
 		TRY(apply_set(c, sets.v[i], k, err));
 	if (steps != VFM_UNSET)
@@ -447,6 +448,17 @@ static int write_run_report(char *const *runs, int n, const char *path, struct v
 	return rc;
 }
 
+/* Reads the files of the command line, once for all ranks and phases. */
+static int read_files(struct vfm_err *err)
+{
+	if (phases_path)
+		TRY(vfm_phases_load(&phases, phases_path, err));
+	if (!config_path)
+		return 0;
+	config = vfm_config_load(config_path, err);
+	return config ? 0 : err->code;
+}
+
 int main(int argc, char **argv)
 {
 	struct vfm_err err = {0};
@@ -470,7 +482,7 @@ int main(int argc, char **argv)
 		vfm_buf_release(&b);
 	} else if (report) {
 		rc = write_run_report(argv + 1, n, out_dir, &err);
-	} else if (phases_path && (rc = vfm_phases_load(&phases, phases_path, &err)) < 0) {
+	} else if ((rc = read_files(&err)) < 0) {
 		vfm_job_say_once(rc, &err);
 	} else if (print_config) {
 		rc = print_resolved(&err);
@@ -486,6 +498,7 @@ int main(int argc, char **argv)
 	} else {
 		rc = run_ranks(&err);
 	}
+	json_decref(config);
 	vfm_strlist_release(&sets);
 	vfm_phases_release(&phases);
 	rc = vfm_cmd_exit(rc, &err);
