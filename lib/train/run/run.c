@@ -57,12 +57,13 @@ struct train_run {
 	struct vfm_identity id;
 	struct vfm_origin origin;
 	int lock;
-	int64_t first, last;         /* steps completed before this run; total steps */
-	int64_t saved;               /* step of the newest checkpoint, -1: none */
-	struct evaluation evaluated; /* the last one */
-	bool closed;                 /* on_step has returned VFM_EPIPE; on rank 0 */
-	bool stopping, piped;        /* after a signal; after EPIPE on stdout */
-	bool recording;              /* this start has its records; on rank 0 */
+	bool locked, new_lock, new_dir; /* the file .lock and RUN itself are of this start; on rank 0 */
+	int64_t first, last;            /* steps completed before this run; total steps */
+	int64_t saved;                  /* step of the newest checkpoint, -1: none */
+	struct evaluation evaluated;    /* the last one */
+	bool closed;                    /* on_step has returned VFM_EPIPE; on rank 0 */
+	bool stopping, piped;           /* after a signal; after EPIPE on stdout */
+	bool recording;                 /* this start has its records; on rank 0 */
 	struct vfm_skipped skipped;
 	struct vfm_progress progress;
 };
@@ -74,24 +75,51 @@ static bool is_root(const struct train_run *r)
 
 /* ---- setting up ---- */
 
+/* Opens and locks a file.  Again if a refused run has removed it meanwhile (remove_unused_dir). */
+static int lock_file(struct train_run *r, const char *path, struct vfm_err *err)
+{
+	do {
+		if (r->lock >= 0)
+			close(r->lock);
+		r->new_lock = access(path, F_OK) != 0;
+		r->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+		if (r->lock < 0)
+			return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
+		if (!vfm_lock(r->lock, r->o->stop))
+			return vfm_fail(err, VFM_EENV, "another vfm-train is running in '%s'", r->o->dir);
+	} while (!vfm_is_same_file(r->lock, path));
+	r->locked = true;
+	return 0;
+}
+
 static int make_dir(struct train_run *r, struct vfm_err *err)
 {
 	char *lock = vfm_strfmt("%s/.lock", r->o->dir);
+	bool is_new = access(r->o->dir, F_OK) != 0;
 	int rc = vfm_mkdir_p(r->o->dir, err);
 
 	if (rc == 0) {
-		r->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-		if (r->lock < 0)
-			rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", lock);
-		else if (!vfm_lock(r->lock, r->o->stop))
-			rc = vfm_fail(err, VFM_EENV, "another vfm-train is running in '%s'", r->o->dir);
-		if (rc == 0) {
-			vfm_temp_sweep(r->o->dir);
-			vfm_ckpt_sweep(r->ckpt_dir);
-		}
+		r->new_dir = is_new;
+		rc = lock_file(r, lock, err);
+	}
+	if (rc == 0) {
+		vfm_temp_sweep(r->o->dir);
+		vfm_ckpt_sweep(r->ckpt_dir);
 	}
 	free(lock);
 	return rc;
+}
+
+/* After a run that was refused: removes the lock, and the folder if it is empty, that this start has made. */
+static void remove_unused_dir(const struct train_run *r)
+{
+	char *lock = vfm_strfmt("%s/.lock", r->o->dir);
+
+	if (r->locked && r->new_lock && !r->recording)
+		unlink(lock);
+	if (r->locked && r->new_dir && !r->recording)
+		rmdir(r->o->dir);
+	free(lock);
 }
 
 /* Warns of arrays in the data that the model does not read. */
@@ -714,6 +742,7 @@ static void tear_down(struct train_run *r, int rc, const struct vfm_err *err)
 	json_decref(r->config);
 	vfm_origin_release(&r->origin);
 	free(r->ckpt_dir);
+	remove_unused_dir(r);
 	if (r->lock >= 0)
 		close(r->lock);
 }
