@@ -28,6 +28,8 @@ static int run_toml_reader(const char *path, const int fds[3], int *wait_status,
 
 	vfm_installed_use("exec", argv);
 	rc = vfm_process_start_on(&p, argv, environ, fds, err);
+	if (rc < 0)
+		vfm_err_context(err, "'%s' is TOML, whose reader is share/exec/config_toml.py", path);
 	while (rc == 0 && !vfm_process_has_ended(&p, wait_status))
 		poll(&(struct pollfd){.fd = p.pidfd, .events = POLLIN}, 1, 20);
 	if (rc == 0)

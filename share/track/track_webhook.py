@@ -7,8 +7,8 @@
     {"event": "step", "id": "4a5d0d20c1c2/1/step/500", "run": "RUN", "folder": "/data/RUN", "host": "node1",
      "time": 1767225600.0, "text": "RUN: step 500, loss 0.1234", "step": 500, "metrics": {"loss": 0.1234, ...}}
 
-`event` is start (with "config"), step, end (done or stopped) or failure (failed, killed or replaced; with "status" and
-"message").  A step with samples has {"samples": {FILE: PROMPT}}.  A request is repeated until the server accepts it, so
+`event` is start (with "config"), step, end (done, stopped, or replaced by a resume with other results) or failure (failed
+or killed); the last two have "status" and "message".  A step with samples has {"samples": {FILE: PROMPT}}.  A request is repeated until the server accepts it, so
 the server may see an `id` twice.  VFM_WEBHOOK_TOKEN is sent as "Authorization: Bearer TOKEN"."""
 
 import http.client
@@ -63,7 +63,7 @@ class Webhook(vfm_track.Tracker):
     def close(self, end):
         if end is None:
             return
-        good = end["status"] in ("done", "stopped")
+        good = end["status"] in ("done", "stopped", "replaced")
         text = f"{end['status']} after step {end['step']}" + (f": {end['message']}" if end.get("message") else "")
         self.post("end" if good else "failure", end["step"], text, status=end["status"],
                   message=end.get("message") or "")

@@ -362,7 +362,8 @@ class Follower:
             self.begin_attempt(p)
             self.at.line = line
             points = [p]
-        self.send(points) if records else None
+        if records:
+            self.send(points)
         return bool(records)
 
     def is_done(self):

@@ -8,6 +8,7 @@ cat >tiny.json <<'END'
 {"model": {"layers": 2, "hidden": 32, "heads": 2, "channels": 4, "text_dim": 8},
  "train": {"lr": 0.003, "warmup_steps": 5, "schedule": "cosine"}, "ckpt": {"every": 10, "keep": 20}}
 END
+vfm-pack -q --context 48 -b 2 --steps 4000 data >long.jsonl # some seconds
 train=(vfm-train -q -c tiny.json --data plan.jsonl)
 track=$TOP/share/track
 stand_in="python3 $TOP/tests/tools/stand_in_tracker.py"
@@ -54,6 +55,16 @@ run $stand_in --out samples.out --name other whole
 is "$(jq -c 'select(.point and .samples != {}) | [.step, .samples]' samples.out)" '[50,{"00-aa.mp4":"a cat","01-bb.png":"01-bb"}]
 [120,{"a.mp4":"two dogs","b.png":"b"}]' "samples go with their step, with prompts"
 is "$(jq -r 'select(.open).name' samples.out)" other "--name"
+mkdir levels && cp whole/config.json levels
+cat >levels/metrics.jsonl <<'END'
+{"v":1,"step":1,"stage":"levels","loss":null,"grad_norm":2,"mfu":null}
+{"v":1,"step":2,"stage":"levels","loss":1.5,"held_out_loss":0.5,"held_out_levels":[0.25,null,0.75],"previews":"samples/step-00000002"}
+END
+echo '{"v":1,"status":"stopped","step":2,"steps":9,"message":"why","time":1.5}' >levels/end.json
+run $stand_in --out levels.out levels
+is "$(jq -c 'select(.point) | .values' levels.out | xargs -n 1 echo)" "$(xargs -n 1 echo <<<'{"grad_norm":2} {"loss":1.5,"held_out_loss":0.5,"held_out_levels/00":0.25,"held_out_levels/02":0.75}')" \
+	"elements of arrays have keys of their own; null is not sent"
+is "$(jq -r 'select(.open).name' levels.out) $(ends levels.out)" "work/levels stopped" "a phase has the name of its run, too"
 run $stand_in --out x.out nothing
 like "$rc $err" "^2 .*'nothing' is not a run: there is no metrics.jsonl$" "a folder without a run"
 mkdir cut && head -c -30 whole/metrics.jsonl >cut/metrics.jsonl && cp whole/config.json cut && sed -i '7s/"step"/"st/' cut/metrics.jsonl
@@ -97,15 +108,14 @@ start() { # RUN ARG ...: in the background, from the first step on
 	pid=$!
 	wait_for 60 written "$run.steps" "$pid"
 }
-start slow --track "$stand_in --out slow.out --slow 0.05"
+start slow --data long.jsonl --track "$stand_in --out slow.out --slow 0.001"
 wait_for 60 written slow.out "$pid"
-kill -TERM "$pid" 2>/dev/null
+kill -TERM "$pid"
 wait "$pid"
-like "$?" "^(75|0)$" "SIGTERM"
-status=$(jq -r .status slow/end.json)
-is "$(ends slow.out)" "$status" "the tracker still sends the end: $status"
+is "$? $(jq -r .status slow/end.json)" "75 stopped" "SIGTERM"
+is "$(ends slow.out)" stopped "the tracker still sends the end"
 once slow.out slow "after SIGTERM"
-run "${train[@]}" -o slow --track "$stand_in --out slow.out"
+run "${train[@]}" -o slow --data long.jsonl --steps 600 --allow-change schedule --track "$stand_in --out slow.out"
 rc_is 0 "the run goes on"
 once slow.out slow "after a resume"
 
@@ -194,6 +204,10 @@ is "$(distinct hooked)" "$all" "the start, every 30th step and the end are poste
 is "$(jq -c 'select(.event == "step").metrics' hooked)" "$(jq -c 'select(.step % 30 == 0) | del(.v, .step) | with_entries(select(.value | type == "number"))' hook/metrics.jsonl)" "with all numbers"
 is "$(jq -c 'select(.event == "start").config' hooked)" "$(jq -c . hook/config.json)" "and the configuration"
 is "$(jq -r 'select(.event == "end") | .text' hooked)" "hook: done after step 120" "and a sentence"
+rm hooked
+run "$track/track_webhook.py" --every 1000 levels
+is "$rc $(jq -c '[.event, .step, .text, .status]' hooked | tail -n 2 | xargs)" "0 [step,2,work/levels: step 2, loss 1.5, held out loss 0.5,null] [end,2,work/levels: stopped after step 2: why,stopped]" \
+	"an evaluation is posted at any step"
 unlike "$(cat hook/track/*.json hook/track/*.log)" "127.0.0.1" "the URL, which may be a secret, is in no file"
 for fault in stall 503 cut late; do
 	rm -f hooked mode.seen
@@ -230,20 +244,19 @@ is_long() { # BYTES PATTERN of folders, which need not exist yet
 	# shellcheck disable=SC2086
 	[ "$(du -sb --exclude=files $2 | awk '{ n += $1 } END { print n }')" -gt "$1" ]
 }
-vfm-pack -q --context 48 -b 2 --steps 4000 data >long.jsonl
 python_has() { python3 -c "import $1" 2>/dev/null; }
 if python_has wandb; then
 	export WANDB_MODE=offline
 	run "${train[@]}" -o wandb --track "track_wandb.py --project films"
 	is "$rc $err" "0 " "Weights & Biases, offline"
-	ok "each number of each step is in the log of wandb" python3 "$TOP/tests/tools/track_read.py" wandb wandb
+	ok "each number of each step is in the log of wandb" python3 "$TOP/tests/tools/track_read.py" wandb wandb -
 	start wkill --data long.jsonl --track track_wandb.py
 	ok "a log with some steps" wait_for 60 is_long 50000 'wkill/track/wandb/offline-run-*'
 	ok "kill -9 of the trainer" kill -9 $pid
 	wait $pid 2>/dev/null
 	run "${train[@]}" -o wkill --data long.jsonl --track track_wandb.py
 	rc_is 0 "after kill -9"
-	ok "each number is there once" python3 "$TOP/tests/tools/track_read.py" wandb wkill
+	ok "each number is there once" python3 "$TOP/tests/tools/track_read.py" wandb wkill - resumed
 	cp -r wkill wlost && rm -r wlost/track
 	"$track/track_wandb.py" wlost >wlost.log 2>&1 &
 	pid=$!
@@ -251,7 +264,7 @@ if python_has wandb; then
 	ok "kill -9 of the tracker" kill -9 $pid
 	wait $pid 2>/dev/null
 	ok "a tracker that was killed by hand" "$track/track_wandb.py" wlost
-	ok "loses and repeats nothing" python3 "$TOP/tests/tools/track_read.py" wandb wlost
+	ok "loses and repeats nothing" python3 "$TOP/tests/tools/track_read.py" wandb wlost -
 else
 	skip 1 "the Python package wandb is not installed"
 fi
@@ -266,7 +279,7 @@ if python_has mlflow; then
 	wait $pid 2>/dev/null
 	run "${train[@]}" -o mkill --data long.jsonl --track "track_mlflow.py --experiment kill"
 	rc_is 0 "after kill -9"
-	ok "each number is there once" python3 "$TOP/tests/tools/track_read.py" mlflow mkill kill
+	ok "each number is there once" python3 "$TOP/tests/tools/track_read.py" mlflow mkill kill resumed
 else
 	skip 1 "the Python package mlflow is not installed"
 fi

@@ -711,11 +711,11 @@ static void record_end(const struct train_run *r, int rc, const struct vfm_err *
 	int64_t step = r->progress.done > r->first ? r->progress.done : r->first;
 	struct vfm_err why = {0};
 	struct timespec now;
-	json_t *message = rc == 0 ? NULL : vfm_json_string(err->msg, strlen(err->msg), "the message", NULL);
-	json_t *end;
+	json_t *message, *end;
 
 	if (!r->recording)
 		return;
+	message = rc == 0 ? NULL : vfm_json_string(err->msg, strlen(err->msg), "the message", NULL);
 	clock_gettime(CLOCK_REALTIME, &now);
 	end = json_pack("{s:i, s:s, s:I, s:I, s:o*, s:f}", "v", 1, "status", status, "step", (json_int_t)step, "steps",
 		(json_int_t)r->last, "message", message, "time",
