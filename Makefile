@@ -437,6 +437,7 @@ BASH_DIR = $(SHARE)/bash-completion/completions
 ZSH_DIR  = $(SHARE)/zsh/site-functions
 FISH_DIR = $(SHARE)/fish/vendor_completions.d
 EXEC_BINS = $(filter-out %/vfm_exec.py,$(wildcard share/exec/*.py share/exec/*.sh))
+TRACK_BINS = $(wildcard share/track/track_*.py)
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/doc/vfm $(BASH_DIR) $(ZSH_DIR) $(FISH_DIR)
 	$(if $(BINS),install -m 755 $(BINS) $(DESTDIR)$(PREFIX)/bin)
@@ -449,6 +450,8 @@ install: all
 	install -d $(SHARE)/vfm/exec && install -m 755 $(EXEC_BINS) $(SHARE)/vfm/exec
 	install -m 644 share/exec/README.md share/exec/vfm_exec.py share/exec/mean.c $(SHARE)/vfm/exec
 	install -d $(SHARE)/vfm/convert && install -m 755 share/convert/*.py $(SHARE)/vfm/convert
+	install -d $(SHARE)/vfm/track && install -m 755 $(TRACK_BINS) $(SHARE)/vfm/track
+	install -m 644 share/track/README.md share/track/vfm_track.py $(SHARE)/vfm/track
 	install -m 644 share/completion/vfm.zsh $(ZSH_DIR)/_vfm
 	for c in $(CMDS); do install -m 644 share/completion/vfm.bash $(BASH_DIR)/$$c && \
 		install -m 644 share/completion/vfm.fish $(FISH_DIR)/$$c.fish || exit 1; done

@@ -7,7 +7,7 @@
 
 #include "ckpt/adapters.h"
 #include "ckpt/export.h"
-#include "io/yaml.h"
+#include "io/document.h"
 #include "ckpt_cmd.h"
 #include "spec/model/dtype.h"
 #include "train/step/layout.h"
@@ -94,7 +94,7 @@ static int read_given(const char *path, json_t **json, struct vfm_config *cfg, b
 	*model = false;
 	if (!path)
 		return 0;
-	*json = vfm_yaml_or_json_load(path, 1 << 20, err);
+	*json = vfm_document_load(path, 1 << 20, err);
 	if (!*json)
 		return err->code;
 	if (vfm_config_saved(cfg, *json, err) < 0)

@@ -50,8 +50,8 @@ int curate_run(int argc, char **argv, struct vfm_err *err)
 	bool prints = false;
 	char *saved;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_STR, 'c', "config", "FILE", "the stages and their options, JSON or YAML: vfm-pipeline(5)",
-			&o.config},
+		{VFM_OPT_STR, 'c', "config", "FILE",
+			"the stages and their options, JSON, YAML or TOML: vfm-pipeline(5)", &o.config},
 		{VFM_OPT_STR, 'd', "dir", "DIR", "the folder of the run: records, clips, pipeline.json, messages",
 			&o.dir},
 		{VFM_OPT_FLAG, 0, "print-pipeline", NULL, "print the pipeline and do nothing else", &prints},

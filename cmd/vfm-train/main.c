@@ -27,7 +27,7 @@ static volatile sig_atomic_t stop;
 static void on_signal(int sig)
 {
 	(void)sig;
-	stop = 1;
+	stop = stop + 1;
 }
 
 /* An option that is given has another address, even with the text of its default. */
@@ -35,8 +35,10 @@ static const char resume_default[] = "auto", part_default[] = "model";
 static const char *config_path, *preset, *plan, *phases_path, *held_out, *out_dir,
 	*resume = resume_default, *init, *low_noise, *init_part = part_default, *init_lora, *low_noise_lora,
 	*allow_change = "", *parity;
-static struct vfm_strlist sets;
-static struct vfm_phases phases; /* n 0: one run, without phases */
+static json_t *config; /* of config_path; NULL: none */
+static struct vfm_strlist sets, track;
+static struct vfm_trackers *trackers; /* on rank 0 */
+static struct vfm_phases phases;      /* n 0: one run, without phases */
 static int64_t steps = VFM_UNSET;
 static struct vfm_shard_cache_opts cache;
 static struct vfm_preview_opts preview = VFM_PREVIEW_DEFAULTS;
@@ -51,7 +53,7 @@ static struct dry_run_cli dry = {.table = {.format = (enum vfm_table_format) - 1
 	.restart_s = NAN};
 
 static const struct vfm_opt opts[] = {
-	{VFM_OPT_STR, 'c', "config", "FILE", "configuration, JSON or YAML (vfm-config(5))", &config_path},
+	{VFM_OPT_STR, 'c', "config", "FILE", "configuration, JSON, YAML or TOML (vfm-config(5))", &config_path},
 	{VFM_OPT_STR, 0, "model", "PRESET", "start from a preset, such as dit-b (vfm-config(5))", &preset},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
 		"override one key of the configuration; PHASE:KEY=VALUE for one phase; may be repeated", &sets},
@@ -89,6 +91,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "allow-change", "LIST",
 		"what may differ from the checkpoint: model, diffusion, schedule, plan, encoders, captions",
 		&allow_change},
+	{VFM_OPT_LIST, 0, "track", "CMD",
+		"send the run to other services: start CMD RUN (share/track); may be repeated", &track},
 	VFM_SHARD_CACHE_OPTS(&cache),
 	VFM_CONTEXT_OPTS(&rank_opts),
 	{VFM_OPT_FLAG, 0, "print-config", NULL, "print the resolved configuration and exit", &print_config},
@@ -196,7 +200,7 @@ static int read_config(struct vfm_config *c, int k, struct vfm_err *err)
 	if (preset)
 		TRY(vfm_model_preset(preset, &c->model, err) < 0 ? vfm_err_context(err, "--model") : 0);
 	if (config_path)
-		TRY(vfm_config_file(c, config_path, &phases, k, err));
+		TRY(vfm_config_phase(c, config, &phases, k, err) < 0 ? vfm_err_context(err, "%s", config_path) : 0);
 	for (int i = 0; i < sets.n; i++)
 		TRY(apply_set(c, sets.v[i], k, err));
 	if (steps != VFM_UNSET)
@@ -270,6 +274,7 @@ static int check_train_plan(const struct vfm_context *x, const struct vfm_config
 
 static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_err *err)
 {
+	int rc = x->job.world->rank == 0 ? vfm_trackers_new(&trackers, &track, err) : 0;
 	struct vfm_run_opts o = {.plan = plan,
 		.held_out = held_out,
 		.preview = preview,
@@ -282,9 +287,11 @@ static int train(struct vfm_context *x, const struct vfm_config *c, struct vfm_e
 		.init_lora = init_lora,
 		.skip_missing = skip_missing,
 		.low_noise_lora = low_noise_lora,
+		.trackers = trackers,
 		.stop = &stop,
 		.on_step = print_record};
 
+	TRY(vfm_job_agree(&x->job, rc, err));
 	TRY(vfm_change_parse(&o.allow_change, allow_change, err)); /* check_train_options has validated it */
 	if (phases.n)
 		return vfm_run_phases(x, &(struct vfm_phased){&phases, c, o}, err);
@@ -443,8 +450,8 @@ static int check_unused_options(struct vfm_err *err)
 		{"--exec, --text-exec", e->exec || e->text_exec},
 		{"--image-encoder, --image-exec", vfm_encoder_image_option(e)}, {"--held-out", held_out},
 		{"--resume", resume != resume_default}, {"--init-part", init_part != part_default},
-		{"--allow-change", *allow_change}, {"--remote", cache.url}, {"--cache", cache.dir},
-		{"--cache-gib", cache.gib != 0}, {"--fetch", cache.command},
+		{"--allow-change", *allow_change}, {"--track", track.n}, {"--remote", cache.url},
+		{"--cache", cache.dir}, {"--cache-gib", cache.gib != 0}, {"--fetch", cache.command},
 		{"--threads", rank_opts.threads != VFM_UNSET}};
 
 	return refuse_given(run, sizeof(run) / sizeof(run[0]), "not with --dry-run", err);
@@ -514,6 +521,17 @@ static int write_run_report(char *const *runs, int n, const char *path, struct v
 	return rc;
 }
 
+/* Reads the files of the command line, once for all ranks and phases. */
+static int read_files(struct vfm_err *err)
+{
+	if (phases_path)
+		TRY(vfm_phases_load(&phases, phases_path, err));
+	if (!config_path)
+		return 0;
+	config = vfm_config_load(config_path, err);
+	return config ? 0 : err->code;
+}
+
 int main(int argc, char **argv)
 {
 	struct vfm_err err = {0};
@@ -537,7 +555,7 @@ int main(int argc, char **argv)
 		vfm_buf_release(&b);
 	} else if (report) {
 		rc = write_run_report(argv + 1, n, out_dir, &err);
-	} else if (phases_path && (rc = vfm_phases_load(&phases, phases_path, &err)) < 0) {
+	} else if ((rc = read_files(&err)) < 0) {
 		vfm_job_say_once(rc, &err);
 	} else if (print_config) {
 		rc = print_resolved(&err);
@@ -554,7 +572,11 @@ int main(int argc, char **argv)
 	} else {
 		rc = run_ranks(&err);
 	}
+	json_decref(config);
 	vfm_strlist_release(&sets);
 	vfm_phases_release(&phases);
-	return vfm_cmd_exit(rc, &err);
+	rc = vfm_cmd_exit(rc, &err);
+	vfm_trackers_close(trackers, &stop); /* after the message, since this may wait */
+	vfm_strlist_release(&track);
+	return rc;
 }

@@ -3,7 +3,6 @@
 
 #include <glob.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -87,6 +86,21 @@ char *vfm_installed_program(const char *folder, const char *name)
 		path = find_in_installation(exe, folder, name, X_OK);
 	free(exe);
 	return path;
+}
+
+void vfm_installed_use(const char *folder, char **argv)
+{
+	char *path = vfm_installed_program(folder, argv[0]);
+
+	if (path) {
+		free(argv[0]);
+		argv[0] = path;
+	}
+}
+
+bool vfm_is_program(const char *name)
+{
+	return strchr(name, '/') ? access(name, X_OK) == 0 : is_in_path(name);
 }
 
 char *vfm_installed_find(const char *folder, const char *name, const char *env, struct vfm_err *err)

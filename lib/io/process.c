@@ -42,6 +42,8 @@ static void guard(int fd, const char *dir)
 		kill(-groups[i], SIGKILL);
 		kill(groups[i], SIGKILL); /* the leader may have joined another group */
 	}
+	if (!dir)
+		_exit(0);
 	execl("/bin/rm", "rm", "-rf", "--", dir, (char *)NULL);
 	_exit(1);
 }
@@ -138,30 +140,41 @@ static int spawn_group(pid_t *pid, char *const *argv, char *const *env, const in
 	return rc;
 }
 
+int vfm_process_start_on(
+	struct vfm_process *p, char *const *argv, char *const *env, const int fds[3], struct vfm_err *err)
+{
+	*p = VFM_PROCESS_NONE;
+	errno = spawn_group(&p->pid, argv, env, fds);
+	if (errno) {
+		p->pid = 0;
+		return vfm_fail_errno(err, VFM_EUSAGE, "cannot start '%s'", argv[0]);
+	}
+	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+	return 0;
+}
+
 int vfm_process_start(struct vfm_process *p, char *const *argv, char *const *env, struct vfm_err *err)
 {
-	int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}}, why = 0;
+	int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}}, rc = 0;
 
 	*p = VFM_PROCESS_NONE;
-	for (int i = 0; i < 3 && !why; i++)
-		why = pipe2(pipes[i], O_CLOEXEC) != 0 ? errno : 0;
-	if (!why)
-		why = spawn_group(&p->pid, argv, env, (int[3]){pipes[0][0], pipes[1][1], pipes[2][1]});
+	for (int i = 0; i < 3 && rc == 0; i++)
+		if (pipe2(pipes[i], O_CLOEXEC) != 0)
+			rc = vfm_fail_errno(err, VFM_EUSAGE, "cannot start '%s'", argv[0]);
+	if (rc == 0)
+		rc = vfm_process_start_on(p, argv, env, (int[3]){pipes[0][0], pipes[1][1], pipes[2][1]}, err);
 	close_fd(&pipes[0][0]);
 	close_fd(&pipes[1][1]);
 	close_fd(&pipes[2][1]);
 	p->in = pipes[0][1];
 	p->out = pipes[1][0];
 	p->err_fd = pipes[2][0];
-	if (why) {
+	if (rc < 0) {
 		close_fd(&p->in);
 		close_fd(&p->out);
 		close_fd(&p->err_fd);
-		p->pid = 0;
-		errno = why;
-		return vfm_fail_errno(err, VFM_EUSAGE, "cannot start '%s'", argv[0]);
+		return rc;
 	}
-	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
 	fcntl(p->in, F_SETPIPE_SZ, PIPE_BYTES); /* a limit of the system may refuse it: then it stays smaller */
 	fcntl(p->out, F_SETPIPE_SZ, PIPE_BYTES);
 	fcntl(p->in, F_SETFL, O_NONBLOCK);
@@ -278,4 +291,29 @@ void vfm_exec_words_free(char **words)
 	for (size_t i = 0; words && words[i]; i++)
 		free(words[i]);
 	free(words);
+}
+
+static const char *last_component(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static bool is_interpreter(const char *name)
+{
+	return !strcmp(name, "sh") || !strcmp(name, "bash") || !strcmp(name, "dash") || !strncmp(name, "python", 6);
+}
+
+const char *vfm_exec_name(char *const *argv)
+{
+	char *const *word = argv;
+
+	if (!strcmp(last_component(*word), "env"))
+		for (word++; *word && (**word == '-' || strchr(*word, '='));)
+			word++;
+	if (*word && is_interpreter(last_component(*word)) && word[1] && strcmp(word[1], "-c") != 0)
+		for (word++; *word && **word == '-';)
+			word++;
+	return last_component(*word ? *word : argv[0]);
 }

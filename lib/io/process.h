@@ -10,8 +10,8 @@
 #include "base/err.h"
 
 /* A process that outlives its parent briefly.  When the parent ends, even by SIGKILL, the guardian kills the registered
- * children with their process groups, and removes the folder.  vfm_guardian_start forks: call it early, while the
- * process has few threads. */
+ * children with their process groups, and removes the folder `dir` (NULL: none).  vfm_guardian_start forks: call it
+ * early, while the process has few threads. */
 enum { VFM_GUARDIAN_GROUPS = 512 }; /* registered at a time */
 struct vfm_guardian {
 	pid_t pid;
@@ -33,6 +33,9 @@ struct vfm_process {
 
 /* argv and env end in NULL.  VFM_EUSAGE: there is no such program; VFM_EENV: no process or descriptor. */
 int vfm_process_start(struct vfm_process *p, char *const *argv, char *const *env, struct vfm_err *err);
+/* As vfm_process_start, with the caller's descriptors as stdin, stdout and stderr instead of pipes. */
+int vfm_process_start_on(
+	struct vfm_process *p, char *const *argv, char *const *env, const int fds[3], struct vfm_err *err);
 /* Returns whether the child has ended, and its wait status.  The child stays a zombie, so that no other process can
  * reuse the number of its group. */
 bool vfm_process_has_ended(const struct vfm_process *p, int *wait_status);
@@ -49,5 +52,8 @@ void vfm_process_describe(int wait_status, char *text, size_t size);
  * NULL with VFM_EUSAGE if there is no word, or a quote is open. */
 char **vfm_exec_words(const char *text, struct vfm_err *err);
 void vfm_exec_words_free(char **words); /* accepts NULL */
+/* Returns a short name of a command, within argv: "env A=b python3 /opt/vae.py --x" -> "vae.py".  It is the last
+ * component of the first word that names a program, or the script of an interpreter.  Without one: the first word. */
+const char *vfm_exec_name(char *const *argv);
 
 #endif

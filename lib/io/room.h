@@ -1,7 +1,7 @@
 /* io - options, files, formats, processes.
  *
  * - command lines: options and their words, configuration keys
- * - formats: JSON and JSON Lines, YAML, npy, tar; digests
+ * - formats: JSON and JSON Lines, YAML, TOML, npy, tar; digests
  * - files that are complete or absent, inputs that are read twice, members of tars as inputs
  * - hash tables of names, tables of reports
  * - child processes with pipes, the Slurm task of this process

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "io/file.h"
 #include "io/json.h"
 
 enum { MAX_DEPTH = 32 };
@@ -191,30 +190,9 @@ json_t *vfm_yaml_parse(const char *text, size_t len, const char *name, struct vf
 	return NULL;
 }
 
-/* ---- files ---- */
-
 bool vfm_yaml_is_name(const char *path)
 {
 	const char *dot = strrchr(path, '.');
 
 	return dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
-}
-
-json_t *vfm_yaml_or_json_load(const char *path, size_t max, struct vfm_err *err)
-{
-	json_t *all = NULL;
-	char *text;
-	size_t len;
-	int rc;
-
-	if (!vfm_yaml_is_name(path))
-		return vfm_json_load(path, max, err);
-	rc = vfm_read_file(path, max, &text, &len, err);
-	if (rc == 0) {
-		all = vfm_yaml_parse(text, len, path, err);
-		free(text);
-	} else if (rc == VFM_EINPUT && err) {
-		err->code = VFM_EUSAGE;
-	}
-	return all;
 }

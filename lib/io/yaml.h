@@ -1,4 +1,4 @@
-/* yaml.h - reads YAML by libyaml as JSON: configurations, and the files of Megatron-Energon.
+/* yaml.h - reads YAML by libyaml as JSON: configurations (document.h), and the files of Megatron-Energon.
  *
  * A plain scalar is null, a boolean, a decimal number or a string by the core schema of YAML 1.2 (yaml.org/spec/1.2.2),
  * so "no" and "on" are strings.  A key is its text.  Anchors, aliases, tags, a second document, equal keys of a mapping
@@ -19,8 +19,5 @@ json_t *vfm_yaml_parse(const char *text, size_t len, const char *name, struct vf
 
 /* Returns whether a file is YAML: its name ends in .yaml or .yml. */
 bool vfm_yaml_is_name(const char *path);
-
-/* Loads a file of at most `max` bytes: YAML by its name, else JSON.  As vfm_json_load (json.h). */
-json_t *vfm_yaml_or_json_load(const char *path, size_t max, struct vfm_err *err);
 
 #endif

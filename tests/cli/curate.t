@@ -197,7 +197,7 @@ run vfm-curate sheet -o none.html /dev/null
 rc_is 1 "sheet: of nothing fails"
 ok "sheet: and leaves nothing" test ! -e none.html
 run vfm-curate stats filter.jsonl
-like "$out" 'filter: motion # < #' "stats: reasons fall together"
+like "$out" '4  filter: motion 0 < 0.5' "stats: reasons fall together"
 run vfm-curate stats --format json filter.jsonl
 is "$(jq -c '[.records, .numbers["score.motion"].count > 0, (.numbers.width.bins | length)]' <<<"$out")" "[$(count filter.jsonl),true,20]" "stats: as JSON"
 for i in 1 2 2 3 10 10 10; do echo "{\"id\":\"$i\",\"frames\":$i,\"width\":64,\"codec\":\"c$((i % 3))\",\"score\":{\"motion\":0.5}}"; done >known.jsonl
@@ -302,7 +302,17 @@ for i in $(seq 1 20000); do echo "{\"v\":1,\"id\":\"x$i\",\"n\":$i}"; done >many
 run_stage vfm-curate filter --max n=10000 -j 4 many.jsonl
 like "$(last "$err")" '20000 in = 10000 out \+ 10000 dropped \+ 0 failed' "many records, many threads"
 empty "in their order" sort -nc < <(jq -r '.n // empty' "$SCRATCH/io/out")
-# ---- reasons of errors, with their numbers masked
-run vfm-curate stats <<<'{"v":1,"id":"a","src":"x.mp4","error":"probe: offset 0x1be2: 7 bytes"}'
-like "$out" " 1  probe: offset #: # bytes" "numbers in reasons are masked, also hexadecimal ones"
+# ---- reasons of errors: the numbers in which they differ are masked
+reasons() { # TEXT ...: the reasons that stats prints of these errors
+	local why
+	for why; do jq -nc --arg why "$why" '{v: 1, id: "a", src: "x.mp4", error: $why}'; done | vfm-curate stats -q --format json | jq -cS .reasons
+}
+is "$(reasons "probe: offset 0x1be2: 7 bytes")" '{"probe: offset 0x1be2: 7 bytes":1}' "a reason alone has its numbers"
+is "$(reasons "probe: offset 0x1be2: 7 bytes" "probe: offset 0x1be3: 7 bytes" "probe: offset 0x1be2: 7 bytes")" '{"probe: offset #: 7 bytes":3}' \
+	"several have those in which all are equal, also hexadecimal ones"
+is "$(reasons "split: shorter than 1 s" "split: shorter than 1 s" "split: longer than 1 s")" '{"split: longer than 1 s":1,"split: shorter than 1 s":2}' "other words are another reason"
+is "$(reasons "a 1.5" "a 1.55" "a 1.5")$(reasons "a 1" "a 12" "a 1 2")$(reasons "a # 1" "a # 2")" '{"a #":3}{"a #":2,"a 1 2":1}{"a # #":2}' "numbers are compared whole"
+is "$(reasons "no 'x1' of 3" "no 'yy' of 4" "no 'x1' of 3")" '{"no '"'...'"' of #":3}' "names are masked"
+long=$(printf '%0300d' 7)
+is "$(reasons "${long//0/1 }" "${long//0/2 }" | jq length)" 1 "a text that is too long with its numbers has none"
 done_testing

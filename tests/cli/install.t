@@ -31,9 +31,9 @@ done
 for m in "$TOP"/share/machines/*.json; do
 	ok "${m##*/}" cmp "$m" "root/usr/share/vfm/machines/${m##*/}"
 done
-for m in "$TOP"/share/exec/*.*; do
-	ok "exec/${m##*/}" cmp "$m" "root/usr/share/vfm/exec/${m##*/}"
-	[ ! -x "$m" ] || ok "which may be run" test -x "root/usr/share/vfm/exec/${m##*/}"
+for m in "$TOP"/share/exec/*.* "$TOP"/share/track/*.*; do
+	ok "${m#"$TOP/share/"}" cmp "$m" "root/usr/share/vfm/${m#"$TOP/share/"}"
+	[ ! -x "$m" ] || ok "which may be run" test -x "root/usr/share/vfm/${m#"$TOP/share/"}"
 done
 for m in "$TOP"/share/convert/*.py; do
 	ok "convert/${m##*/}" cmp "$m" "root/usr/share/vfm/convert/${m##*/}"

@@ -31,7 +31,7 @@ like "$page" 'ééé&hellip; <span class=dim>.4101 bytes' "a long caption ends w
 like "$page" '<p dir=auto>' "captions run in their own direction"
 like "$page" '<td>zebra<td class=num>4<td>' "frequent words"
 like "$page" '<td>giraffe<td class=num>2<td>' "of all captions of a record"
-like "$page" '<td>filter: score.motion # &lt; #<td class=num>1<td>' "reasons of drops"
+like "$page" '<td>filter: score.motion [0-9.]+ &lt; [0-9.]+<td class=num>1<td>' "reasons of drops"
 like "$page" "<td>dedup: duplicate of &#39;...&#39;<td class=num>2<td>" "those of duplicates together"
 like "$page" "kept<br><b>$original</b>" "the original of a duplicate"
 like "$page" "duplicate<br><b>$copy</b>" "beside it"

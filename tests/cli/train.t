@@ -208,6 +208,12 @@ fi
 : >file
 run "${train[@]}" -o file
 complaint 3 ".*'file.*" "RUN is a file"
+run "${train[@]}" -o refused --resume nowhere
+complaint 2 "cannot open 'nowhere'.*" "a checkpoint that does not exist"
+not_ok "a run that is refused leaves no folder" test -e refused
+mkdir -p refused/mine
+run "${train[@]}" -n 2 -o refused --resume nowhere
+is "$rc $(find refused -name .lock)" "2 " "nor a lock in a folder that was there"
 
 # ---- configuration -----------------------------------------------------------------
 run vfm-train -c tiny.json --set diffusion.shift=0.30000000000000004 --set train.lr=1e-7 --print-config

@@ -12,6 +12,7 @@
 #include "bench.h"
 #include "device/ops/cases.h"
 #include "device/sim/machine.h"
+#include "io/document.h"
 
 enum { FILE_MOST = 1 << 20 };
 
@@ -388,7 +389,7 @@ static int read_like(struct gpus *g, struct vfm_err *err)
 	if (g->like.kind != VFM_MACHINE_GPU)
 		return vfm_fail(err, VFM_EUSAGE, "--like: '%s' is not a machine of GPUs", g->c->like);
 	path = vfm_installed_find("machines", g->c->like, "VFM_MACHINE_DIR", err);
-	g->file = path ? vfm_json_load(path, FILE_MOST, err) : NULL;
+	g->file = path ? vfm_document_load(path, FILE_MOST, err) : NULL;
 	free(path);
 	return g->file ? 0 : VFM_EUSAGE;
 }

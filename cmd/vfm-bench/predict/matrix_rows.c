@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "io/document.h"
 #include "io/json.h"
 #include "train/predict/bench.h"
 
@@ -354,7 +355,7 @@ int matrix_rows_of_published(struct matrix_rows *r, const char *name, const stru
 
 	TRY(check_lists_of_file(l, err));
 	path = vfm_installed_find("published", name, "VFM_PUBLISHED_DIR", err);
-	o = path ? vfm_json_load(path, FILE_MAX, err) : NULL;
+	o = path ? vfm_document_load(path, FILE_MAX, err) : NULL;
 	rc = o ? read_published_rows(r, o, err) : VFM_EUSAGE;
 	if (o && rc < 0)
 		vfm_err_context(err, "%s", path);

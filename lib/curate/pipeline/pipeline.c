@@ -8,7 +8,7 @@
 #include "base/near.h"
 #include "data/record/stage.h"
 #include "io/json.h"
-#include "io/yaml.h"
+#include "io/document.h"
 
 #define MAX_BYTES ((size_t)4 << 20)
 #define MAX_WORDS 120 /* of a stage; argv has room for those that the run adds */
@@ -299,7 +299,7 @@ int vfm_curation_parse(struct vfm_curation *p, const char *text, size_t len, con
 
 int vfm_curation_read(struct vfm_curation *p, const char *path, const struct vfm_verb *verbs, struct vfm_err *err)
 {
-	return take_document(p, vfm_yaml_or_json_load(path, MAX_BYTES, err), path, verbs, err);
+	return take_document(p, vfm_document_load(path, MAX_BYTES, err), path, verbs, err);
 }
 
 /* Clips that are black, blank or full of text are of no use to any model, and neither are videos without any motion.

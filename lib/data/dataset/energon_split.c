@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "data/dataset/index.h"
 #include "data/record/sample_key.h"
-#include "io/yaml.h"
+#include "io/document.h"
 
 #define MAX_SPLIT   ((size_t)16 << 20)
 #define MAX_NAMES   1000000
@@ -295,7 +295,7 @@ static int load_split(const char *dir, json_t **o, char **path, struct vfm_err *
 		if (access(*path, F_OK) != 0)
 			return 0;
 	}
-	*o = vfm_yaml_or_json_load(*path, MAX_SPLIT, err);
+	*o = vfm_document_load(*path, MAX_SPLIT, err);
 	return *o ? 0 : err->code;
 }
 

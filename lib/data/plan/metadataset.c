@@ -8,7 +8,7 @@
 
 #include "data/dataset/energon_split.h"
 #include "io/file.h"
-#include "io/yaml.h"
+#include "io/document.h"
 
 #define MAX_YAML        ((size_t)16 << 20)
 #define MAX_SETS        4096
@@ -115,7 +115,7 @@ static int read_metadataset(struct vfm_metadataset *m, const struct around *a, s
 
 	if (a->level == MAX_LEVEL)
 		return fail_metadataset(a, "", "nested too deeply", err);
-	all = vfm_yaml_or_json_load(a->path, MAX_YAML, err);
+	all = vfm_document_load(a->path, MAX_YAML, err);
 	if (!all)
 		return err->code;
 	class = json_string_value(json_object_get(all, "__class__"));

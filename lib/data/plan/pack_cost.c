@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "data/plan/pack.h"
+#include "io/document.h"
 #include "io/json.h"
 
 enum { MAX_POINTS = 4096 };
@@ -68,7 +69,7 @@ static int parse_cost_file(struct vfm_pack_cost *c, const json_t *o, struct vfm_
 int vfm_pack_cost_load(const char *path, struct vfm_pack_cost *cost, struct vfm_err *err)
 {
 	struct vfm_pack_cost c = {0};
-	json_t *o = vfm_json_load(path, 1 << 20, err);
+	json_t *o = vfm_document_load(path, 1 << 20, err);
 	int rc;
 
 	if (!o)

@@ -32,8 +32,8 @@ struct vfm_histogram {
 	int64_t records, dropped, failed;
 	struct number numbers[MAX_KEYS];
 	int n_numbers;
-	json_t *words[N_WORDS]; /* word -> integer, of each of word_keys */
-	json_t *reasons;
+	json_t *words[N_WORDS];  /* word -> integer, of each of word_keys */
+	json_t *reasons, *shown; /* counts by masked reasons; their texts (vfm_reason_show) */
 	struct vfm_rng rng;
 };
 
@@ -50,6 +50,7 @@ struct vfm_histogram *vfm_histogram_new(void)
 	for (int i = 0; i < N_WORDS; i++)
 		t->words[i] = json_object();
 	t->reasons = json_object();
+	t->shown = json_object();
 	t->rng = vfm_rng_stream(0, 0, 0, VFM_RNG_SAMPLE);
 	return t;
 }
@@ -66,6 +67,7 @@ void vfm_histogram_free(struct vfm_histogram *t)
 	for (int i = 0; i < N_WORDS; i++)
 		json_decref(t->words[i]);
 	json_decref(t->reasons);
+	json_decref(t->shown);
 	free(t);
 }
 
@@ -126,10 +128,33 @@ static void count_word(json_t *counts, const char *word)
 
 static void count_reason(struct vfm_histogram *t, const char *why)
 {
-	char text[256];
+	char mask[256], shown[256], other[256];
+	const char *before;
 
-	vfm_reason_mask(text, sizeof(text), why, strlen(why));
-	count_word(t->reasons, text);
+	vfm_reason_mask(mask, sizeof(mask), why, strlen(why));
+	vfm_reason_show(shown, sizeof(shown), why, strlen(why));
+	count_word(t->reasons, mask);
+	before = json_string_value(json_object_get(t->shown, mask));
+	if (before) {
+		memcpy(other, shown, sizeof(other));
+		snprintf(shown, sizeof(shown), "%s", before);
+		vfm_reason_merge(shown, other);
+	}
+	if (json_object_get(t->reasons, mask)) /* not among the others */
+		json_object_set_new(t->shown, mask, vfm_json_shown(shown));
+}
+
+static json_t *reasons_json(const struct vfm_histogram *t)
+{
+	json_t *all = json_object(), *n;
+	const char *mask, *shown;
+
+	json_object_foreach(t->reasons, mask, n)
+	{
+		shown = json_string_value(json_object_get(t->shown, mask));
+		json_object_set(all, shown ? shown : mask, n);
+	}
+	return all;
 }
 
 static void add_object(struct vfm_histogram *t, const json_t *obj, const char *prefix, bool is_dropped)
@@ -228,7 +253,7 @@ json_t *vfm_histogram_object(struct vfm_histogram *t, int bins)
 	json_object_set_new(o, "records", json_integer(t->records));
 	json_object_set_new(o, "dropped", json_integer(t->dropped));
 	json_object_set_new(o, "failed", json_integer(t->failed));
-	json_object_set(o, "reasons", t->reasons);
+	json_object_set_new(o, "reasons", reasons_json(t));
 	for (int i = 0; i < N_WORDS; i++)
 		json_object_set(words, word_keys[i], t->words[i]);
 	json_object_set_new(o, "words", words);

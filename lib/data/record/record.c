@@ -146,7 +146,21 @@ static const char *id_end(const char *s, const char *end)
 	return p - s >= 8 && digits && digits < p - s ? p : NULL;
 }
 
-void vfm_reason_mask(char *text, size_t size, const char *why, size_t len)
+/* Returns the end of a number (12.5, 0x1be2) that begins at s with a digit. */
+static const char *number_end(const char *s, const char *end)
+{
+	const char *p = s + 1;
+
+	if (s[0] == '0' && p < end && *p == 'x')
+		for (p++; p < end && isxdigit((unsigned char)*p);)
+			p++;
+	while (p < end && (isdigit((unsigned char)*p) || (*p == '.' && p + 1 < end && isdigit((unsigned char)p[1]))))
+		p++;
+	return p;
+}
+
+/* As vfm_reason_mask; keeps numbers unless `numbers`.  Returns whether the text is complete. */
+static bool mask_reason(char *text, size_t size, const char *why, size_t len, bool numbers)
 {
 	const char *end = why + len, *s = why, *quote;
 	size_t n = 0;
@@ -161,15 +175,9 @@ void vfm_reason_mask(char *text, size_t size, const char *why, size_t len)
 			memcpy(text + n, "'...'", 5);
 			n += 5;
 			s = quote;
-		} else if (isdigit((unsigned char)*s)) {
+		} else if (numbers && isdigit((unsigned char)*s)) {
 			text[n++] = '#';
-			if (s[0] == '0' && s + 1 < end && s[1] == 'x')
-				for (s++; s + 1 < end && isxdigit((unsigned char)s[1]);)
-					s++;
-			while (s + 1 < end &&
-				(isdigit((unsigned char)s[1]) ||
-					(s[1] == '.' && s + 2 < end && isdigit((unsigned char)s[2]))))
-				s++;
+			s = number_end(s, end) - 1;
 		} else {
 			text[n++] = *s;
 		}
@@ -177,4 +185,38 @@ void vfm_reason_mask(char *text, size_t size, const char *why, size_t len)
 	while (s < end && n && ((unsigned char)text[n - 1] & 0x80))
 		n--;
 	text[n] = 0;
+	return s >= end;
+}
+
+void vfm_reason_mask(char *text, size_t size, const char *why, size_t len)
+{
+	mask_reason(text, size, why, len, true);
+}
+
+void vfm_reason_show(char *text, size_t size, const char *why, size_t len)
+{
+	if (!mask_reason(text, size, why, len, false))
+		vfm_reason_mask(text, size, why, len);
+}
+
+void vfm_reason_merge(char *shown, const char *other)
+{
+	const char *a = shown, *b = other, *a_end = shown + strlen(shown), *b_end = other + strlen(other);
+	char *out = shown;
+
+	while (a < a_end && b < b_end) {
+		bool number = (*a == '#' || isdigit((unsigned char)*a)) && (*b == '#' || isdigit((unsigned char)*b));
+		const char *a_next = number && *a != '#' ? number_end(a, a_end) : a + 1;
+		const char *b_next = number && *b != '#' ? number_end(b, b_end) : b + 1;
+
+		if (number && (a_next - a != b_next - b || memcmp(a, b, (size_t)(a_next - a)) != 0)) {
+			*out++ = '#';
+		} else {
+			memmove(out, a, (size_t)(a_next - a));
+			out += a_next - a;
+		}
+		a = a_next;
+		b = b_next;
+	}
+	*out = 0;
 }

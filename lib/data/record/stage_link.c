@@ -307,16 +307,28 @@ void vfm_stage_link_rest(struct vfm_stage_link *k)
 
 static const char others[VFM_PROGRESS_REASON] = "others";
 
+/* Returns whether two reasons of vfm_reason_show differ at most in numbers. */
+static bool is_same_reason(const char *a, const char *b)
+{
+	char ma[VFM_PROGRESS_REASON + 8], mb[VFM_PROGRESS_REASON + 8];
+
+	vfm_reason_mask(ma, sizeof(ma), a, strlen(a));
+	vfm_reason_mask(mb, sizeof(mb), b, strlen(b));
+	return strcmp(ma, mb) == 0;
+}
+
 static void count_progress_reason(struct vfm_stage_progress *c, const char text[VFM_PROGRESS_REASON])
 {
 	int i = 0;
 
-	while (i < VFM_PROGRESS_REASONS - 1 && c->reasons[i].n && strcmp(c->reasons[i].text, text) != 0)
+	while (i < VFM_PROGRESS_REASONS - 1 && c->reasons[i].n && !is_same_reason(c->reasons[i].text, text))
 		i++;
 	if (i == VFM_PROGRESS_REASONS - 1)
 		text = others;
 	if (!c->reasons[i].n)
 		memcpy(c->reasons[i].text, text, VFM_PROGRESS_REASON);
+	else
+		vfm_reason_merge(c->reasons[i].text, text);
 	c->reasons[i].n++;
 }
 
@@ -326,14 +338,14 @@ static void count_reasons(
 	struct vfm_stage_progress *c, const struct vfm_stage_written *w, const char *head, const char *kind)
 {
 	const char *at = w->text, *end = w->text + w->len, *stop;
-	char mask[VFM_PROGRESS_REASON - 16], text[VFM_PROGRESS_REASON] = "";
+	char shown[VFM_PROGRESS_REASON - 16], text[VFM_PROGRESS_REASON] = "";
 
 	while (at < end && (at = memmem(at, (size_t)(end - at), head, strlen(head)))) {
 		at += strlen(head);
 		for (stop = at; stop < end && *stop != '"'; stop++)
 			stop += *stop == '\\';
-		vfm_reason_mask(mask, sizeof(mask), at, (size_t)((stop < end ? stop : end) - at));
-		snprintf(text, sizeof(text), "%s%s", kind, mask);
+		vfm_reason_show(shown, sizeof(shown), at, (size_t)((stop < end ? stop : end) - at));
+		snprintf(text, sizeof(text), "%s%s", kind, shown);
 		count_progress_reason(c, text);
 	}
 }

@@ -26,7 +26,8 @@ enum {
 };
 
 struct vfm_progress_reason {
-	char text[VFM_PROGRESS_REASON]; /* of a drop, or "failed: " and the error; numbers and names are masked */
+	char text
+		[VFM_PROGRESS_REASON]; /* of a drop, or "failed: " and the error; names are masked, and numbers that differ */
 	int64_t n;
 };
 

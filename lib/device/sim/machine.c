@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/installed.h"
+#include "io/document.h"
 #include "io/json.h"
 
 enum { FILE_MAX = 1 << 20 };
@@ -340,7 +341,7 @@ int vfm_machine_load(struct vfm_machine *m, const char *name, struct vfm_err *er
 
 	if (!path)
 		return VFM_EUSAGE;
-	rc = read_json(m, vfm_json_load(path, FILE_MAX, err), path, err);
+	rc = read_json(m, vfm_document_load(path, FILE_MAX, err), path, err);
 	free(path);
 	return rc;
 }

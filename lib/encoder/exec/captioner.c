@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "data/record/record.h"
+#include "io/document.h"
 #include "io/json.h"
 
 #define MAX_CAPTION ((size_t)64 << 10) /* bytes */
@@ -39,7 +40,7 @@ static int add_prompt(
 
 int vfm_captioner_prompts(struct vfm_captioner *c, const char *path, struct vfm_err *err)
 {
-	json_t *o = vfm_json_load(path, MAX_PROMPTS, err), *prompt;
+	json_t *o = vfm_document_load(path, MAX_PROMPTS, err), *prompt;
 	const char *name;
 	int rc = 0;
 

@@ -137,46 +137,6 @@ int vfm_exec_call(struct vfm_exec_slot *s, json_t *request, json_t **answer, str
 
 _Static_assert(VFM_GUARDIAN_GROUPS >= 2 * VFM_EXEC_MAX, "the guardian knows all children");
 
-static const char *last_component(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
-static bool is_interpreter(const char *name)
-{
-	return !strcmp(name, "sh") || !strcmp(name, "bash") || !strcmp(name, "dash") || !strncmp(name, "python", 6);
-}
-
-/* "env A=b python3 /opt/vae.py --x" -> "vae.py": the last component of the first word that names a program, or the
- * script of an interpreter.  Without one: the first word. */
-static char *name_command(char *const *argv, bool shell, const char *command)
-{
-	char *const *word = argv;
-
-	if (shell)
-		return vfm_strfmt("%.40s", command);
-	if (!strcmp(last_component(*word), "env"))
-		for (word++; *word && (**word == '-' || strchr(*word, '='));)
-			word++;
-	if (*word && is_interpreter(last_component(*word)) && word[1] && strcmp(word[1], "-c") != 0)
-		for (word++; *word && **word == '-';)
-			word++;
-	return vfm_strdup(last_component(*word ? *word : argv[0]));
-}
-
-/* Replaces the name of a program by its path if it belongs to this installation. */
-static void use_installed(char **argv)
-{
-	char *path = vfm_installed_program("exec", argv[0]);
-
-	if (path) {
-		free(argv[0]);
-		argv[0] = path;
-	}
-}
-
 static int make_argv(struct vfm_exec *x, struct vfm_err *err)
 {
 	if (x->o.shell) {
@@ -189,8 +149,8 @@ static int make_argv(struct vfm_exec *x, struct vfm_err *err)
 		if (!x->argv)
 			return VFM_EUSAGE;
 	}
-	x->name = name_command(x->argv, x->o.shell, x->o.command);
-	use_installed(x->argv);
+	x->name = x->o.shell ? vfm_strfmt("%.40s", x->o.command) : vfm_strdup(vfm_exec_name(x->argv));
+	vfm_installed_use("exec", x->argv);
 	return 0;
 }
 

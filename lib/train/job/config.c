@@ -10,7 +10,7 @@
 #include "base/near.h"
 #include "base/num.h"
 #include "data/record/caption.h"
-#include "io/yaml.h"
+#include "io/document.h"
 #include "spec/cost/saved.h"
 
 static const char *const kind_names[] = {"edm", "flow", NULL};
@@ -426,7 +426,9 @@ int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err
 	json_object_foreach((json_t *)obj, section, sub)
 	{
 		if (!json_is_object(sub))
-			return vfm_fail(err, VFM_EUSAGE, "%s: expected an object (a section)", section);
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected an object (a section)%s", section,
+				strchr(section, '.') ? "; a key is within its section: {\"train\": {\"lr\": 1e-4}}"
+						     : "");
 		json_object_foreach(sub, name, v)
 		{
 			snprintf(path, sizeof(path), "%s.%s", section, name);
@@ -444,10 +446,10 @@ int vfm_config_saved(struct vfm_config *c, const json_t *obj, struct vfm_err *er
 	return vfm_config_check(c, err);
 }
 
-/* Sets a document without its "stages", and then that of phase k. */
-static int set_document(struct vfm_config *c, json_t *obj, const struct vfm_phases *l, int k, struct vfm_err *err)
+int vfm_config_phase(
+	struct vfm_config *c, const json_t *document, const struct vfm_phases *l, int k, struct vfm_err *err)
 {
-	json_t *stages = json_incref(json_object_get(obj, "stages")), *v;
+	json_t *stages = json_object_get(document, "stages"), *rest, *v;
 	const char *name;
 	int rc = 0;
 
@@ -455,9 +457,12 @@ static int set_document(struct vfm_config *c, json_t *obj, const struct vfm_phas
 		rc = vfm_fail(err, VFM_EUSAGE, "stages: only with vfm-train --phases");
 	else if (stages && !json_is_object(stages))
 		rc = vfm_fail(err, VFM_EUSAGE, "stages: expected an object of configurations by name");
-	TRY_OUT(rc);
-	json_object_del(obj, "stages");
-	TRY_OUT(vfm_config_json(c, obj, err));
+	TRY(rc);
+	rest = json_copy((json_t *)document); /* shallow */
+	json_object_del(rest, "stages");
+	rc = vfm_config_json(c, rest, err);
+	json_decref(rest);
+	TRY(rc);
 	json_object_foreach(stages, name, v)
 	{
 		int at = vfm_phases_find(l, name, strlen(name));
@@ -466,23 +471,14 @@ static int set_document(struct vfm_config *c, json_t *obj, const struct vfm_phas
 			rc = vfm_fail(err, VFM_EUSAGE, "stages: there is no phase '%s'", name);
 		else if (at == k && vfm_config_json(c, v, err) < 0)
 			rc = vfm_err_context(err, "stages: %s", name);
-		TRY_OUT(rc);
+		TRY(rc);
 	}
-out:
-	json_decref(stages);
-	return rc;
+	return 0;
 }
 
-int vfm_config_file(struct vfm_config *c, const char *path, const struct vfm_phases *l, int k, struct vfm_err *err)
+json_t *vfm_config_load(const char *path, struct vfm_err *err)
 {
-	json_t *obj = vfm_yaml_or_json_load(path, 1 << 20, err);
-	int rc;
-
-	if (!obj)
-		return err ? err->code : VFM_EUSAGE;
-	rc = set_document(c, obj, l, k, err);
-	json_decref(obj);
-	return rc < 0 ? vfm_err_context(err, "%s", path) : 0;
+	return vfm_document_load(path, 1 << 20, err);
 }
 
 int vfm_config_set(struct vfm_config *c, const char *assignment, struct vfm_err *err)

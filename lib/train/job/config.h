@@ -88,10 +88,13 @@ void vfm_config_defaults(struct vfm_config *c);
 int vfm_config_json(struct vfm_config *c, const json_t *obj, struct vfm_err *err);
 /* Sets *c to the configuration recorded in a checkpoint or a run, with defaults for other keys, and checks it. */
 int vfm_config_saved(struct vfm_config *c, const json_t *obj, struct vfm_err *err);
-/* Like vfm_config_json, from a file, for phase k of the list.  The file may also have "stages", an object of
- * configurations by the names of phases; that of the phase is applied last.  With an empty list, "stages" is not
- * allowed. */
-int vfm_config_file(struct vfm_config *c, const char *path, const struct vfm_phases *l, int k, struct vfm_err *err);
+/* Loads a file for vfm_config_phase (io/document.h), which the caller owns.  It may run a program: load a file once,
+ * before the ranks start. */
+json_t *vfm_config_load(const char *path, struct vfm_err *err);
+/* Like vfm_config_json, for phase k of the list.  The document may also have "stages", an object of configurations by
+ * the names of phases; that of the phase is applied last.  With an empty list, "stages" is not allowed. */
+int vfm_config_phase(
+	struct vfm_config *c, const json_t *document, const struct vfm_phases *l, int k, struct vfm_err *err);
 int vfm_config_set(struct vfm_config *c, const char *assignment, struct vfm_err *err); /* "model.layers=4" */
 int vfm_config_check(struct vfm_config *c, struct vfm_err *err);
 json_t *vfm_config_to_json(const struct vfm_config *c); /* all keys, resolved; the caller owns the result */

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -59,11 +60,13 @@ struct train_run {
 	struct vfm_identity id;
 	struct vfm_origin origin;
 	int lock;
-	int64_t first, last;         /* steps completed before this run; total steps */
-	int64_t saved;               /* step of the newest checkpoint, -1: none */
-	struct evaluation evaluated; /* the last one */
-	bool closed;                 /* on_step has returned VFM_EPIPE; on rank 0 */
-	bool stopping, piped;        /* after a signal; after EPIPE on stdout */
+	bool locked, new_lock, new_dir; /* the file .lock and RUN itself are of this start; on rank 0 */
+	int64_t first, last;            /* steps completed before this run; total steps */
+	int64_t saved;                  /* step of the newest checkpoint, -1: none */
+	struct evaluation evaluated;    /* the last one */
+	bool closed;                    /* on_step has returned VFM_EPIPE; on rank 0 */
+	bool stopping, piped;           /* after a signal; after EPIPE on stdout */
+	bool recording;                 /* this start has its records; on rank 0 */
 	struct vfm_skipped skipped;
 	struct vfm_progress progress;
 };
@@ -75,24 +78,51 @@ static bool is_root(const struct train_run *r)
 
 /* ---- setting up ---- */
 
+/* Opens and locks a file.  Again if a refused run has removed it meanwhile (remove_unused_dir). */
+static int lock_file(struct train_run *r, const char *path, struct vfm_err *err)
+{
+	do {
+		if (r->lock >= 0)
+			close(r->lock);
+		r->new_lock = access(path, F_OK) != 0;
+		r->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+		if (r->lock < 0)
+			return vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", path);
+		if (!vfm_lock(r->lock, r->o->stop))
+			return vfm_fail(err, VFM_EENV, "another vfm-train is running in '%s'", r->o->dir);
+	} while (!vfm_is_same_file(r->lock, path));
+	r->locked = true;
+	return 0;
+}
+
 static int make_dir(struct train_run *r, struct vfm_err *err)
 {
 	char *lock = vfm_strfmt("%s/.lock", r->o->dir);
+	bool is_new = access(r->o->dir, F_OK) != 0;
 	int rc = vfm_mkdir_p(r->o->dir, err);
 
 	if (rc == 0) {
-		r->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-		if (r->lock < 0)
-			rc = vfm_fail_errno(err, VFM_EENV, "cannot write '%s'", lock);
-		else if (!vfm_lock(r->lock, r->o->stop))
-			rc = vfm_fail(err, VFM_EENV, "another vfm-train is running in '%s'", r->o->dir);
-		if (rc == 0) {
-			vfm_temp_sweep(r->o->dir);
-			vfm_ckpt_sweep(r->ckpt_dir);
-		}
+		r->new_dir = is_new;
+		rc = lock_file(r, lock, err);
+	}
+	if (rc == 0) {
+		vfm_temp_sweep(r->o->dir);
+		vfm_ckpt_sweep(r->ckpt_dir);
 	}
 	free(lock);
 	return rc;
+}
+
+/* After a run that was refused: removes the lock, and the folder if it is empty, that this start has made. */
+static void remove_unused_dir(const struct train_run *r)
+{
+	char *lock = vfm_strfmt("%s/.lock", r->o->dir);
+
+	if (r->locked && r->new_lock && !r->recording)
+		unlink(lock);
+	if (r->locked && r->new_dir && !r->recording)
+		rmdir(r->o->dir);
+	free(lock);
 }
 
 /* Warns of arrays in the data that the model does not read. */
@@ -349,6 +379,15 @@ static int plan_recompute(struct train_run *r, struct vfm_err *err)
 	return 0;
 }
 
+static int remove_end(const struct train_run *r, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/end.json", r->o->dir);
+	int rc = unlink(path) != 0 && errno != ENOENT ? vfm_fail_errno(err, VFM_EENV, "cannot remove '%s'", path) : 0;
+
+	free(path);
+	return rc;
+}
+
 static int open_records(struct train_run *r, struct vfm_err *err)
 {
 	const struct vfm_recompute_plan *plan = vfm_trainer_recompute(r->tr);
@@ -367,7 +406,10 @@ static int open_records(struct train_run *r, struct vfm_err *err)
 	if (rc == 0 && r->o->low_noise)
 		rc = vfm_experts_record(&r->experts, err);
 	TRY(rc);
-	return vfm_metrics_open(&r->metrics, r->o->dir, r->first, err);
+	TRY(remove_end(r, err));
+	TRY(vfm_metrics_open(&r->metrics, r->o->dir, r->first, err));
+	r->recording = true;
+	return vfm_trackers_start(r->o->trackers, r->o->dir, err);
 }
 
 /* Refuses keys of a second network without one. */
@@ -576,6 +618,7 @@ static int report_all(struct train_run *r, int n, struct vfm_err *err)
 			rc = report(r, &rec, err);
 	}
 	vfm_trainer_drop(r->tr, done);
+	vfm_trackers_poll(r->o->trackers);
 	flags[1] = r->closed; /* stop without a message */
 	if (rc == 0)
 		rc = vfm_saver_poll(&r->saver, err);
@@ -747,11 +790,34 @@ static void report_data(const struct train_run *r)
 			(long long)s.unlisted, (long long)s.samples);
 }
 
-static void tear_down(struct train_run *r)
+/* Writes end.json, after the last record.  Does not wait for the trackers, which read it. */
+static void record_end(const struct train_run *r, int rc, const struct vfm_err *err)
+{
+	const char *status = rc == 0 ? "done" : rc == VFM_ESIGNAL ? "stopped" : "failed";
+	int64_t step = r->progress.done > r->first ? r->progress.done : r->first;
+	struct vfm_err why = {0};
+	struct timespec now;
+	json_t *message, *end;
+
+	if (!r->recording)
+		return;
+	message = rc == 0 ? NULL : vfm_json_string(err->msg, strlen(err->msg), "the message", NULL);
+	clock_gettime(CLOCK_REALTIME, &now);
+	end = json_pack("{s:i, s:s, s:I, s:I, s:o*, s:f}", "v", 1, "status", status, "step", (json_int_t)step, "steps",
+		(json_int_t)r->last, "message", message, "time",
+		(double)now.tv_sec + (double)(now.tv_nsec / 1000) * 1e-6);
+	if (vfm_json_save(r->o->dir, "end.json", end, 2, &why) < 0)
+		vfm_warn("%s", why.msg);
+	json_decref(end);
+	vfm_trackers_end(r->o->trackers, rc, r->job->world->size);
+}
+
+static void tear_down(struct train_run *r, int rc, const struct vfm_err *err)
 {
 	report_data(r);
 	vfm_saver_release(&r->saver);
 	vfm_metrics_close(&r->metrics);
+	record_end(r, rc, err);
 	vfm_loader_close(r->loader);
 	vfm_previews_free(r->previews);
 	vfm_held_out_close(r->held_out);
@@ -763,6 +829,7 @@ static void tear_down(struct train_run *r)
 	json_decref(r->config);
 	vfm_origin_release(&r->origin);
 	free(r->ckpt_dir);
+	remove_unused_dir(r);
 	if (r->lock >= 0)
 		close(r->lock);
 }
@@ -788,6 +855,6 @@ int vfm_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_
 	if (rc == 0)
 		rc = loop(&r, err);
 	vfm_job_failed(r.job, rc, err);
-	tear_down(&r);
+	tear_down(&r, rc, err);
 	return rc;
 }

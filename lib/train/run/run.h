@@ -6,6 +6,8 @@
  * RUN/ckpt/step-…/      checkpoints (vfm-checkpoint(5)); of two networks RUN/high/ckpt, RUN/low/ckpt (experts.h)
  * RUN/samples/step-…/   samples (preview.h)
  * RUN/events.out…       the same scalars for TensorBoard
+ * RUN/end.json          how the newest start ended; absent while it is active, and after a kill
+ * RUN/track/            logs and positions of trackers (trackers.h)
  */
 #ifndef VFM_TRAIN_RUN_RUN_H
 #define VFM_TRAIN_RUN_RUN_H
@@ -17,6 +19,7 @@
 #include "train/job/context.h"
 #include "train/run/identity.h"
 #include "train/run/preview.h"
+#include "train/run/trackers.h"
 
 struct vfm_run_opts {
 	const char *plan;        /* path */
@@ -39,7 +42,8 @@ struct vfm_run_opts {
 	const char *held_out;              /* plan of held-out data (held_out.h); NULL: none */
 	struct vfm_preview_opts preview;   /* samples of the run (preview.h) */
 	unsigned allow_change;             /* bits of enum vfm_run_difference, for resume and init */
-	/* Set by a signal handler on any rank: all ranks finish the step, save and return VFM_ESIGNAL. */
+	struct vfm_trackers *trackers;     /* follow the run; on rank 0, NULL: none */
+	/* Changed by a signal handler on any rank: all ranks finish the step, save and return VFM_ESIGNAL. */
 	volatile sig_atomic_t *stop;
 	/* Called once per step with its record.  A negative result ends the run; VFM_EPIPE ends it like a signal, but
 	 * without a message. */
