@@ -215,7 +215,7 @@ rc_is 0 "--init tells where its base model is"
 mv moved base
 cp -r more begun && rm -r begun/ckpt
 run "${more[@]}" -o begun --set lora.rank=3 --set lora.alpha=6
-like "$rc $err" "^2 .*'begun' began with --init-lora '.*/original.safetensors' and has no checkpoint yet: give the same" \
+like "$rc $err" "^2 .*'begun' began with --init-lora '.*/original.safetensors' and has no checkpoint yet: give it again" \
 	"without a checkpoint, a restart needs the same file"
 refused() { # WHAT REGEX OPTION ...
 	run "${more[@]}" -o x "${@:3}"
