@@ -270,9 +270,7 @@ int verb_export(int argc, char **argv, struct vfm_err *err)
 	struct export_cli e = export_defaults;
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 'l', "layout", "LAYOUT",
-			"names of the tensors: vfm (default), diffusers, original; of adapters also peft, comfyui, "
-			"kohya",
-			&e.layout},
+			"names: vfm (default), diffusers, original; of adapters also peft, comfyui, kohya", &e.layout},
 		{VFM_OPT_STR, 0, "part", "PART", "which part: model (default), ema, optim", &e.x.part},
 		EXPORT_ROWS(&e, "CKPT"),
 		{0},

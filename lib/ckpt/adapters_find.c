@@ -485,8 +485,8 @@ static int add_adapter_product(
 		d.f[0].a_row = i * rank;
 		add_copies(f, tensor, &d, i * n, n);
 	}
-	if (l->t[LORA_BIAS] && d.magnitude)
-		ckpt_fault_add(&f->forms, l->t[LORA_BIAS]->name, " (with a magnitude)");
+	if (l->t[LORA_BIAS] && (d.magnitude || k->product != CKPT_SINGLE))
+		ckpt_fault_add(&f->forms, l->t[LORA_BIAS]->name, d.magnitude ? " (with a magnitude)" : " (of no LoRA)");
 	else
 		add_adapter_difference(f, l, LORA_BIAS, d.scale);
 	return 0;

@@ -215,7 +215,7 @@ rc_is 0 "--init tells where its base model is"
 mv moved base
 cp -r more begun && rm -r begun/ckpt
 run "${more[@]}" -o begun --set lora.rank=3 --set lora.alpha=6
-like "$rc $err" "^2 .*'begun' began with --init-lora '.*/original.safetensors' and has no checkpoint yet: give the same" \
+like "$rc $err" "^2 .*'begun' began with --init-lora '.*/original.safetensors' and has no checkpoint yet: give it again" \
 	"without a checkpoint, a restart needs the same file"
 refused() { # WHAT REGEX OPTION ...
 	run "${more[@]}" -o x "${@:3}"
@@ -239,7 +239,7 @@ like "$rc $err" "^0 .*2 adapters are left out.*rank 2, alpha 2; 1 layers.*13 oth
 	"other layers get new adapters"
 is "$(grep -c 'left out' <<<"$err")" 1 "one warning names those that are left out"
 run "${more[@]}" --init-lora q.safetensors -o part --steps 1 --set train.lr=0
-like "$rc $err" "^0 .*1 fused layers have adapters for a part of their outputs there, and get new ones for the others" "so do parts of fused layers"
+like "$rc $err" "^0 .*1 fused layers have adapters of some outputs there, and get new ones for the others" "so do parts of fused layers"
 vfm-sample --ckpt part "${pick[@]}" -o part.npy >/dev/null
 ok "whose latents are those of the file" cmp part.npy q.npy
 ok "they are trained" vfm-train -q -c tiny.json --data plan.jsonl --init base --init-lora q.safetensors -o moved --steps 3

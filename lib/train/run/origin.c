@@ -155,8 +155,7 @@ static int check_adapters(
 	if (others.n)
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s has adapters of %lld layers that lora.targets='%s' does not cover (vfm-ckpt merge adds "
-			"them to the "
-			"base model): %s",
+			"them to the base model): %s",
 			c->path, (long long)others.n, t->targets.text, others.names);
 	vfm_model_linears(&o->config->model, &(struct vfm_pack_sums){0}, 0, o->config->model.layers, count_target, &k);
 	vfm_info("adapters of %s: rank %lld, alpha %g; %d layers%s", c->path, (long long)rank, alpha, k.found,
@@ -165,8 +164,7 @@ static int check_adapters(
 		vfm_info(
 			"%d other layers of lora.targets have no adapter there, and get new ones", k.targets - k.found);
 	if (k.parts)
-		vfm_info("%d fused layers have adapters for a part of their outputs there, and get new ones for the "
-			 "others",
+		vfm_info("%d fused layers have adapters of some outputs there, and get new ones for the others",
 			k.parts);
 	return 0;
 }
@@ -180,11 +178,12 @@ static int init_lora(struct vfm_origin *o, struct vfm_ckpt *base, struct vfm_err
 	char *sha = NULL;
 	int64_t rank;
 	double alpha;
+	const bool silent = vfm_log_thread_silent();
 	int rc;
 
-	vfm_log_set_thread_silent(!origin_is_root(o));
+	vfm_log_set_thread_silent(silent || !origin_is_root(o));
 	rc = vfm_ckpt_open_adapters(&c, base, &a, &rank, &alpha, err);
-	vfm_log_set_thread_silent(false);
+	vfm_log_set_thread_silent(silent);
 	if (rc == 0)
 		rc = check_adapters(o, c, rank, alpha, err);
 	if (rc == 0 && origin_is_root(o)) {
@@ -328,6 +327,7 @@ static int read_initial_lora(
 	struct vfm_config *c, struct vfm_ckpt *from, bool saved, const struct vfm_attach *lora, struct vfm_err *err)
 {
 	const json_t *was = json_object_get(from->config, "lora");
+	const bool silent = vfm_log_thread_silent();
 	struct vfm_ckpt *adapters = NULL;
 	int rc = 0;
 
@@ -337,9 +337,9 @@ static int read_initial_lora(
 	} else if (!saved && lora->path && vfm_ckpt_is_adapters(from)) {
 		rc = vfm_fail(err, VFM_EUSAGE, "--init-lora: %s holds adapters, not their base model", from->path);
 	} else if (!saved && lora->path) {
-		vfm_log_set_thread_silent(true); /* the start warns once more */
+		vfm_log_set_thread_silent(true); /* the start of the run warns */
 		rc = vfm_ckpt_open_adapters(&adapters, from, lora, &c->tuning.rank, &c->tuning.alpha, err);
-		vfm_log_set_thread_silent(false);
+		vfm_log_set_thread_silent(silent);
 	}
 	vfm_ckpt_close(adapters);
 	return rc;
@@ -404,8 +404,7 @@ static int check_begun(const struct vfm_origin *o, struct vfm_err *err)
 			o->run->dir, init, o->run->dir);
 	else if (lora)
 		rc = vfm_fail(err, VFM_EUSAGE,
-			"'%s' began with --init-lora '%s' and has no checkpoint yet: give the same --init-lora, or "
-			"remove "
+			"'%s' began with --init-lora '%s' and has no checkpoint yet: give it again, or remove "
 			"'%s/run.json'",
 			o->run->dir, lora, o->run->dir);
 	free(init);
