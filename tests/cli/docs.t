@@ -27,6 +27,7 @@ small=(
 	-e 's/--device cuda//; s/--gpus-per-[a-z]*=[0-9]*//'
 	-e 's/synth --count 1000/synth --count 40/; s/--steps 4000/--steps 30/; s/--steps 1000/--steps 2/; s/--steps 50 /--steps 2 /'
 	-e 's/832x480/64x64/; s/--frames 81/--frames 17/; s/--height 480/--height 48/; s/--area 480p/--area 96x64/; s/--max-frames 81/--max-frames 17/'
+	-e 's,high=Wan2.*,high=tiny-wan low=tiny-wan,'
 	-e 's/-n 8 /-n 4 /; s/parallel.cp=4/parallel.cp=2/'
 	-e 's,caption_vlm.py Qwen2.5-VL-7B-Instruct,caption.sh id kind,; s/-j 8/-j 2/'
 	-e "s,vae_wan.py models/wan,$toy -c encode,; s,text_t5.py models/wan,$toy -c text-encode,"

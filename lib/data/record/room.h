@@ -5,8 +5,8 @@
  * - the frames of a record, thumbnails, buckets, feature sets
  * - histograms, reasons of drops
  *
- * Used by: curate, data, encoder/encode, encoder/exec, train/job, train/run, vfm-bench, vfm-ckpt, vfm-curate,
- *   vfm-pack, vfm-sample
+ * Used by: curate, data, encoder/encode, encoder/exec, train/job, train/run, train/sample, train/step, vfm-bench,
+ *   vfm-ckpt, vfm-curate, vfm-pack, vfm-sample
  * Calls: base, io, media/av, spec/model
  * Read first: stage.h, record.h, provenance.h, encoder_id.h
  */

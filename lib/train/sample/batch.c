@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "device/ops/tensor.h"
 #include "spec/layout/patch.h"
 #include "train/sample/sampling_impl.h"
 
