@@ -41,9 +41,9 @@ static const struct vfm_opt opts[] = {
 		&o.out_file},
 	{VFM_OPT_TEXT, 'd', "dir", "DIR", "where the videos of many prompts go", &o.out_dir},
 	{VFM_OPT_WORD, 0, "format", "mp4|gif|png|npy", "of the files in DIR (mp4)", &o.format},
-	{VFM_OPT_INT, 0, "frames", "N", "pictures of a video; 1 makes a still (16, or what the tokenizer takes)",
+	{VFM_OPT_INT, 0, "frames", "N", "pictures of a video; 1 makes a still (as in training)",
 		&o.sampling.prompt.frames, 1, 65536},
-	{VFM_OPT_STR, 0, "size", "WxH", "pixels, multiples of stride x patch (128x128)", &size},
+	{VFM_OPT_STR, 0, "size", "WxH", "pixels, multiples of stride x patch (that of the training)", &size},
 	{VFM_OPT_STR, 0, "fps", "N[/D]", "of the file (8)", &fps},
 	{VFM_OPT_INT, 0, "steps", "N", "sampler steps (32)", &o.sampling.prompt.steps},
 	{VFM_OPT_NAME, 0, "sampler", "auto|euler|heun|unipc|dpm++|res", "auto: heun for edm, euler for flow",
@@ -155,6 +155,21 @@ static int check_sampler_options(struct vfm_err *err)
 	return 0;
 }
 
+/* A run that trains two networks names both. */
+static int find_two_networks(struct vfm_err *err)
+{
+	char *high, *low;
+	double at;
+	int rc = o.net.low_noise ? 0 : vfm_sample_net_pair(o.net.ckpt, &high, &low, &at, err);
+
+	if (rc <= 0)
+		return rc;
+	o.net.ckpt = high; /* until the process ends */
+	o.net.low_noise = low;
+	boundary = isnan(boundary) ? at : boundary;
+	return 0;
+}
+
 static int check_output_options(struct vfm_err *err)
 {
 	static const char *const endings[] = {".mp4", ".gif", ".png", ".npy"};
@@ -172,6 +187,7 @@ static int check_sample_options(struct vfm_err *err)
 {
 	struct vfm_prompt *p = &so->prompt;
 
+	TRY(find_two_networks(err));
 	TRY(check_sampler_options(err));
 	TRY(check_output_options(err));
 	TRY(vfm_encoder_check_opts(&so->encoder, err));
@@ -241,6 +257,7 @@ static int open_request(struct sample_job *j, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--sigma-max: it is for edm; this model was trained with flow");
 	check_first_frames(j);
 	TRY(vfm_state_encoders(&j->s.trained, ckpt, err));
+	vfm_state_size(j->s.size, ckpt);
 	vfm_forced_add(&j->s.forced, json_object_get(ckpt->state, "forced"));
 	j->s.trained_by = ckpt->path;
 	j->s.c = &j->net.c;

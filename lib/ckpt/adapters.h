@@ -35,9 +35,9 @@ struct vfm_attach {
 	double scale;
 	bool skip_missing; /* leaves out layers that the model lacks; a warning names them */
 };
-/* Makes reads of the weights of c return W + scale * D, where D is the difference that a file makes of W.  Several files
- * add up; each D follows from W without the others.  If scale is 1, other parameters that the run with adapters has
- * trained replace those of c.
+/* Makes reads of the weights of c return W + scale * D, where D is the difference that a file makes of W.  Several
+ * files add up; each D follows from W without the others.  If scale is 1, other parameters that the run with
+ * adapters has trained replace those of c.
  *
  * VFM_EUSAGE, and the file adds nothing; the message names all tensors at fault:
  *   - an unknown tensor, half of a pair, another shape, a second tensor for the same weights
@@ -46,10 +46,10 @@ struct vfm_attach {
 int vfm_ckpt_attach(struct vfm_ckpt *c, const struct vfm_attach *o, struct vfm_err *err);
 
 /* Opens a file of LoRA pairs as the adapters of a run that trains them on the base model: tensors
- * LAYER.lora_A.weight [blocks * rank, in] and LAYER.lora_B.weight [out, rank] with our names (spec/model/tuning.h).  Our
- * fused layers consist of the pairs of separate layers, without a change of the rank.  Reads leave elements of layers
- * that the file lacks as they are.  Sets the rank, and the alpha that gives the scale of the file.  o->part and o->scale
- * are ignored.
+ * LAYER.lora_A.weight [blocks * rank, in] and LAYER.lora_B.weight [out, rank] with our names (spec/model/tuning.h).
+ * Our fused layers consist of the pairs of separate layers, without a change of the rank.  Reads leave elements of
+ * layers that the file lacks as they are.  Sets the rank, and the alpha that gives the scale of the file.  o->part
+ * and o->scale are ignored.
  *
  * VFM_EUSAGE, with the names of all tensors at fault, as in vfm_ckpt_attach, and also:
  *   - the file has other kinds than LoRA, magnitudes, biases or differences

@@ -87,7 +87,8 @@ struct ckpt_lora_rules {
 	size_t n_alphas, n_ranks;
 	json_t *config;
 };
-/* Reads the keys of a LoraConfig, LoHaConfig or LoKrConfig.  Takes ownership of `config`.  VFM_EUSAGE: a key or value is not supported. */
+/* Reads the keys of a LoraConfig, LoHaConfig or LoKrConfig.  Takes ownership of `config`.  VFM_EUSAGE: a key or
+ * value is not supported. */
 int ckpt_lora_rules_read(struct ckpt_lora_rules *r, json_t *config, const char *where, struct vfm_err *err);
 /* Reads rules like ckpt_lora_rules_read, from the metadata that diffusers writes: {"transformer.r": 16, ...}.  Uses the
  * keys of the section `prefix`, else those of "transformer.", else those without a section.  No-op without any.

@@ -192,6 +192,10 @@ rc_is 0 "steps in turn, with samples"
 is "$(jq -r .expert one/metrics.jsonl | sort | uniq -c | tr -s ' \n' ' ')" " 5 high 5 low " "each has its share of t"
 vfm-sample -q --ckpt one/high --low-noise one/low --boundary 0.5 --part model --prompts prompts.txt --steps 4 --cfg 4 --size 32x32 --frames 8 -o both.mp4 >>log
 ok "the samples are those of vfm-sample with both" cmp both.mp4 one/samples/step-00000010/00-a-red-square.mp4
+vfm-sample -q --ckpt one --part model --prompts prompts.txt --steps 4 --cfg 4 -o run.mp4 >>log
+ok "the run names both, their boundary and the size of its data" cmp both.mp4 run.mp4
+vfm-train --report -o page.html one
+is "$(grep -oE '>Loss, (high|low) noise' page.html | sort -u | tr '\n' ' ')" ">Loss, high noise >Loss, low noise " "the page has a curve of each"
 run "${both[@]}" --set experts.idle=device --set experts.low_lr=0.005 -o device
 rc_is 0 "the idle network on the device, another learning rate"
 is "$(jq -c 'select(.expert == "low") | .lr' device/metrics.jsonl | sort -u)$(jq -c 'select(.expert == "high") | .lr' device/metrics.jsonl | sort -u)" "0.0050.01" "the low-noise network has its own"

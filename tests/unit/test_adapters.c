@@ -1,4 +1,5 @@
-/* Adapters on two small layers: each kind against its formula in double, any slice, several files, and what is refused. */
+/* Adapters on two small layers: each kind against its formula in double, any slice, several files, and what is
+ * refused. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -104,7 +105,8 @@ static double factor(const char *up, const char *down, int64_t cols, int64_t i, 
 	return sum;
 }
 
-/* Sets want to W + d (m (W + p) / |W + p| - W); by_input: one norm for each `inner` columns; magnitude NULL: W + d p. */
+/* Sets want to W + d (m (W + p) / |W + p| - W); by_input: one norm for each `inner` columns; magnitude NULL: W + d
+ * p. */
 static void decompose(
 	const char *weight, const double *p, const char *magnitude, int64_t cols, int64_t inner, double d, double *want)
 {

@@ -4,8 +4,8 @@
  *   an object  {"a.mp4":"a caption","b.mp4":["one","another"]}, in a file named *.json
  *   two lists  names in one text file, captions in another, line by line
  *
- * Names are looked up without "./" and "//".  The names are in memory, the captions in a file of the caller.  Used by one
- * thread.
+ * Names are looked up without "./" and "//".  The names are in memory, the captions in a file of the caller.  Used
+ * by one thread.
  */
 #ifndef VFM_CURATE_TABLE_CAPTION_TABLE_H
 #define VFM_CURATE_TABLE_CAPTION_TABLE_H
@@ -29,17 +29,19 @@ struct vfm_caption_table { /* `= {0}` before open; close in any case */
 	size_t rows_cap;
 };
 
-/* Reads a table; `store` is open for reading and writing, and stays the caller's.  `maybe`: the file need not be a table
- * of captions.  If it has no column of names, or is an object whose first key does not name a media file, the call
- * returns 0 with the reason in err.  Otherwise it returns 1.  VFM_EUSAGE names the fault and its line: a row without a name, an invalid caption, or two
- * rows with the same name and other captions.  VFM_EENV: no space, or no child for Parquet. */
+/* Reads a table; `store` is open for reading and writing, and stays the caller's.  `maybe`: the file need not be a
+ * table of captions.  If it has no column of names, or is an object whose first key does not name a media file, the
+ * call returns 0 with the reason in err.  Otherwise it returns 1.  VFM_EUSAGE names the fault and its line: a row
+ * without a name, an invalid caption, or two rows with the same name and other captions.  VFM_EENV: no space, or no
+ * child for Parquet. */
 int vfm_caption_table_open(struct vfm_caption_table *t, const char *path, FILE *store, bool maybe, struct vfm_err *err);
 /* Reads two lists.  Also VFM_EUSAGE: they have different numbers of lines.  Empty lines at the end do not count. */
 int vfm_caption_lists_open(
 	struct vfm_caption_table *t, const char *names, const char *captions, FILE *store, struct vfm_err *err);
 void vfm_caption_table_close(struct vfm_caption_table *t);
 
-/* Sets *caption, which the caller owns, to that of row i; NULL: the row has none.  VFM_EENV: the store cannot be read. */
+/* Sets *caption, which the caller owns, to that of row i; NULL: the row has none.  VFM_EENV: the store cannot be
+ * read. */
 int vfm_caption_table_get(
 	const struct vfm_caption_table *t, int64_t i, FILE *store, json_t **caption, struct vfm_err *err);
 

@@ -1,12 +1,12 @@
-/* experts.h - a run of two networks for two ranges of t, such as the experts of Wan 2.2 (arXiv 2503.20314): "high" for
- * t from the boundary to 1, "low" below.  They are trained in turn, each in blocks of experts.turn steps of the plan, by
- * one trainer; the state of the other waits (train/step/idle.h).
+/* experts.h - a run of two networks for two ranges of t, such as the experts of Wan 2.2 (arXiv 2503.20314): "high"
+ * for t from the boundary to 1, "low" below.  They are trained in turn, each in blocks of experts.turn steps of the
+ * plan, by one trainer; the state of the other waits (train/step/idle.h).
  *
- * Of the blocks, the network gets the share that its range has of the distribution of t, spread evenly: over a run, t
- * has the distribution of a single network.  A block and its network follow from the step alone.
+ * Of the blocks, the network gets the share that its range has of the distribution of t, spread evenly: over a run,
+ * t has the distribution of a single network.  A block and its network follow from the step alone.
  *
- * Each network has its initial weights, adapters, optimizer, count of updates and learning rate, and a folder that is
- * like a run:
+ * Each network has its initial weights, adapters, optimizer, count of updates and learning rate, and a folder that
+ * is like a run:
  *
  *     RUN/high/ckpt/step-…, RUN/low/ckpt/step-…    checkpoints after the same steps
  *     RUN/high/config.json, run.json               as of a run of this network alone

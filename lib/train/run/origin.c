@@ -200,7 +200,8 @@ out:
 	return rc;
 }
 
-/* Returns the adapters of another program that a run began with, from the state of a checkpoint or run.json; or NULL. */
+/* Returns the adapters of another program that a run began with, from the state of a checkpoint or run.json; or
+ * NULL. */
 static const char *lora_of(const json_t *state)
 {
 	const json_t *adapters = json_object_get(json_object_get(state, "init"), "adapters");
@@ -291,6 +292,7 @@ static int load_checkpoint(struct vfm_origin *o, const char *path, struct vfm_er
 	o->first = c->step;
 	o->of_init = json_deep_copy(json_object_get(c->state, "init"));
 	o->skipped = json_integer_value(json_object_get(c->state, "skipped"));
+	vfm_state_size(o->size, c);
 out:
 	vfm_ckpt_close(c);
 	return rc;

@@ -23,6 +23,7 @@ struct vfm_origin {
 	int64_t first;            /* completed steps */
 	int64_t saved;            /* step of the newest checkpoint of this run; -1: none */
 	int64_t skipped;          /* steps skipped before */
+	int64_t size[3];          /* frames, height, width of a sample of the data; zeros: unknown */
 	json_t *of_init, *forced; /* owned: id->init and id->forced */
 };
 
@@ -32,11 +33,12 @@ struct vfm_origin {
 int vfm_origin_begin(struct vfm_origin *o, struct vfm_err *err);
 void vfm_origin_release(struct vfm_origin *o);
 
-/* Sets the section "model" of *c, and kind, t_min and t_max of "diffusion", to those of the weights in `path`, as far
- * as their configuration is known.  If the run in `dir` (NULL: none) has a checkpoint to resume from, uses the newest
- * instead, since --init is not read then.  lora: adapters for the weights, which set rank and alpha of "lora"; path
- * NULL: none.  After the first checkpoint of a run that began with such adapters, that sets them.  No-op if path is NULL and that run did not begin with --init.  Local.
- * VFM_EUSAGE, VFM_EENV as in vfm_ckpt_open; VFM_EUSAGE also for a LoRA file. */
+/* Sets the section "model" of *c, and kind, t_min and t_max of "diffusion", to those of the weights in `path`, as
+ * far as their configuration is known.  If the run in `dir` (NULL: none) has a checkpoint to resume from, uses the
+ * newest instead, since --init is not read then.  lora: adapters for the weights, which set rank and alpha of
+ * "lora"; path NULL: none.  After the first checkpoint of a run that began with such adapters, that sets them.
+ * No-op if path is NULL and that run did not begin with --init.  Local.  VFM_EUSAGE, VFM_EENV as in vfm_ckpt_open;
+ * VFM_EUSAGE also for a LoRA file. */
 int vfm_config_initial(
 	struct vfm_config *c, const char *path, const struct vfm_attach *lora, const char *dir, struct vfm_err *err);
 

@@ -20,6 +20,7 @@
 #include "spec/model/dtype.h"
 #include "spec/model/model.h"
 #include "train/run/experts.h"
+#include "train/run/readers.h"
 #include "train/sample/sample_net.h"
 #include "train/sample/sampling.h"
 
@@ -159,28 +160,19 @@ static int read_held_out(struct vfm_previews *p, struct vfm_err *err)
 /* Sets the size of prompts without their own to that of the longest sample in the first pack of the plan. */
 static int choose_default_size(struct vfm_previews *p, struct vfm_err *err)
 {
-	const struct vfm_geometry *g = &p->r.encoders->tokenizer.geometry;
-	struct vfm_loader *l;
+	struct vfm_loader *l = open_packs(p, p->r.plan, err);
+	struct vfm_prompt *prompt = &p->opts.prompt;
+	int64_t size[3] = {0};
 	struct vfm_pack *pack;
-	int32_t patch[3];
-	int rc, longest = 0;
+	int rc = l ? vfm_loader_next(l, &pack, err) : err->code;
 
-	if (!vfm_geometry_is_known(g))
-		return 0;
-	l = open_packs(p, p->r.plan, err);
-	rc = l ? vfm_loader_next(l, &pack, err) : err->code;
-	if (rc > 0 && pack->n > 0) {
-		for (int i = 1; i < pack->n; i++)
-			if (pack->cu_seqlens[i + 1] - pack->cu_seqlens[i] >
-				pack->cu_seqlens[longest + 1] - pack->cu_seqlens[longest])
-				longest = i;
-		vfm_model_patch(&p->r.c->model, patch);
-		p->opts.prompt.frames = vfm_geometry_pictures(g, pack->grid[longest][0] * patch[0]);
-		p->opts.prompt.height = pack->grid[longest][1] * patch[1] * g->stride[1];
-		p->opts.prompt.width = pack->grid[longest][2] * patch[2] * g->stride[2];
-	}
-	if (rc > 0)
+	if (rc > 0) {
+		vfm_readers_size(size, pack, &p->r.c->model, &p->r.encoders->tokenizer.geometry);
 		vfm_loader_release(l, pack);
+	}
+	prompt->frames = size[0];
+	prompt->height = (int)size[1];
+	prompt->width = (int)size[2];
 	vfm_loader_close(l);
 	return rc < 0 ? rc : 0;
 }

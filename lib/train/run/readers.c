@@ -48,3 +48,21 @@ struct vfm_loader *vfm_readers_open(struct vfm_plan *plan, const struct vfm_conf
 	all.world = (int32_t)mesh->p.dp;
 	return vfm_loader_open(plan, &all, err);
 }
+
+void vfm_readers_size(
+	int64_t size[3], const struct vfm_pack *p, const struct vfm_model_spec *m, const struct vfm_geometry *g)
+{
+	const int32_t *cu = p->cu_seqlens;
+	int32_t patch[3];
+	int k = 0;
+
+	memset(size, 0, 3 * sizeof(*size));
+	if (!p->n || !vfm_geometry_is_known(g))
+		return;
+	for (int i = 1; i < p->n; i++)
+		k = cu[i + 1] - cu[i] > cu[k + 1] - cu[k] ? i : k;
+	vfm_model_patch(m, patch);
+	size[0] = vfm_geometry_pictures(g, p->grid[k][0] * patch[0]);
+	size[1] = (int64_t)p->grid[k][1] * patch[1] * g->stride[1];
+	size[2] = (int64_t)p->grid[k][2] * patch[2] * g->stride[2];
+}

@@ -14,4 +14,9 @@
 struct vfm_loader *vfm_readers_open(struct vfm_plan *plan, const struct vfm_config *c, const struct vfm_mesh *mesh,
 	const struct vfm_loader_opts *o, struct vfm_err *err);
 
+/* Sets frames, height and width of the longest sample of a pack; zeros: the geometry is unknown, or the pack is empty.
+ */
+void vfm_readers_size(
+	int64_t size[3], const struct vfm_pack *p, const struct vfm_model_spec *m, const struct vfm_geometry *g);
+
 #endif

@@ -1,5 +1,5 @@
-/* train/run - the training run: the loop, its start and identity, phases, held-out data, samples, logs, trackers and the
- * page about runs.
+/* train/run - the training run: the loop, its start and identity, phases, held-out data, samples, logs, trackers and
+ * the page about runs.
  *
  * Used by: vfm-train
  * Calls: base, ckpt, comm/coll, comm/host, data/dataset, data/loader, data/plan, data/record, device/dev,

@@ -68,6 +68,7 @@ struct train_run {
 	bool stopping, piped;           /* after a signal; after EPIPE on stdout */
 	bool recording;                 /* this start has its records; on rank 0 */
 	struct vfm_skipped skipped;
+	int64_t size[3]; /* frames, height, width of the longest sample in the first pack, on rank 0; zeros: unknown */
 	struct vfm_progress progress;
 };
 
@@ -284,11 +285,15 @@ static int begin(struct train_run *r, struct vfm_err *err)
 		.ckpt_dir = r->ckpt_dir,
 		.plan_forced = vfm_plan_header(r->plan)->forced,
 		.id = &r->id};
-	if (r->o->low_noise)
-		return vfm_experts_begin(&r->experts, &r->origin, vfm_plan_header(r->plan)->context, &r->first,
-			&r->saved, &r->skipped.n, err);
+	if (r->o->low_noise) {
+		TRY(vfm_experts_begin(&r->experts, &r->origin, vfm_plan_header(r->plan)->context, &r->first, &r->saved,
+			&r->skipped.n, err));
+		memcpy(r->size, r->experts.v[VFM_EXPERT_HIGH].origin.size, sizeof(r->size));
+		return 0;
+	}
 	TRY(vfm_job_agree(r->job, is_root(r) ? check_one_network(r, err) : 0, err));
 	TRY(vfm_origin_begin(&r->origin, err));
+	memcpy(r->size, r->origin.size, sizeof(r->size));
 	r->first = r->origin.first;
 	r->saved = r->origin.saved;
 	r->skipped.n = r->origin.skipped;
@@ -455,6 +460,10 @@ static int save_network(struct train_run *r, int64_t steps_done, const struct vf
 
 	if (r->skipped.n)
 		json_object_set_new(state, "skipped", json_integer(r->skipped.n));
+	if (r->size[0])
+		json_object_set_new(state, "sample",
+			json_pack("{s:I,s:I,s:I}", "frames", (json_int_t)r->size[0], "height", (json_int_t)r->size[1],
+				"width", (json_int_t)r->size[2]));
 	/* The records on disk must match the checkpoint: no missing steps after a resume. */
 	rc = vfm_job_agree(r->job, is_root(r) ? vfm_metrics_flush(&r->metrics, err) : 0, err);
 	if (rc == 0)
@@ -485,6 +494,8 @@ static int next_pack(void *ctx, struct vfm_pack **p, struct vfm_err *err)
 	struct train_run *r = ctx;
 	int rc = vfm_loader_next(r->loader, p, err);
 
+	if (rc > 0 && is_root(r) && !r->size[0])
+		vfm_readers_size(r->size, *p, &r->c->model, &r->id.encoders.tokenizer.geometry);
 	return rc == 0 ? vfm_fail(err, VFM_EUSAGE, "%s ended before step %lld", r->o->plan, (long long)r->last) : rc;
 }
 

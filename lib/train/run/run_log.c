@@ -25,25 +25,27 @@ enum {
 };
 
 const struct vfm_run_curve vfm_run_curves[VFM_RUN_CURVES] = {
-	{"loss", NULL, LOG, "Loss", "mean over the tokens of a step"},
-	{"mse", NULL, LOG, "Squared error", "without weights"},
-	{"held_out_loss", NULL, VFM_CURVE_LOG, "Held-out loss", NULL},
+	{"loss", NULL, LOG, "Loss", "mean over the tokens of a step", NULL},
+	{"loss", NULL, LOG, "Loss, high noise", "steps of this network", "high"},
+	{"loss", NULL, LOG, "Loss, low noise", "steps of this network", "low"},
+	{"mse", NULL, LOG, "Squared error", "without weights", NULL},
+	{"held_out_loss", NULL, VFM_CURVE_LOG, "Held-out loss", NULL, NULL},
 	{"held_out_levels", NULL, VFM_CURVE_LOG | VFM_CURVE_LEVELS, "Held-out loss by noise level",
-		"last evaluation, from little noise to much"},
-	{"grad_norm", NULL, LOG, "Gradient norm", "before clipping"},
-	{"lr", NULL, VFM_CURVE_ZERO, "Learning rate", NULL},
-	{"tok_s", NULL, SPEED, "Tokens per second", "all ranks"},
-	{"tflops", NULL, SPEED, "Model TFLOP/s", "per rank"},
-	{"mfu", NULL, SHARE, "Model FLOPs utilization", NULL},
-	{"step_ms", NULL, LOG, "Duration of a step", "ms"},
-	{"data_wait_ms", "step_ms", SHARE, "Wait for data", "share of the step, maximum over the ranks"},
-	{"comm_ms", "step_ms", SHARE | ANY, "Exposed communication", "share of the step, mean over the ranks"},
-	{"bubble_ms", "step_ms", SHARE | ANY, "Pipeline bubble", "share of the step, mean over the ranks"},
-	{"copy_ms", "step_ms", SHARE | ANY, "Stalls for copies", "share of the step, mean over the ranks"},
-	{"host_ms", "step_ms", SHARE, "Host", "share of the step in which it enqueues, maximum over the ranks"},
-	{"mem_gib", NULL, VFM_CURVE_ZERO | ANY, "Device memory", "GiB, peak so far, maximum over the ranks"},
-	{"read_mib", NULL, SPEED | ANY, "Read from shards", "MiB a step, all ranks"},
-	{"replaced", NULL, VFM_CURVE_ZERO | ANY, "Replaced samples", "damaged samples of a step"},
+		"last evaluation, from little noise to much", NULL},
+	{"grad_norm", NULL, LOG, "Gradient norm", "before clipping", NULL},
+	{"lr", NULL, VFM_CURVE_ZERO, "Learning rate", NULL, NULL},
+	{"tok_s", NULL, SPEED, "Tokens per second", "all ranks", NULL},
+	{"tflops", NULL, SPEED, "Model TFLOP/s", "per rank", NULL},
+	{"mfu", NULL, SHARE, "Model FLOPs utilization", NULL, NULL},
+	{"step_ms", NULL, LOG, "Duration of a step", "ms", NULL},
+	{"data_wait_ms", "step_ms", SHARE, "Wait for data", "share of the step, maximum over the ranks", NULL},
+	{"comm_ms", "step_ms", SHARE | ANY, "Exposed communication", "share of the step, mean over the ranks", NULL},
+	{"bubble_ms", "step_ms", SHARE | ANY, "Pipeline bubble", "share of the step, mean over the ranks", NULL},
+	{"copy_ms", "step_ms", SHARE | ANY, "Stalls for copies", "share of the step, mean over the ranks", NULL},
+	{"host_ms", "step_ms", SHARE, "Host", "share of the step in which it enqueues, maximum over the ranks", NULL},
+	{"mem_gib", NULL, VFM_CURVE_ZERO | ANY, "Device memory", "GiB, peak so far, maximum over the ranks", NULL},
+	{"read_mib", NULL, SPEED | ANY, "Read from shards", "MiB a step, all ranks", NULL},
+	{"replaced", NULL, VFM_CURVE_ZERO | ANY, "Replaced samples", "damaged samples of a step", NULL},
 };
 
 int vfm_run_curve_of(const char *key)
@@ -79,11 +81,13 @@ static void set_levels(struct vfm_run_log *l, struct vfm_trace *t, const json_t 
 
 static void add_curves(struct vfm_run_log *l, const json_t *o, int64_t step)
 {
+	const char *expert = json_string_value(json_object_get(o, "expert"));
+
 	for (int i = 0; i < VFM_RUN_CURVES; i++) {
 		const struct vfm_run_curve *c = &vfm_run_curves[i];
 		double x = record_number(o, c->key), y = x;
 
-		if (!json_object_get(o, c->key))
+		if (!json_object_get(o, c->key) || (c->expert && (!expert || strcmp(expert, c->expert) != 0)))
 			continue;
 		if (c->flags & VFM_CURVE_LEVELS) {
 			set_levels(l, &l->trace[i], json_object_get(o, c->key));

@@ -1,8 +1,9 @@
 /* trackers.h - children of rank 0 that follow a run and send it to other services: `--track`, share/track.
  *
- * A tracker is started as `CMD RUN`, in a process group of its own at a lower priority, without stdin.  Its output goes
- * to RUN/track/NAME.log.  It reads the files of RUN (run.h), and exits once it has sent the end that RUN/end.json tells.
- * No pipe connects it with the trainer, so it cannot block a step.  A guardian kills it if the trainer is killed.
+ * A tracker is started as `CMD RUN`, in a process group of its own at a lower priority, without stdin.  Its output
+ * goes to RUN/track/NAME.log.  It reads the files of RUN (run.h), and exits once it has sent the end that
+ * RUN/end.json tells.  No pipe connects it with the trainer, so it cannot block a step.  A guardian kills it if the
+ * trainer is killed.
  *
  * All functions are local, belong to one thread, and accept NULL as the object.
  */
@@ -16,13 +17,13 @@
 
 struct vfm_trackers;
 
-/* Checks the commands and starts the guardian: call it before the first thread.  No commands: *t is NULL.  VFM_EUSAGE: a
- * command is malformed, or there is no such program. */
+/* Checks the commands and starts the guardian: call it before the first thread.  No commands: *t is NULL.
+ * VFM_EUSAGE: a command is malformed, or there is no such program. */
 int vfm_trackers_new(struct vfm_trackers **t, const struct vfm_strlist *commands, struct vfm_err *err);
 /* Starts the trackers of `run`, which has its config.json and metrics.jsonl.  VFM_EENV: a log cannot be written. */
 int vfm_trackers_start(struct vfm_trackers *t, const char *run, struct vfm_err *err);
-/* Logs the trackers that have ended, and starts those that failed again, after 10 s, 20 s, ... 10 minutes.  A status of 2
- * means that another start would fail as well. */
+/* Logs the trackers that have ended, and starts those that failed again, after 10 s, 20 s, ... 10 minutes.  A status
+ * of 2 means that another start would fail as well. */
 void vfm_trackers_poll(struct vfm_trackers *t);
 /* The run has ended, and end.json is written: trackers that wait for their next start are started now, and later no
  * more.  Does not wait.  rc, ranks: the result

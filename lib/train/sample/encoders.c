@@ -259,6 +259,17 @@ static int blame_value(
 	return vfm_err_context(err, "--%s", key);
 }
 
+/* Without a size or a number of frames, those of the training data, if the tokenizer takes them. */
+static void take_trained_size(const struct vfm_sampling *s, struct vfm_prompt *p, const int32_t unit[2])
+{
+	if (!p->frames && vfm_geometry_latent_frames(&s->geometry, s->size[0]) > 0)
+		p->frames = s->size[0];
+	if (p->width || !s->size[0] || s->size[1] % unit[0] || s->size[2] % unit[1])
+		return;
+	p->height = (int)s->size[1];
+	p->width = (int)s->size[2];
+}
+
 /* Sets the sizes of an item's video and latent.  Tokenizer and patch decide which are possible. */
 static int choose_video(const struct vfm_sampling *s, struct vfm_sample_item *it, struct vfm_err *err)
 {
@@ -270,6 +281,7 @@ static int choose_video(const struct vfm_sampling *s, struct vfm_sample_item *it
 	if (it->in.ready) /* a sample of a plan, with the size of its latent */
 		return describe_latent(s, it, patch);
 	vfm_geometry_multiple(&s->geometry, patch, unit);
+	take_trained_size(s, p, unit);
 	p->frames = p->frames ? p->frames : choose_frames(&s->geometry, patch[0]);
 	p->height = p->width ? p->height : choose_side(unit[0]);
 	p->width = p->width ? p->width : choose_side(unit[1]);

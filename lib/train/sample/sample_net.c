@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/num.h"
@@ -17,6 +18,8 @@
 #include "train/step/state.h"
 
 #define TIME_EPS 1e-6
+
+enum { CONFIG_MAX = 4 << 20 };
 
 /* ---- checkpoints ---- */
 
@@ -185,6 +188,32 @@ static int open_low_noise(struct vfm_sample_net *n, const struct vfm_comm *world
 	TRY(open_network(n, 1, n->o->low_noise, &low, world, err));
 	TRY(compare_networks(&n->c, &low, (const char *[]){n->of[0].ckpt->path, n->of[1].ckpt->path}, err));
 	return compare_network_encoders(n, err);
+}
+
+int vfm_sample_net_pair(const char *run, char **high, char **low, double *boundary, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/high/config.json", run), *other = vfm_strfmt("%s/low/config.json", run);
+	json_t *config = NULL;
+	int rc = access(path, F_OK) == 0 && access(other, F_OK) == 0;
+
+	if (rc) {
+		config = vfm_json_load(path, CONFIG_MAX, err);
+		rc = config
+			? vfm_json_f64(json_object_get(config, "diffusion"), "diffusion", "t_min", true, boundary, err)
+			: err->code;
+		if (rc < 0)
+			vfm_err_context(err, "'%s'", path);
+		else
+			rc = 1;
+	}
+	if (rc == 1) {
+		*high = vfm_strfmt("%s/high", run);
+		*low = vfm_strfmt("%s/low", run);
+	}
+	json_decref(config);
+	free(path);
+	free(other);
+	return rc;
 }
 
 static int check_boundary(const struct vfm_sample_net_opts *o, const struct vfm_sampler *s, struct vfm_err *err)

@@ -56,6 +56,10 @@ struct vfm_sample_net {
 	struct vfm_comm *own_together;   /* NULL: together belongs to the mesh */
 };
 
+/* Local.  If `run` trains two networks (train/run/experts.h), sets *high and *low to their folders, which the caller
+ * frees, and *boundary, and returns 1; else 0.  VFM_EUSAGE: a damaged config.json. */
+int vfm_sample_net_pair(const char *run, char **high, char **low, double *boundary, struct vfm_err *err);
+
 /* Local.  Opens the checkpoints and sets up configuration and groups.  VFM_EUSAGE: a checkpoint does not describe its
  * model; two checkpoints differ in model, kind of diffusion or encoders, or were trained for other t than they compute;
  * adapters do not fit the model; the sampler does not fit the diffusion; or the layout does not fit the ranks of

@@ -37,8 +37,8 @@ struct vfm_sampling_opts {
 	bool keep_latents;               /* also write the latents next to each video, in .latent.npy */
 	bool first_frame;                /* start each video with the first latent frame of latent.path in its line */
 	bool force;                      /* accept other encoders than those of the training, with a warning */
-	/* For samples of a run: a file that cannot be decoded or written fails its item, not the call, and groups without
-	 * an item repeat one of another group, since all take part in the collectives of sharded weights. */
+	/* For samples of a run: a file that cannot be decoded or written fails its item, not the call, and groups
+	 * without an item repeat one of another group, since all take part in the collectives of sharded weights. */
 	bool in_training;
 };
 
@@ -84,6 +84,7 @@ struct vfm_sampling { /* `= {0}` apart from the fields of the first group */
 	const struct vfm_config *c;
 	const char *trained_by;         /* the checkpoint or run, for messages */
 	struct vfm_encoder_ids trained; /* of its data; may be unknown */
+	int64_t size[3];                /* frames, height, width of a sample of its data: the default; zeros: unknown */
 	json_t *forced;                 /* accepted differences between encoders; NULL: none.  Owned */
 	bool leader;
 

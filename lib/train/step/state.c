@@ -563,3 +563,17 @@ int vfm_state_encoders(struct vfm_encoder_ids *m, const struct vfm_ckpt *c, stru
 		? vfm_err_context(err, "%s", c->path)
 		: 0;
 }
+
+void vfm_state_size(int64_t size[3], const struct vfm_ckpt *c)
+{
+	static const char *const keys[] = {"frames", "height", "width"};
+	const json_t *o = json_object_get(c->state, "sample");
+	bool known = true;
+
+	for (int i = 0; i < 3; i++) {
+		size[i] = json_integer_value(json_object_get(o, keys[i]));
+		known = known && size[i] > 0 && size[i] <= INT32_MAX;
+	}
+	if (!known)
+		memset(size, 0, 3 * sizeof(*size));
+}

@@ -58,6 +58,8 @@ int vfm_state_load_adapters(struct vfm_params *ps, struct vfm_ckpt *c, const cha
  * layers, that c lacks keep their values. */
 int vfm_state_load_some_adapters(struct vfm_params *ps, struct vfm_ckpt *c, struct vfm_err *err);
 
+/* Local.  Sets frames, height and width of a sample that c was trained with, or zeros if it does not record them. */
+void vfm_state_size(int64_t size[3], const struct vfm_ckpt *c);
 /* Local.  Reads the encoders of the data that c was trained with.  VFM_EUSAGE: c->state is damaged. */
 int vfm_state_encoders(struct vfm_encoder_ids *m, const struct vfm_ckpt *c, struct vfm_err *err);
 
