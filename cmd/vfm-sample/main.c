@@ -256,6 +256,9 @@ static int open_request(struct sample_job *j, struct vfm_err *err)
 	if (!isnan(sigma_max) && j->net.c.diffusion.kind != VFM_EDM)
 		return vfm_fail(err, VFM_EUSAGE, "--sigma-max: it is for edm; this model was trained with flow");
 	check_first_frames(j);
+	if (isnan(shift) && ckpt->step < 0 && j->net.c.diffusion.kind == VFM_FLOW && j->x->job.world->rank == 0)
+		vfm_info("%s does not record the shift of its training; --shift is %g", ckpt->path,
+			j->net.c.diffusion.shift);
 	TRY(vfm_state_encoders(&j->s.trained, ckpt, err));
 	vfm_state_size(j->s.size, ckpt);
 	vfm_forced_add(&j->s.forced, json_object_get(ckpt->state, "forced"));

@@ -21,6 +21,7 @@
 #include "train/run/phased.h"
 #include "train/run/run.h"
 #include "train/run/run_report.h"
+#include "train/sample/prompts.h"
 
 static volatile sig_atomic_t stop;
 
@@ -43,6 +44,7 @@ static int64_t steps = VFM_UNSET;
 static struct vfm_shard_cache_opts cache;
 static struct vfm_preview_opts preview = VFM_PREVIEW_DEFAULTS;
 static int64_t sample_every = VFM_UNSET;
+static const char *sample_fps;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 static bool skip_missing, print_config, print_mesh, help_config, dry_run, report;
 static struct dry_run_cli dry = {.table = {.format = (enum vfm_table_format) - 1},
@@ -64,6 +66,7 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_STR, 0, "prompts", "FILE",
 		"sample these prompts while the run trains (vfm-prompts(5), eval.sample_every)", &preview.prompts},
 	{VFM_OPT_INT, 0, "sample-every", "N", "same as --set eval.sample_every=N", &sample_every, 1, HUGE_VAL},
+	{VFM_OPT_STR, 0, "fps", "N[/D]", "frame rate of the sampled files (8)", &sample_fps},
 	{VFM_OPT_STR, 0, "expert", "PATH",
 		"checkpoint for samples at the noise levels that this run does not train (Wan 2.2)", &preview.expert},
 	VFM_ENCODER_VAE_OPTS(&preview.encoder),
@@ -319,6 +322,8 @@ static int show_mesh(const struct vfm_config *c, const struct vfm_launch *l, int
 
 static int check_phases_options(struct vfm_err *err)
 {
+	if (phases_path && preview.prompts && !strcmp(preview.prompts, "-"))
+		return vfm_fail(err, VFM_EUSAGE, "--prompts -: not with --phases, which read the prompts again");
 	if (phases_path && (plan || held_out))
 		return vfm_fail(err, VFM_EUSAGE, "--phases names the plans: it excludes --data and --held-out");
 	if (phases_path && strcmp(resume, "auto") != 0 && strcmp(resume, "no") != 0)
@@ -341,6 +346,8 @@ static int check_train_options(struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "--low-noise-lora: it needs --low-noise");
 	if (low_noise && !init_lora != !low_noise_lora)
 		return vfm_fail(err, VFM_EUSAGE, "with --low-noise, --init-lora and --low-noise-lora need each other");
+	if (sample_fps && vfm_prompt_rate(sample_fps, &preview.fps_num, &preview.fps_den, err) < 0)
+		return vfm_err_context(err, "--fps");
 	if (vfm_change_parse(&changes, allow_change, err) < 0)
 		return vfm_err_context(err, "--allow-change");
 	if (init && strcmp(resume, "auto") != 0 && strcmp(resume, "no") != 0)
@@ -564,9 +571,11 @@ int main(int argc, char **argv)
 	} else if (dry_run) {
 		rc = vfm_job_say_once(predict_run(&err), &err);
 	} else if (parity) {
-		rc = phases_path || init_lora ? vfm_fail(&err, VFM_EUSAGE, "--dump-parity: not with %s",
-							phases_path ? "--phases" : "--init-lora")
-					      : read_config(&c, 0, &err);
+		rc = phases_path || init_lora || low_noise ? vfm_fail(&err, VFM_EUSAGE, "--dump-parity: not with %s",
+								     phases_path         ? "--phases"
+									     : low_noise ? "--low-noise"
+											 : "--init-lora")
+							   : read_config(&c, 0, &err);
 		if (rc == 0)
 			rc = dump_parity(&c, &err);
 	} else {

@@ -85,32 +85,18 @@ class Samples:
         self.step = int(folder.rsplit("-", 1)[1])
         names = sorted(os.listdir(folder))
         self.files = [os.path.join(folder, n) for n in names if n.endswith((".mp4", ".png"))]
-        self.lists = [os.path.join(folder, n) for n in names if n in ("prompts.json", "samples.jsonl")]
+        self.records = os.path.join(folder, "samples.jsonl") if "samples.jsonl" in names else None
 
     def captions(self):
-        """{file: prompt or else its name without suffix}, from prompts.json or samples.jsonl.
-
-        prompts.json is {"NAME": "PROMPT"}, or a list of prompts by the number that a name begins with.  Both may have
-        objects with "prompt" (or "caption") and "file" (or "path", "name")."""
+        """{file: prompt, or else its name without suffix}, from samples.jsonl, the records of the folder."""
         prompts = {}
-        for path in self.lists:
-            with open(path, encoding="utf-8") as f:
-                found = [json.loads(line) for line in f if line.strip()] if path.endswith("l") else json.load(f)
-            pairs = found.items() if isinstance(found, dict) else enumerate(found)
-            for key, value in pairs:
-                if isinstance(value, dict):
-                    key = next((value[k] for k in ("file", "path", "name") if k in value), key)
-                    value = next((value[k] for k in ("prompt", "caption") if k in value), None)
-                if isinstance(value, str):
-                    prompts[os.path.basename(key) if isinstance(key, str) else key] = value
-        result = {}
-        for path in self.files:
-            name = os.path.basename(path)
-            stem = name.rsplit(".", 1)[0]
-            number = re.match(r"\d+", stem)
-            keys = [name, stem] + ([int(number.group())] if number else [])
-            result[path] = next((prompts[k] for k in keys if k in prompts), stem)
-        return result
+        if self.records:
+            with open(self.records, encoding="utf-8") as f:
+                for record in (json.loads(line) for line in f if line.strip()):
+                    if "src" in record and "caption" in record:
+                        prompts[os.path.basename(record["src"])] = record["caption"]
+        names = {path: os.path.basename(path) for path in self.files}
+        return {path: prompts.get(name, name.rsplit(".", 1)[0]) for path, name in names.items()}
 
 
 class Run:

@@ -217,7 +217,20 @@ run "${two[@]}" --init high5 -o one
 like "$rc $err" "^2 .*'one' trains two networks: give --init and --low-noise as before" "one of two does not go on alone"
 rm -rf again && cp -r one again && rm -rf again/high/ckpt/step-00000010
 run "${both[@]}" -o again
-like "$rc $err" "^2 .*again/high/ckpt' is after step 5 and 'again/low/ckpt' after step 10" "checkpoints of different steps are refused"
+like "$rc $err" "^0 .*only one of the two networks has a checkpoint of step 10; it is now '.*again/low/ckpt/step-00000010.damaged'" "a save of one network alone does not count"
+is "$(same again/high one/high) $(same again/low one/low)" "same same" "both continue from the step before"
+rm -rf again && cp -r one again && rm -rf again/*/ckpt/step-00000010
+run "${both[@]}" --set experts.turn=7 -o again
+is "$rc $(jq .state.updates again/*/ckpt/step-00000010/manifest.json | tr '\n' ' ')" "0 5 5 " "another turn keeps the count of updates"
+run "${both[@]}" --set ckpt.every=2 --set ckpt.keep=1 -o few
+is "$rc $(cd few && echo */ckpt/*)" "0 high/ckpt/step-00000010 low/ckpt/step-00000010" "old checkpoints of both are removed together"
+run "${two[@]}" --init high5 -o few/high
+like "$rc $err" "^2 .*'few/high' is one of two networks of a run" "one of the two does not go on alone"
+run "${both[@]}" -o low-alone
+like "$rc $err" "^2 .*'low-alone' trains one network: --low-noise needs another -o RUN" "two do not begin in the run of one"
+run "${both[@]}" --set experts.turn=1000 --set experts.low_lr=0.001 --set train.lr=0 --set train.schedule=cosine -o long
+like "$rc $err" "^0 .*none of the 10 steps trains the high-noise network" "a turn longer than the run: a warning"
+is "$(jq -c 'select(.lr == null)' long/metrics.jsonl)" "" "a learning rate of 0 beside another is a number"
 wrong() { # REGEX ARG ...
 	local regex=$1
 	shift

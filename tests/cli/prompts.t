@@ -87,6 +87,9 @@ bad() { # DESC REGEX FILE-CONTENT [NAME]
 }
 bad "an option that is none" "bad.txt:2: --x: not an option of a prompt" $'a\nb --x 3\n'
 bad "a width alone" "bad.txt:1: --w and --h need each other" "a --w 32"
+bad "a width twice" "bad.txt:1: --w: given twice" "a --w 32 --w 48"
+bad "a capital letter" "bad.txt:1: --N: not an option of a prompt" "a --N x"
+bad "prompts in TOML" "bad.toml.: prompts are .txt, .json or .jsonl" 'prompt = "x"' bad.toml
 bad "a number that is none" "bad.txt:1: --d: .*'seven'" "a --d seven"
 bad "an option twice" "bad.txt:1: --d: given twice" "a --d 7 --d 8"
 bad "an unknown key" "bad.jsonl:1: size_: unknown key" '{"caption": "a", "size_": "32x32"}' bad.jsonl
@@ -117,7 +120,16 @@ refused "expert: there is nothing to sample" --expert one
 refused "samples of a run need parallel.pp=1" --prompts prompts.txt -n 2 --set parallel.pp=2
 refused "not with --dry-run" --prompts prompts.txt --dry-run
 
-# ---- a video that cannot be written
+# ---- a decoder that vanishes, a video that cannot be written
+python3 "$TOP/tests/tools/tiny_wan.py" tiny-wan || exit 1
+vfm-curate synth -q --count 4 -d wan-clips --size 64x64 --frames 9 | vfm-curate encode -q -d wan-latents --vae tiny-wan --text-encoder tiny-wan |
+	vfm-curate shard -q -d wan-data >wan.jsonl || exit 1
+vfm-pack -q --context 64 --batch 1 --steps 4 wan-data >wan-plan.jsonl || exit 1
+cp -r tiny-wan decoder
+run bash -c 'vfm-train -q --init tiny-wan --data wan-plan.jsonl --prompts prompts.txt --set eval.sample_steps=2 --sample-every 2 --fps 16 --vae decoder \
+	--text-encoder tiny-wan -o gone | while read -r line; do rm -rf decoder; echo "$line"; done'
+like "$rc $err" "warning: the samples after step [24] failed: .*decoder" "samples that fail do not stop the run"
+is "$(wc -l <gone/metrics.jsonl)" 4 "all steps are trained"
 mkdir -p dead/samples/step-00000004/00-a-red-square-moves-left.mp4
 run "${train[@]}" --prompts prompts.txt -o dead
 like "$rc $err" "^0 .*warning: a sample of the run has no file: .*00-a-red-square-moves-left.mp4" "it does not stop the run"

@@ -49,11 +49,14 @@ is "$rc" 0 "a tracker by hand, after the run"
 once hand.out whole "by hand"
 mkdir -p whole/samples/step-00000050 whole/samples/step-00000120
 touch whole/samples/step-00000050/{00-aa.mp4,01-bb.png,00-aa.npy} whole/samples/step-00000120/{a.mp4,b.png}
-echo '["a cat"]' >whole/samples/step-00000050/prompts.json
-echo '{"file":"samples/a.mp4","prompt":"two dogs"}' >whole/samples/step-00000120/samples.jsonl
+for sample in 50/00-aa.mp4:cat 120/a.mp4:dog; do
+	step=${sample%%/*} file=${sample#*/}
+	jq -nc --arg src "whole/samples/step-00000$(printf %03d "$step")/${file%:*}" --arg text "a ${file#*:}" \
+		'{v: 1, id: "sample-000000", caption: $text, prompt: {caption: $text}, src: $src}' >"whole/samples/step-00000$(printf %03d "$step")/samples.jsonl"
+done
 run $stand_in --out samples.out --name other whole
 is "$(jq -c 'select(.point and .samples != {}) | [.step, .samples]' samples.out)" '[50,{"00-aa.mp4":"a cat","01-bb.png":"01-bb"}]
-[120,{"a.mp4":"two dogs","b.png":"b"}]' "samples go with their step, with prompts"
+[120,{"a.mp4":"a dog","b.png":"b"}]' "samples go with their step, with prompts"
 is "$(jq -r 'select(.open).name' samples.out)" other "--name"
 mkdir levels && cp whole/config.json levels
 cat >levels/metrics.jsonl <<'END'

@@ -421,8 +421,13 @@ static int run_in(const char *name, struct vfm_dev *d, struct record_log *log, i
 		variant->name);
 	volatile sig_atomic_t stop = 0;
 	struct vfm_context x = {.job = {.world = vfm_comm_self()}, .device = {.dev = d, .stream = s}};
-	struct vfm_run_opts o = {
-		.plan = plan, .dir = path, .resume = "auto", .stop = &stop, .on_step = on_step, .ctx = log};
+	struct vfm_run_opts o = {.preview = VFM_PREVIEW_DEFAULTS,
+		.plan = plan,
+		.dir = path,
+		.resume = "auto",
+		.stop = &stop,
+		.on_step = on_step,
+		.ctx = log};
 	struct vfm_config c;
 	int rc;
 

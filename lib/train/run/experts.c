@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "ckpt/find.h"
+#include "ckpt/prune.h"
 #include "io/file.h"
 #include "io/json.h"
 
@@ -84,7 +86,8 @@ int vfm_experts_configure(struct vfm_config of[VFM_EXPERTS], const struct vfm_co
 						      : 0);
 	}
 	if (c->experts.low_lr > 0) {
-		of[VFM_EXPERT_LOW].train.min_lr *= c->experts.low_lr / c->train.lr;
+		if (c->train.lr > 0)
+			of[VFM_EXPERT_LOW].train.min_lr *= c->experts.low_lr / c->train.lr;
 		of[VFM_EXPERT_LOW].train.lr = c->experts.low_lr;
 	}
 	return 0;
@@ -119,10 +122,58 @@ static int begin_expert(struct vfm_experts *x, int k, const struct vfm_origin *r
 	struct vfm_expert *e = &x->v[k];
 
 	describe_expert(e, k, run);
-	TRY(vfm_job_agree(run->job, run->job->world->rank == 0 ? vfm_mkdir_p(e->ckpt_dir, err) : 0, err));
 	if (vfm_origin_begin(&e->origin, err) < 0)
 		return vfm_err_context(err, "%s-noise network", vfm_expert_names[k]);
 	return 0;
+}
+
+static bool has_step(const int64_t *steps, size_t n, int64_t step)
+{
+	for (size_t i = 0; i < n; i++)
+		if (steps[i] == step)
+			return true;
+	return false;
+}
+
+/* Sets aside the checkpoints of one network that the other lacks: a save of both was interrupted. */
+static int drop_single_checkpoints(const struct vfm_origin *run, struct vfm_err *err)
+{
+	char *dir[VFM_EXPERTS];
+	int64_t *steps[VFM_EXPERTS] = {NULL};
+	size_t n[VFM_EXPERTS] = {0};
+	int rc = 0;
+
+	for (int k = 0; k < VFM_EXPERTS; k++) {
+		dir[k] = vfm_strfmt("%s/%s/ckpt", run->run->dir, vfm_expert_names[k]);
+		if (rc == 0)
+			rc = vfm_ckpt_steps(dir[k], false, &steps[k], &n[k], err);
+	}
+	for (int k = 0; k < VFM_EXPERTS; k++)
+		for (size_t i = 0; i < n[k] && rc == 0; i++) {
+			char *name = NULL;
+
+			if (has_step(steps[!k], n[!k], steps[k][i]))
+				continue;
+			rc = vfm_ckpt_set_aside(dir[k], steps[k][i], &name, err);
+			if (rc == 0)
+				vfm_warn("only one of the two networks has a checkpoint of step %lld; it is now '%s'",
+					(long long)steps[k][i], name);
+			free(name);
+		}
+	for (int k = 0; k < VFM_EXPERTS; k++) {
+		free(steps[k]);
+		free(dir[k]);
+	}
+	return rc;
+}
+
+/* Warns if a network gets no step. */
+static void check_shares(const struct vfm_experts *x, int64_t last)
+{
+	for (int k = 0; k < VFM_EXPERTS; k++)
+		if (last > 0 && vfm_turns_before(&x->turns, k, last) == 0)
+			vfm_warn("none of the %lld steps trains the %s-noise network: experts.turn is too long",
+				(long long)last, vfm_expert_names[k]);
 }
 
 int vfm_experts_begin(struct vfm_experts *x, const struct vfm_origin *run, int64_t tokens, int64_t *first,
@@ -138,6 +189,7 @@ int vfm_experts_begin(struct vfm_experts *x, const struct vfm_origin *run, int64
 	for (int k = 0; k < VFM_EXPERTS; k++)
 		x->v[k].c = of[k];
 	TRY(vfm_job_agree(run->job, vfm_idle_new(&x->idle, x->tr, c->experts.idle == VFM_IDLE_DEVICE, err), err));
+	TRY(vfm_job_agree(run->job, run->job->world->rank == 0 ? drop_single_checkpoints(run, err) : 0, err));
 	TRY(begin_expert(x, VFM_EXPERT_LOW, run, err));
 	TRY(vfm_idle_exchange(&x->idle, err));
 	x->active = VFM_EXPERT_HIGH;
@@ -151,6 +203,13 @@ int vfm_experts_begin(struct vfm_experts *x, const struct vfm_origin *run, int64
 				x->v[VFM_EXPERT_HIGH].ckpt_dir, (long long)high->first, x->v[VFM_EXPERT_LOW].ckpt_dir,
 				(long long)low->first),
 			err);
+	for (int k = 0; k < VFM_EXPERTS; k++) {
+		int64_t before = vfm_turns_before(&x->turns, k, high->first), had = x->v[k].origin.updates;
+
+		x->v[k].more = had >= 0 ? had - before : 0; /* another experts.turn or boundary was in effect */
+	}
+	if (run->job->world->rank == 0)
+		check_shares(x, run->id->last);
 	*first = high->first;
 	*saved = high->saved < low->saved ? high->saved : low->saved;
 	*skipped = high->skipped;
@@ -172,11 +231,16 @@ int vfm_experts_enter(struct vfm_experts *x, int expert, struct vfm_err *err)
 	return 0;
 }
 
+int64_t vfm_experts_updates(const struct vfm_experts *x, const struct vfm_expert *e, int64_t step)
+{
+	return vfm_turns_before(&x->turns, (int)(e - x->v), step) + e->more;
+}
+
 double vfm_experts_prepare(struct vfm_experts *x, int64_t step, int64_t last)
 {
 	const struct vfm_expert *e = &x->v[x->active];
 
-	vfm_trainer_set_network(x->tr, &e->c, step - vfm_turns_before(&x->turns, x->active, step));
+	vfm_trainer_set_network(x->tr, &e->c, step - vfm_experts_updates(x, e, step));
 	return vfm_lr_at(&e->c.train, step, last);
 }
 
@@ -185,8 +249,10 @@ int vfm_experts_record(struct vfm_experts *x, struct vfm_err *err)
 	for (int k = 0; k < VFM_EXPERTS; k++) {
 		struct vfm_expert *e = &x->v[k];
 		json_t *id = vfm_identity_json(&e->id);
-		int rc = vfm_json_save(e->dir, "config.json", e->config, 2, err);
+		int rc = vfm_mkdir_p(e->dir, err);
 
+		json_object_set_new(id, "expert", json_string(vfm_expert_names[k]));
+		rc = rc < 0 ? rc : vfm_json_save(e->dir, "config.json", e->config, 2, err);
 		if (rc == 0)
 			rc = vfm_json_save(e->dir, "run.json", id, 2, err);
 		json_decref(id);

@@ -39,6 +39,7 @@ struct vfm_expert {
 	struct vfm_run_opts o;
 	struct vfm_identity id;
 	struct vfm_origin origin;
+	int64_t more; /* updates before this start, beyond those that the turns of today give */
 };
 
 struct vfm_experts { /* `= {0}`: the run has one network */
@@ -60,6 +61,8 @@ int vfm_experts_begin(struct vfm_experts *x, const struct vfm_origin *run, int64
 	int64_t *saved, int64_t *skipped, struct vfm_err *err);
 /* Collective.  Makes a network active.  No step may be in flight, no save in progress. */
 int vfm_experts_enter(struct vfm_experts *x, int expert, struct vfm_err *err);
+/* Returns the updates of a network in the steps below `step`. */
+int64_t vfm_experts_updates(const struct vfm_experts *x, const struct vfm_expert *e, int64_t step);
 /* Sets the range of t and the count of updates for a step of the active network, and returns its learning rate. */
 double vfm_experts_prepare(struct vfm_experts *x, int64_t step, int64_t last);
 /* Rank 0: writes config.json and run.json of both. */

@@ -293,6 +293,8 @@ static int load_checkpoint(struct vfm_origin *o, const char *path, struct vfm_er
 	o->of_init = json_deep_copy(json_object_get(c->state, "init"));
 	o->skipped = json_integer_value(json_object_get(c->state, "skipped"));
 	vfm_state_size(o->size, c);
+	if (json_object_get(c->state, "updates"))
+		o->updates = json_integer_value(json_object_get(c->state, "updates"));
 out:
 	vfm_ckpt_close(c);
 	return rc;
@@ -439,7 +441,7 @@ int vfm_origin_begin(struct vfm_origin *o, struct vfm_err *err)
 	char *from = NULL;
 	int rc;
 
-	o->saved = -1;
+	o->saved = o->updates = -1;
 	rc = origin_is_root(o) ? vfm_candidates_list(&k, o->run->dir, o->ckpt_dir, o->run->resume, err) : 0;
 
 	TRY_OUT(vfm_job_agree(o->job, rc, err));

@@ -23,6 +23,7 @@ struct vfm_origin {
 	int64_t first;            /* completed steps */
 	int64_t saved;            /* step of the newest checkpoint of this run; -1: none */
 	int64_t skipped;          /* steps skipped before */
+	int64_t updates;          /* of one of two networks (experts.h); -1: not recorded */
 	int64_t size[3];          /* frames, height, width of a sample of the data; zeros: unknown */
 	json_t *of_init, *forced; /* owned: id->init and id->forced */
 };

@@ -25,7 +25,6 @@
 #include "train/sample/sampling.h"
 
 enum {
-	FPS = 8,          /* of prompts without their own */
 	NAME_CHARS = 40,  /* of a prompt in the name of its file */
 	EVENT_SIDE = 320, /* pixels of an animation for TensorBoard at most */
 	EVENT_FRAMES = 32,
@@ -269,15 +268,18 @@ static int print_records(void *ctx, const char *lines, size_t len, struct vfm_er
 	return 0;
 }
 
-static void set_sampling(struct vfm_previews *p)
+static void set_sampling(struct vfm_previews *p, const struct vfm_preview_opts *o)
 {
 	const struct vfm_config *c = p->r.c;
 	const struct vfm_mesh *mesh = &p->r.x->mesh;
 
 	vfm_sampler_defaults(&p->opts.sampler);
 	p->opts.in_training = true;
-	p->opts.prompt = (struct vfm_prompt){
-		.negative = "", .fps_num = FPS, .fps_den = 1, .steps = c->eval.sample_steps, .cfg = c->eval.sample_cfg};
+	p->opts.prompt = (struct vfm_prompt){.negative = "",
+		.fps_num = o->fps_num,
+		.fps_den = o->fps_den,
+		.steps = c->eval.sample_steps,
+		.cfg = c->eval.sample_cfg};
 	p->s = (struct vfm_sampling){.o = &p->opts,
 		.job = &p->r.x->job,
 		.device = p->r.x->opts->device,
@@ -289,7 +291,8 @@ static void set_sampling(struct vfm_previews *p)
 		.group = mesh->coord[VFM_AX_DP],
 		.together = vfm_comm_host(mesh->seq),
 		.print = print_records,
-		.ctx = p};
+		.ctx = p,
+		.stop = p->r.stop};
 }
 
 /* Nothing is sampled: refuses options that say how. */
@@ -324,7 +327,7 @@ int vfm_previews_open(struct vfm_previews **out, const struct vfm_preview_opts *
 	p->opts.encoder = o->encoder;
 	p->expert = o->expert;
 	p->decodes = has_decoder(p);
-	set_sampling(p);
+	set_sampling(p, o);
 	TRY_OUT(read_items(p, o->prompts, err));
 	TRY_OUT(vfm_sampling_open(&p->s, err));
 	TRY_OUT(vfm_job_agree(p->s.job, vfm_sampling_prepare(&p->s, err), err));
@@ -358,8 +361,8 @@ static int animate(struct vfm_buf *gif, int *width, int *height, const struct vf
 		.fit = VFM_CLIP_CONTAIN,
 		.even = EVENT_FRAMES,
 		.threads = 1};
-	struct vfm_video_out_opts out = {.fps_num = thins ? p->fps_num * EVENT_FRAMES : p->fps_num,
-		.fps_den = thins ? p->fps_den * (int)p->frames : p->fps_den};
+	const double fps = (double)p->fps_num / p->fps_den * (thins ? (double)EVENT_FRAMES / (double)p->frames : 1);
+	struct vfm_video_out_opts out = {.fps_num = fps > 0.001 ? (int)(fps * 1000) : 1, .fps_den = 1000};
 	json_t *rec = json_pack("{s:s,s:I}", "src", it->path, "frames", (json_int_t)p->frames);
 	struct vfm_clip_reader r = {0};
 	struct vfm_video_out *v = NULL;
@@ -417,6 +420,15 @@ static int write_events(
 
 /* ---- a round of samples ---- */
 
+/* Removes what a record says of the file of an earlier round. */
+static void forget_file(json_t *rec)
+{
+	static const char *const keys[] = {"error", "src", "kind", "width", "height", "frames", "fps", "latent"};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		json_object_del(rec, keys[i]);
+}
+
 /* Names the files of the items. */
 static void set_paths(struct vfm_previews *p, const char *dir)
 {
@@ -432,7 +444,7 @@ static void set_paths(struct vfm_previews *p, const char *dir)
 			!p->decodes                ? "npy"
 				: it->p.frames > 1 ? "mp4"
 						   : "png");
-		json_object_del(it->rec, "error");
+		forget_file(it->rec);
 	}
 }
 
@@ -484,7 +496,20 @@ static int sample_items(struct vfm_previews *p, struct vfm_trainer *tr, struct v
 	if (rc == 0)
 		rc = vfm_sampling_run(&p->s, err);
 	vfm_sample_weights_release(&w);
+	if (rc < 0)
+		vfm_scales_discard(ps, NULL);
 	return rc < 0 ? rc : vfm_scales_discard(ps, err);
+}
+
+/* A failure that all ranks agreed on, such as a missing file or too little memory, ends the samples, not the run. */
+static int tolerate_failure(struct vfm_previews *p, int64_t step, int rc, const struct vfm_err *err)
+{
+	if (!p->s.job->agreed)
+		return rc;
+	p->s.job->agreed = false;
+	if (p->r.x->mesh.rank == 0)
+		vfm_warn("the samples after step %lld failed: %s", (long long)step, err->msg);
+	return 0;
 }
 
 int vfm_previews_run(struct vfm_previews *p, struct vfm_trainer *tr, struct vfm_experts *x, int64_t step,
@@ -492,14 +517,17 @@ int vfm_previews_run(struct vfm_previews *p, struct vfm_trainer *tr, struct vfm_
 {
 	const bool root = p->r.x->mesh.rank == 0;
 	double start = vfm_now();
+	int rc;
 
 	vfm_buf_clear(&p->records);
 	set_paths(p, dir);
-	TRY(vfm_job_agree(p->s.job, vfm_mkdir_p(dir, err), err));
-	TRY(sample_items(p, tr, x, err));
-	if (root)
+	rc = vfm_job_agree(p->s.job, vfm_mkdir_p(dir, err), err);
+	if (rc == 0)
+		rc = sample_items(p, tr, x, err);
+	if (rc == 0 && root)
 		log_time(p, step, start);
-	TRY(vfm_job_agree(p->s.job, root ? save_records(p, step, dir, events, err) : 0, err));
+	if (rc == 0)
+		rc = vfm_job_agree(p->s.job, root ? save_records(p, step, dir, events, err) : 0, err);
 	p->ended = vfm_now();
-	return 0;
+	return rc < 0 ? tolerate_failure(p, step, rc, err) : 0;
 }

@@ -15,6 +15,8 @@
 #ifndef VFM_TRAIN_RUN_PREVIEW_H
 #define VFM_TRAIN_RUN_PREVIEW_H
 
+#include <signal.h>
+
 #include "data/dataset/shard_cache.h"
 #include "data/plan/plan.h"
 #include "encoder/encode/encoder.h"
@@ -26,14 +28,15 @@ struct vfm_previews;
 struct vfm_experts; /* experts.h */
 
 struct vfm_preview_opts {
-	const char *prompts; /* a file; NULL: none */
-	const char *expert;  /* checkpoint of the other of two networks (diffusion.t_min, t_max); NULL: none */
+	const char *prompts;  /* a file; NULL: none */
+	const char *expert;   /* checkpoint of the other of two networks (diffusion.t_min, t_max); NULL: none */
+	int fps_num, fps_den; /* of the files of prompts without their own */
 	struct vfm_encoder_opts encoder; /* of prompts and pictures; the decoder of all samples */
 };
 /* Initialiser for options that are not given. */
 #define VFM_PREVIEW_DEFAULTS                                                                                           \
 	{                                                                                                              \
-		.encoder = {.decodes = true, .f32 = true, VFM_ENCODER_DEFAULTS }                                       \
+		.fps_num = 8, .fps_den = 1, .encoder = {.decodes = true, .f32 = true, VFM_ENCODER_DEFAULTS }           \
 	}
 
 struct vfm_preview_run { /* what the samples are for; all pointers must outlive them */
@@ -44,7 +47,8 @@ struct vfm_preview_run { /* what the samples are for; all pointers must outlive 
 	const char *held_out;
 	const struct vfm_encoder_ids *encoders; /* of the plan */
 	struct vfm_shard_cache *cache;
-	double boundary; /* of a run of two networks; 0: one */
+	double boundary;                   /* of a run of two networks; 0: one */
+	const volatile sig_atomic_t *stop; /* changed by a signal: the samples end after those in progress */
 };
 
 /* Collective.  Reads the prompts and encodes them; the encoders are closed again.  Sets *out to NULL if there is

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "ckpt/find.h"
 #include "ckpt/prune.h"
 #include "ckpt/save.h"
 #include "comm/coll/comm.h"
@@ -250,6 +251,7 @@ static int open_previews(struct train_run *r, struct vfm_err *err)
 		.held_out = r->o->held_out,
 		.encoders = &r->id.encoders,
 		.cache = r->cache,
+		.stop = r->o->stop,
 		.boundary = r->o->low_noise ? r->c->experts.boundary : 0};
 
 	return vfm_previews_open(&r->previews, &r->o->preview, &p, err);
@@ -262,15 +264,33 @@ static int open_trainer(struct train_run *r, struct vfm_err *err)
 	return r->tr ? 0 : err->code;
 }
 
+/* Refuses to begin two networks where one has begun. */
+static int check_two_networks(const struct train_run *r, struct vfm_err *err)
+{
+	int64_t step;
+
+	TRY(vfm_ckpt_latest(r->ckpt_dir, &step, err));
+	return step < 0
+		? 0
+		: vfm_fail(err, VFM_EUSAGE, "'%s' trains one network: --low-noise needs another -o RUN", r->o->dir);
+}
+
 /* Refuses to begin one network where two have begun. */
 static int check_one_network(const struct train_run *r, struct vfm_err *err)
 {
-	char *low = vfm_strfmt("%s/%s/run.json", r->o->dir, vfm_expert_names[VFM_EXPERT_LOW]);
+	char *low = vfm_strfmt("%s/%s/run.json", r->o->dir, vfm_expert_names[VFM_EXPERT_LOW]),
+	     *own = vfm_strfmt("%s/run.json", r->o->dir);
+	json_t *was = access(own, F_OK) == 0 ? vfm_json_load(own, 1 << 20, NULL) : NULL;
 	int rc = 0;
 
 	if (access(low, F_OK) == 0)
 		rc = vfm_fail(
 			err, VFM_EUSAGE, "'%s' trains two networks: give --init and --low-noise as before", r->o->dir);
+	else if (json_object_get(was, "expert"))
+		rc = vfm_fail(err, VFM_EUSAGE,
+			"'%s' is one of two networks of a run, and does not continue alone (--init)", r->o->dir);
+	json_decref(was);
+	free(own);
 	free(low);
 	return rc;
 }
@@ -286,6 +306,7 @@ static int begin(struct train_run *r, struct vfm_err *err)
 		.plan_forced = vfm_plan_header(r->plan)->forced,
 		.id = &r->id};
 	if (r->o->low_noise) {
+		TRY(vfm_job_agree(r->job, is_root(r) ? check_two_networks(r, err) : 0, err));
 		TRY(vfm_experts_begin(&r->experts, &r->origin, vfm_plan_header(r->plan)->context, &r->first, &r->saved,
 			&r->skipped.n, err));
 		memcpy(r->size, r->experts.v[VFM_EXPERT_HIGH].origin.size, sizeof(r->size));
@@ -454,10 +475,12 @@ static int save_network(struct train_run *r, int64_t steps_done, const struct vf
 		.step = steps_done,
 		.config = e ? e->config : r->config,
 		.state = state,
-		.keep_last = (int)r->c->ckpt.keep,
+		.keep_last = e ? 0 : (int)r->c->ckpt.keep,
 		.keep_every = r->c->ckpt.keep_every};
 	int rc;
 
+	if (e)
+		json_object_set_new(state, "updates", json_integer(vfm_experts_updates(&r->experts, e, steps_done)));
 	if (r->skipped.n)
 		json_object_set_new(state, "skipped", json_integer(r->skipped.n));
 	if (r->size[0])
@@ -475,6 +498,21 @@ static int save_network(struct train_run *r, int64_t steps_done, const struct vf
 	return rc;
 }
 
+/* Collective.  Waits for the save in progress, and removes old checkpoints of both networks, so that there are always
+ * two of the same step. */
+static int prune_experts(struct train_run *r, struct vfm_err *err)
+{
+	const struct vfm_ckpt_prune p = {
+		.keep_last = (int)r->c->ckpt.keep, .keep_every = r->c->ckpt.keep_every, .spare = -1};
+	struct vfm_err why;
+
+	TRY(vfm_job_agree(r->job, vfm_saver_wait(&r->saver, err), err));
+	for (int k = 0; k < VFM_EXPERTS && is_root(r) && r->c->ckpt.keep > 0; k++)
+		if (vfm_ckpt_prune(r->experts.v[k].ckpt_dir, &p, &why) < 0)
+			vfm_warn("old checkpoints stay: %s", why.msg);
+	return 0;
+}
+
 /* Starts a save; writing the files overlaps with the following steps, of two networks those of the second. */
 static int start_save(struct train_run *r, int64_t steps_done, struct vfm_err *err)
 {
@@ -483,6 +521,7 @@ static int start_save(struct train_run *r, int64_t steps_done, struct vfm_err *e
 	r->saved = steps_done;
 	if (!r->o->low_noise)
 		return save_network(r, steps_done, NULL, err);
+	TRY(prune_experts(r, err)); /* the last save of both is complete */
 	TRY(save_network(r, steps_done, &x->v[x->active], err));
 	TRY(vfm_job_agree(r->job, vfm_saver_wait(&r->saver, err), err));
 	TRY(vfm_experts_enter(x, !x->active, err));
@@ -743,7 +782,7 @@ static int run_steps(struct train_run *r, int64_t *step, struct vfm_err *err)
 
 		TRY(enter_expert(r, *step, err));
 		if (r->stopping) /* learnt there */
-			break;
+			return r->saved < *step ? start_save(r, *step, err) : 0;
 		TRY(enqueue_step(r, *step, err));
 		++*step;
 		TRY(evaluate(r, *step, err));
@@ -770,7 +809,7 @@ static int loop(struct train_run *r, struct vfm_err *err)
 	TRY(rc);
 	if (step == r->first && r->saved < step)
 		TRY(start_save(r, step, err)); /* a run of no steps still saves its weights */
-	TRY(vfm_job_agree(r->job, vfm_saver_wait(&r->saver, err), err));
+	TRY(r->o->low_noise ? prune_experts(r, err) : vfm_job_agree(r->job, vfm_saver_wait(&r->saver, err), err));
 	if (step >= r->last)
 		return 0;
 	r->job->agreed = true;

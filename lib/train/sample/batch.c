@@ -213,6 +213,17 @@ static int sample_round(struct vfm_sampling *s, const struct batch_round *r, str
 	return rc;
 }
 
+/* Collective.  Returns whether any rank has had a signal. */
+static int is_stopped(const struct vfm_sampling *s, struct vfm_err *err)
+{
+	int64_t stopped = s->stop && *s->stop;
+
+	if (!s->stop)
+		return 0;
+	TRY(vfm_all_reduce(s->job->world, NULL, vfm_t1(&stopped, VFM_I64, 1), err));
+	return stopped > 0;
+}
+
 /* Samples all batches, one of each group at a time. */
 static int sample_batches(struct vfm_sampling *s, struct vfm_err *err)
 {
@@ -231,6 +242,9 @@ static int sample_batches(struct vfm_sampling *s, struct vfm_err *err)
 		/* All ranks learn of a failure on one rank, such as a failed write. */
 		TRY(vfm_job_agree(s->job, rc, err));
 		i = r.next;
+		rc = i < s->n ? is_stopped(s, err) : 0;
+		if (rc != 0)
+			return rc < 0 ? rc : 0;
 	}
 	return 0;
 }

@@ -95,15 +95,21 @@ static int encode_rows(struct vfm_sampling *s, const struct vfm_pictures *pictur
 	const struct vfm_encoder_handle *image = &s->encoders.image;
 	struct vfm_sample_picture *p = &s->picture;
 	struct vfm_encoded x = {0};
+	bool same;
 
 	p->rows_bytes = (size_t)m->image_len * (size_t)m->image_dim * sizeof(float);
 	p->rows = vfm_big_alloc(p->rows_bytes, "the image rows", err);
 	if (!p->rows)
 		return VFM_EENV;
 	TRY(image->ops->encode_image(image->ctx, 0, "picture", pictures, &x, err));
-	memcpy(p->rows, x.data, x.npy.data_bytes);
+	if (x.npy.data_bytes == p->rows_bytes)
+		memcpy(p->rows, x.data, p->rows_bytes);
+	else
+		vfm_fail(err, VFM_EUSAGE, "'%s' makes %lld image rows, the model reads %lld", image->id.name,
+			(long long)x.npy.shape[0], (long long)m->image_len);
+	same = x.npy.data_bytes == p->rows_bytes;
 	vfm_encoded_release(&x);
-	return 0;
+	return same ? 0 : VFM_EUSAGE;
 }
 
 static int encode_pictures(struct vfm_sampling *s, struct vfm_err *err)
@@ -173,6 +179,12 @@ static const json_t *prompt_line(const struct vfm_sample_item *it)
 	return json_object_get(it->rec, "prompt");
 }
 
+/* How a prompt gets a picture. */
+static const char *picture_option(const struct vfm_sampling *s)
+{
+	return s->o->in_training ? "an image (--i FILE, or \"image\" in JSON)" : "--image FILE";
+}
+
 static int check_item_inputs(const struct vfm_sampling *s, const struct vfm_sample_item *it, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &s->c->model;
@@ -181,10 +193,10 @@ static int check_item_inputs(const struct vfm_sampling *s, const struct vfm_samp
 		const char *key, *why, *option;
 	} needs[] = {
 		{m->cond_channels && !it->p.image, "cond", "the model reads a condition (model.cond_channels)",
-			"--image FILE"},
+			picture_option(s)},
 		{m->image_dim && !(it->p.image && sampling_makes_rows(s)), "image",
 			"the model reads image rows (model.image_dim)",
-			it->p.image ? "--image-encoder PATH" : "--image FILE with --image-encoder PATH"},
+			it->p.image ? "--image-encoder PATH" : "a picture with --image-encoder PATH"},
 		{s->o->first_frame, "latent", "--first-frame takes a latent", "--image FILE instead"},
 	};
 
@@ -206,10 +218,13 @@ static int check_item_inputs(const struct vfm_sampling *s, const struct vfm_samp
 int sampling_check_inputs(struct vfm_sampling *s, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &s->c->model;
+	bool two = false;
 
 	if (sampling_makes_rows(s) && !m->image_dim)
 		return vfm_fail(err, VFM_EUSAGE, "%s: the model reads no image rows (model.image_dim is 0)",
 			vfm_encoder_image_option(&s->o->encoder));
+	for (size_t i = 0; i < s->n; i++)
+		two = two || s->v[i].p.last_image;
 	for (size_t i = 0; i < s->n; i++) {
 		struct vfm_sample_item *it = &s->v[i];
 
@@ -217,6 +232,11 @@ int sampling_check_inputs(struct vfm_sampling *s, struct vfm_err *err)
 			continue;
 		if (check_item_inputs(s, it, err) < 0)
 			return vfm_err_context(err, "prompt %zu", i);
+		if (sampling_makes_rows(s) && it->p.image && two && !it->p.last_image)
+			return vfm_fail(err, VFM_EUSAGE,
+				"prompt %zu gives one picture, another prompt two: the model reads the image rows of "
+				"as many for all",
+				i);
 		it->given_first = s->o->first_frame || (it->p.image && !m->cond_channels);
 	}
 	return 0;

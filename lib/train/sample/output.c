@@ -9,7 +9,7 @@
 #include "media/av/video_out.h"
 #include "train/sample/sampling_impl.h"
 
-enum { OUTPUT_CRF = 10 };
+enum { OUTPUT_CRF = 10, ROOM = 64 /* bytes that a conversion may read after the last picture */ };
 
 /* ---- records ---- */
 
@@ -108,8 +108,10 @@ static int write_video(struct vfm_sampling *s, struct vfm_sample_item *it, const
 		.fps_den = p->fps_den,
 		.crf = OUTPUT_CRF};
 	size_t picture = (size_t)p->width * (size_t)p->height * 3;
-	int64_t n = !vfm_name_ends(it->path, ".png") || strchr(it->path, '%') ? p->frames : 1;
-	uint8_t *rgb = vfm_big_alloc(picture * (size_t)p->frames, "pictures", err);
+	const char *slash = strrchr(it->path, '/');
+	int64_t n = !vfm_name_ends(it->path, ".png") || strchr(slash ? slash : it->path, '%') ? p->frames : 1;
+	size_t bytes = picture * (size_t)p->frames + ROOM;
+	uint8_t *rgb = vfm_big_alloc(bytes, "pictures", err);
 	struct vfm_video_out_facts facts;
 	struct vfm_video_out *v = NULL;
 	int rc;
@@ -127,7 +129,7 @@ static int write_video(struct vfm_sampling *s, struct vfm_sample_item *it, const
 	describe_video(it, &facts, n);
 out:
 	vfm_video_out_abort(v);
-	vfm_big_free(rgb, picture * (size_t)p->frames);
+	vfm_big_free(rgb, bytes);
 	return rc;
 }
 

@@ -123,14 +123,15 @@ static const struct prompt_option *find_prompt_option(const char *name)
 	return NULL;
 }
 
-/* Returns where the next option begins, " --NAME" with a short name, or the end of the text. */
+/* Returns where the next option begins, the blank in " --NAME" with a short name, or the end of the text.  text begins
+ * with a blank. */
 static char *find_option_start(char *text)
 {
-	for (char *s = strstr(text, " --"); s; s = strstr(s + 1, " --")) {
-		size_t n = strspn(s + 3, "abcdefghijklmnopqrstuvwxyz");
+	for (char *s = strstr(text, "--"); s; s = strstr(s + 2, "--")) {
+		size_t n = strspn(s + 2, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
 
-		if (n > 0 && n <= 2 && (s[3 + n] == ' ' || !s[3 + n]))
-			return s;
+		if (s > text && strchr(" \t", s[-1]) && n > 0 && n <= 2 && strchr(" \t\r", s[2 + n]))
+			return s - 1;
 	}
 	return text + strlen(text);
 }
@@ -157,6 +158,8 @@ static int set_prompt_option(json_t *line, const char *name, const char *value, 
 	if (!o)
 		return vfm_fail(err, VFM_EUSAGE,
 			"--%s: not an option of a prompt (--w --h --f --d --s --l --n --i --ei)", name);
+	if ((o->kind == OPTION_WIDTH && size[0]) || (o->kind == OPTION_HEIGHT && size[1]))
+		return vfm_fail(err, VFM_EUSAGE, "--%s: given twice", name);
 	if (o->kind == OPTION_WIDTH || o->kind == OPTION_HEIGHT) {
 		if (vfm_parse_i64(value, 1, SIDE_MAX, &size[o->kind == OPTION_HEIGHT], err) < 0)
 			return vfm_err_context(err, "--%s", name);
@@ -207,7 +210,7 @@ static int parse_text_line(char *text, json_t **line, struct vfm_err *err)
 	if (!words)
 		return VFM_EUSAGE;
 	while (more && rc == 0) {
-		char *name = at + 3, *blank = name + strcspn(name, " ");
+		char *name = at + 3, *blank = name + strcspn(name, " \t\r");
 
 		at = find_option_start(blank);
 		more = *at;
@@ -244,8 +247,9 @@ static int choose_caption(const char *name, const json_t *line, const char **cap
 			*caption = c.list[i].value ? json_string_value(c.list[i].value) : "";
 			return 0;
 		}
-	return name ? vfm_fail(err, VFM_EINPUT, "caption: no caption has the name '%s'", name)
-		    : vfm_fail(err, VFM_EINPUT, "caption: %d captions with names: choose one by --caption", c.n);
+	return name
+		? vfm_fail(err, VFM_EINPUT, "caption: no caption has the name '%s'", name)
+		: vfm_fail(err, VFM_EINPUT, "caption: %d captions with names: choose one (vfm-sample --caption)", c.n);
 }
 
 static int take_prompt(const struct prompt_reader *r, const json_t *line, struct vfm_err *err)
@@ -291,7 +295,7 @@ static int parse_prompt_line(
 		return vfm_jsonl_parse(in, text, len, line, err);
 	if (strlen(text) != len)
 		return vfm_fail(err, VFM_EUSAGE, "%s:%lld: the line has a zero byte", in->name, (long long)in->line);
-	copy = vfm_strdup(text);
+	copy = vfm_strfmt(" %s", text);
 	rc = parse_text_line(copy, line, err);
 	free(copy);
 	return rc < 0 ? vfm_err_context(err, "%s:%lld", in->name, (long long)in->line) : 1;
@@ -328,6 +332,8 @@ int vfm_prompts_each(const char *path, const char *name,
 	struct vfm_jsonl in = {0};
 	int rc;
 
+	if (vfm_name_ends(path, ".toml") || vfm_name_ends(path, ".yaml") || vfm_name_ends(path, ".csv"))
+		return vfm_fail(err, VFM_EUSAGE, "'%s': prompts are .txt, .json or .jsonl (vfm-prompts(5))", path);
 	if (vfm_name_ends(path, ".json")) {
 		rc = take_array(&r, path, err);
 	} else {

@@ -198,13 +198,14 @@ int vfm_sample_net_pair(const char *run, char **high, char **low, double *bounda
 
 	if (rc) {
 		config = vfm_json_load(path, CONFIG_MAX, err);
+		*boundary = 0;
 		rc = config
-			? vfm_json_f64(json_object_get(config, "diffusion"), "diffusion", "t_min", true, boundary, err)
+			? vfm_json_f64(json_object_get(config, "experts"), "experts", "boundary", false, boundary, err)
 			: err->code;
 		if (rc < 0)
 			vfm_err_context(err, "'%s'", path);
 		else
-			rc = 1;
+			rc = *boundary > 0; /* phases may have these names, too */
 	}
 	if (rc == 1) {
 		*high = vfm_strfmt("%s/high", run);

@@ -19,6 +19,7 @@
 #define VFM_TRAIN_SAMPLE_SAMPLING_H
 
 #include <jansson.h>
+#include <signal.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -95,6 +96,7 @@ struct vfm_sampling { /* `= {0}` apart from the fields of the first group */
 	/* Prints records, lines of JSON in the order of the items, on rank 0. */
 	int (*print)(void *ctx, const char *lines, size_t len, struct vfm_err *err);
 	void *ctx;
+	const volatile sig_atomic_t *stop; /* not 0 on a rank: the call ends after the videos in progress; NULL: none */
 
 	/* results */
 	struct vfm_sample_item *v;

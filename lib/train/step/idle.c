@@ -1,6 +1,9 @@
 /* idle.c - lists the arrays of a trainer's state, and swaps them with copies through a buffer on the device. */
 #include "train/step/idle.h"
 
+#include <stdlib.h>
+
+#include "base/mem.h"
 #include "device/ops/tensor.h"
 #include "net/nn/scales.h"
 
@@ -45,6 +48,11 @@ int vfm_idle_new(struct vfm_idle *s, struct vfm_trainer *tr, bool on_device, str
 	if (!s->scratch)
 		return VFM_EENV;
 	TRY(vfm_params_wait(ps, err));
+	if (ps->scales) {
+		s->filled = vfm_calloc((size_t)ps->scales->n + 1, sizeof(*s->filled));
+		for (int64_t i = 0; i < ps->scales->n; i++)
+			s->filled[i] = ps->scales->of[i].filled;
+	}
 	for (int i = 0; i < s->n; i++) {
 		struct vfm_idle_array *a = &s->v[i];
 
@@ -82,6 +90,12 @@ int vfm_idle_exchange(struct vfm_idle *s, struct vfm_err *err)
 	vfm_dev_drop_copies(ps->stream);
 	for (int i = 0; i < s->n; i++)
 		TRY(exchange_array(s, &s->v[i], err));
+	for (int64_t i = 0; ps->scales && i < ps->scales->n; i++) {
+		bool filled = ps->scales->of[i].filled;
+
+		ps->scales->of[i].filled = s->filled[i];
+		s->filled[i] = filled;
+	}
 	return vfm_params_refresh(ps, err);
 }
 
@@ -100,5 +114,6 @@ void vfm_idle_release(struct vfm_idle *s)
 	}
 	if (s->scratch)
 		vfm_dev_free(stream, s->scratch, SCRATCH);
+	free(s->filled);
 	*s = (struct vfm_idle){0};
 }

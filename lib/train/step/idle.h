@@ -22,6 +22,7 @@ struct vfm_idle { /* `= {0}` may be released */
 		size_t bytes;
 	} v[VFM_IDLE_ARRAYS];
 	int n;
+	bool *filled;  /* [scales->n] of the fp8 histories (net/nn/scales.h) */
 	void *scratch; /* device */
 	size_t bytes;  /* of all copies */
 };
