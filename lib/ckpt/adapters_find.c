@@ -573,7 +573,9 @@ int ckpt_adapters_find(struct ckpt_attaching *x, struct vfm_err *err)
 	find_overlaps(&f, begin);
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
 		ckpt_faults_report(&b, faults[i], what[i]);
-	rc = b.len ? vfm_fail(err, VFM_EUSAGE, "%s holds no adapters of %s: %s", x->path, x->c->path, b.data) : 0;
+	rc = b.len ? vfm_fail(err, VFM_EUSAGE, "the adapters of %s do not fit %s: %s%s", x->path, x->c->path, b.data,
+			     f.unknown.n ? "; --skip-missing leaves out layers that the model lacks" : "")
+		   : 0;
 	if (rc == 0)
 		rc = report_skipped(&f, x->s->n > begin || x->s->n_trained > trained, err);
 	if (rc == 0)

@@ -128,7 +128,7 @@ run vfm-sample --ckpt base --lora base "${pick[@]}" -o no.npy
 like "$rc $err" '^2 .*holds no adapters: lora.rank of its configuration is 0' "a model is no adapter"
 "${base[@]}" -o wide --set model.hidden=64 >/dev/null
 run vfm-ckpt merge wide whole no.safetensors
-like "$rc $err" '^2 .*whole holds no adapters of wide/ckpt/step-00000008: 14 tensors of another shape: model/blocks.\{0-1\}.attn.proj.lora_A.weight \[3, 32\] in the place of' "adapters of another model are refused"
+like "$rc $err" '^2 .*the adapters of [^ ]*whole do not fit wide/ckpt/step-00000008: 14 tensors of another shape: model/blocks.\{0-1\}.attn.proj.lora_A.weight \[3, 32\] in the place of' "adapters of another model are refused"
 
 # ---- adapters of other programs
 is "$(jq -Rn 'input' <<<"$(head -c 4000 diffusers.safetensors | tr -d '\\' | grep -ao '"transformer.lora_alpha":[^,]*')")" '"\"transformer.lora_alpha\":3.0"' \
@@ -165,7 +165,7 @@ write("narrow.safetensors", {q + ".lokr_w1": [4, 4], q + ".lokr_w2": [8, 7]})
 write("kron.safetensors", {o + ".lokr_w1": [4, 4], o + ".lokr_w2": [8, 8]})
 PY
 run vfm-ckpt merge -q base i2v.safetensors no.safetensors
-like "$rc $err" "^2 .*i2v.safetensors holds no adapters of base.*: 2 tensors of no layer of the model that can have an adapter: lora_unet_blocks_0_cross_attn_k_img.lora_down.weight, " \
+like "$rc $err" "^2 .*the adapters of i2v.safetensors do not fit base.*: 2 tensors of no layer of the model that can have an adapter: lora_unet_blocks_0_cross_attn_k_img.lora_down.weight, " \
 	"layers that the model lacks are refused"
 run vfm-ckpt merge --skip-missing base i2v.safetensors skipped.safetensors
 like "$rc $err" "^0 .*i2v.safetensors: 2 adapters are left out, whose layers the model lacks: lora_unet_blocks_0_cross_attn_k_img, lora_unet_blocks_1_cross_attn_v_img$" \
