@@ -48,7 +48,7 @@ is "$(jq -c '.bucket | select(.) | [.name, .fps]' <<<"$out" | sort -u)" '["80x48
 run vfm-curate stats -q --format json bucketed.jsonl
 is "$(jq -c '.words["bucket.name"]' <<<"$out")" '{"80x48x12":3,"48x80x8":2,"80x48x1":1}' "stats counts the buckets"
 is "$(jq -c '.reasons | keys' <<<"$out")" \
-	'["bucket: aspect ratio too far: #x#, the nearest, crops # of #x# (--max-crop #)","bucket: too short: # frames, and the shortest bucket has #","bucket: too small: #x# would be enlarged # times for #x# (--max-upscale #)"]' \
+	'["bucket: aspect ratio too far: 80x48, the nearest, crops 0.733 of 400x64 (--max-crop 0.5)","bucket: too short: 3 frames, and the shortest bucket has 4","bucket: too small: 32x32 would be enlarged 2.000 times for 64x64 (--max-upscale 1)"]' \
 	"and the reasons"
 run vfm-curate report -q -o page.html --pictures 0 bucketed.jsonl
 like "$rc $(cat page.html)" "^0 .*80x48x12" "report counts them, too"

@@ -278,7 +278,7 @@ struct vfm_sampler sampling_sampler(const struct vfm_sampling *s, const struct v
 
 int vfm_sampling_run(struct vfm_sampling *s, struct vfm_err *err)
 {
-	bool reopens = !s->encoders.video.ops;
+	const bool reopens = s->o->in_training; /* vfm_sampling_prepare has closed the encoders */
 	int rc;
 
 	s->failed = 0;
