@@ -72,7 +72,7 @@ class MLflow(vfm_track.Tracker):
         for i in range(0, len(metrics), METRICS):
             self.client.log_batch(self.id, metrics=metrics[i:i + METRICS])
         for s in (s for p in points for s in p.samples):
-            for path in s.files + s.lists:
+            for path in s.files + ([s.records] if s.records else []):
                 self.client.log_artifact(self.id, path, f"samples/{os.path.basename(s.folder)}")
 
     def close(self, end):

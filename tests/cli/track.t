@@ -247,11 +247,13 @@ is_long() { # BYTES PATTERN of folders, which need not exist yet
 	# shellcheck disable=SC2086
 	[ "$(du -sb --exclude=files $2 | awk '{ n += $1 } END { print n }')" -gt "$1" ]
 }
+echo "a red square" >prompts.txt
 python_has() { python3 -c "import $1" 2>/dev/null; }
 if python_has wandb; then
 	export WANDB_MODE=offline
-	run "${train[@]}" -o wandb --track "track_wandb.py --project films"
+	run "${train[@]}" -o wandb --prompts prompts.txt --track "track_wandb.py --project films"
 	is "$rc $err" "0 " "Weights & Biases, offline"
+	is "$(cd wandb/track/wandb && echo offline-run-*/files/media/videos/samples/*.mp4 | wc -w)" 1 "and the sample"
 	ok "each number of each step is in the log of wandb" python3 "$TOP/tests/tools/track_read.py" wandb wandb -
 	start wkill --data long.jsonl --track track_wandb.py
 	ok "a log with some steps" wait_for 60 is_long 50000 'wkill/track/wandb/offline-run-*'
@@ -273,8 +275,9 @@ else
 fi
 if python_has mlflow; then
 	export MLFLOW_ALLOW_FILE_STORE=true MLFLOW_TRACKING_URI=file:$PWD/mlruns
-	run "${train[@]}" -o mlflow --track "track_mlflow.py --experiment films"
+	run "${train[@]}" -o mlflow --prompts prompts.txt --track "track_mlflow.py --experiment films"
 	is "$rc $err" "0 " "MLflow, in files"
+	is "$(find mlruns -path '*/samples/step-*' -type f | sed 's,.*/,,' | sort | tr '\n' ' ')" "00-a-red-square.mp4 samples.jsonl " "and the sample with its record"
 	ok "each number of each step is in MLflow, and the configuration" python3 "$TOP/tests/tools/track_read.py" mlflow mlflow films
 	start mkill --data long.jsonl --track "track_mlflow.py --experiment kill"
 	ok "some steps" wait_for 60 is_long 20000 'mlruns/*/*/metrics'
