@@ -204,7 +204,7 @@ is "$(same device2/high one/high) $(same device2/low one/low)" "same same" "the 
 cp -r one again && rm -rf again/*/ckpt/step-00000010
 run "${both[@]}" -o again
 is "$rc $(same again/high one/high) $(same again/low one/low)" "0 same same" "a resumed run has the same bits"
-for layout in "2 parallel.cp=2" "2 parallel.dp=2" "2 parallel.fsdp=true" "4 parallel.fsdp=true"; do
+for layout in "2 parallel.cp=2" "3 parallel.tp=3" "2 parallel.dp=2" "2 parallel.fsdp=true" "4 parallel.fsdp=true"; do
 	run vfm-train -q -c tiny.json --data plan2.jsonl --steps 10 --set train.ema_decay=0.9 --init high5 --low-noise low5 -n "${layout%% *}" --set "${layout#* }" -o many
 	rc_is 0 "-n $layout"
 	[ -d many1 ] || vfm-train -q -c tiny.json --data plan2.jsonl --steps 10 --set train.ema_decay=0.9 --init high5 --low-noise low5 -o many1 >>log
