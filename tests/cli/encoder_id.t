@@ -95,7 +95,7 @@ latents() {
 	echo "$rc $err $([ "$rc" = 0 ] && head -c 128 x.npy | grep -aoE '\([0-9, ]+\)')"
 	rm -f x.npy
 }
-is "$(latents)" "0  (16, 4, 8, 16)" "the defaults: 13 frames of 128x128"
+is "$(latents)" "0  (16, 2, 4, 4)" "the defaults: 5 frames of 32x64, as in the data of the training"
 is "$(latents --frames 33 --size 32x64)" "0  (16, 9, 4, 4)" "33 frames of 32x64"
 is "$(latents --frames 1 --size 16x32)" "0  (16, 1, 2, 2)" "a still of 16x32"
 is "$(latents --frames 16)" "2 vfm-sample: --frames: 16 frames: the tokenizer takes 1 + 4n frames, at most 33 " "16 frames"
