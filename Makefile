@@ -66,7 +66,7 @@ CUDA_SRC := $(filter-out lib/device/cuda/gemm_plan.c lib/device/cuda/gemm_choice
 ALL_SRC := $(wildcard lib/*/*.c lib/*/*/*.c)
 LIB_SRC := $(filter-out $(CUDA_SRC) $(if $(call with,ffmpeg,1),lib/media/av/no_ffmpeg.c,$(shell grep -lE '<lib(av|sw)|media/av/av\.h' $(ALL_SRC))) \
 	$(if $(call with,sqlite,1),,$(shell grep -l '<sqlite3' $(ALL_SRC))) \
-	$(if $(call with,text,1),,$(shell grep -lE '<(utf8proc|gumbo)' $(ALL_SRC))),$(ALL_SRC))
+	$(if $(call with,text,1),lib/encoder/text/no_text.c,$(shell grep -lE '<(utf8proc|gumbo)' $(ALL_SRC))),$(ALL_SRC))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 LIB     := $(B)/lib/libvfm.a
 CMDS    := $(filter-out $(if $(WITHOUT),vfm-curate vfm-sample),$(notdir $(wildcard cmd/vfm-*)))

@@ -94,7 +94,7 @@ out:
 
 /* ---- prompts ---- */
 
-static int add_prompt(void *ctx, const json_t *line, const char *caption, struct vfm_err *err)
+static int add_item_prompt(void *ctx, const json_t *line, const char *caption, struct vfm_err *err)
 {
 	struct sample_job *j = ctx;
 	struct vfm_sample_item *it = vfm_sampling_add(&j->s, caption, line);
@@ -116,10 +116,10 @@ int items_collect(struct sample_job *j, struct vfm_err *err)
 	TRY(check_utf8("--negative", j->o->sampling.prompt.negative, err));
 	for (int i = 0; i < prompts->n; i++) {
 		TRY(check_utf8("--prompt", prompts->v[i], err));
-		TRY(add_prompt(j, NULL, prompts->v[i], err));
+		TRY(add_item_prompt(j, NULL, prompts->v[i], err));
 	}
 	if (j->o->prompt_file)
-		TRY(vfm_prompts_each(j->o->prompt_file, j->o->caption, add_prompt, j, err));
+		TRY(vfm_prompts_each(j->o->prompt_file, j->o->caption, add_item_prompt, j, err));
 	if (j->s.n == 0)
 		return vfm_fail(err, VFM_EUSAGE, "no prompt: give -p TEXT or --prompts FILE");
 	return j->o->out_file ? check_item_files(j, err) : 0;

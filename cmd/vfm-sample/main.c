@@ -268,7 +268,7 @@ static int open_request(struct sample_job *j, struct vfm_err *err)
 	return 0;
 }
 
-static int print_records(void *ctx, const char *lines, size_t len, struct vfm_err *err)
+static int print_sample_records(void *ctx, const char *lines, size_t len, struct vfm_err *err)
 {
 	(void)ctx;
 	if (fwrite(lines, 1, len, stdout) == len && fflush(stdout) == 0)
@@ -280,7 +280,8 @@ static int run(struct sample_job *j, struct vfm_err *err)
 {
 	struct vfm_sampling *s = &j->s;
 
-	*s = (struct vfm_sampling){.o = so, .job = &j->x->job, .device = j->x->opts->device, .print = print_records};
+	*s = (struct vfm_sampling){
+		.o = so, .job = &j->x->job, .device = j->x->opts->device, .print = print_sample_records};
 	TRY(vfm_job_agree(s->job, read_request(j, err), err));
 	TRY(vfm_sampling_share(s, err));
 	TRY(vfm_job_agree(s->job, open_request(j, err), err));

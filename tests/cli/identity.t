@@ -47,7 +47,8 @@ PY
 run "${train[@]}" --data plan.jsonl -o run --steps 4
 rc_is 0 "a run"
 is "$(jq -c '[.plan.sha256, .plan.steps, .encoders.text.name, .init]' run/run.json)" "[\"$sha\",12,\"bytes:32\",null]" "run.json names plan and encoders"
-is "$(jq -c '.state' run/ckpt/step-00000004/manifest.json)" "$(jq -c . run/run.json)" "and so does the checkpoint"
+is "$(jq -c '.state | del(.sample)' run/ckpt/step-00000004/manifest.json)" "$(jq -c . run/run.json)" "and so does the checkpoint"
+is "$(jq -c '.state.sample' run/ckpt/step-00000004/manifest.json)" '{"frames":8,"height":32,"width":32}' "which also has the size of the data"
 cp -r run other
 
 run "${train[@]}" --data other.jsonl -o other

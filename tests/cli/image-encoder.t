@@ -90,7 +90,7 @@ run vfm-sample -q --steps 2 --size 96x64 --frames 17 --vae flf2v --text-encoder 
 is "$rc $(jq -c .encoders.image.rows <<<"$out")" "0 514" "and samples from two pictures"
 run vfm-sample -q --steps 2 --size 96x64 --frames 17 --vae flf2v --text-encoder flf2v --image-encoder flf2v --ckpt flf-style \
 	--image grey.png -p "a shape" -o flf.mp4
-like "$rc $err" "^2 .*--image-encoder: 'clip-vision-2x80-f32' makes image rows \[257, 80\] of --image, but model.image_len and model.image_dim are 514 and 80" \
+like "$rc $err" "^2 .*--image-encoder: 'clip-vision-2x80-f32' makes image rows \[257, 80\] of a picture, but model.image_len and model.image_dim are 514 and 80" \
 	"one picture of two"
 
 ### what does not fit

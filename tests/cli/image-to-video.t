@@ -258,7 +258,7 @@ bad "another image encoder" \
 	"${wan[@]}" -p x --image "$picture" --image-exec "$toy -w b" -d x
 run "${wan[@]}" --force -p x --image "$picture" --image-exec "$toy -w b" -d x
 is "$rc $(jq -c '[.forced[] | [.encoder, .used.sha256[:4]]]' <<<"$out")" '0 [["image","bbbb"]]' "--force does it, and the record says so"
-bad "an image encoder of another size" "--image-exec: 'toy' makes image rows \[5, 6\] of --image, but model.image_len and model.image_dim are 5 and 32" \
+bad "an image encoder of another size" "--image-exec: 'toy' makes image rows \[5, 6\] of a picture, but model.image_len and model.image_dim are 5 and 32" \
 	"${sample[@]}" --ckpt run --image "$picture" --prompts prompts.jsonl --image-exec "$toy" -d x
 bad "a child that makes no image rows" "lacks 'image-encode'" "${wan[@]}" -p x --image "$picture" --image-exec "$toy -c encode" -d x
 run "${wan[@]}" -p x --image "$picture" --image-exec "$toy -f nan" -d x
@@ -297,9 +297,9 @@ ok "with the same latents to the last bit" cmp flf-record/sample-000000.npy flf-
 is "$(jq -c '[.picture, .last_picture]' <<<"$out")" '["f1.png","f9.png"]' "the record names both"
 run "${flf[@]}" -p "a red square" --image f1.png --last-image f5.png --image-exec "$toy -t float32" -d flf-other
 not_ok "another last picture gives other latents" cmp flf-record/sample-000000.npy flf-other/sample-000000.npy
-bad "a model of two pictures, of which one is given" "makes image rows \[5, 6\] of --image, but model.image_len and model.image_dim are 10 and 6" \
+bad "a model of two pictures, of which one is given" "makes image rows \[5, 6\] of a picture, but model.image_len and model.image_dim are 10 and 6" \
 	"${flf[@]}" -p x --image f1.png --image-exec "$toy" -d x
-bad "a last picture for a model of one" "makes image rows \[10, 6\] of --image and --last-image, but" \
+bad "a last picture for a model of one" "makes image rows \[10, 6\] of two pictures, but" \
 	"${wan[@]}" -p x --image f1.png --last-image f9.png --image-exec "$toy" -d x
 bad "a last picture alone" "--last-image: it needs --image" "${flf[@]}" -p x --last-image f9.png -d x
 bad "a last picture for a model without condition" "--last-image: the model reads no condition" \

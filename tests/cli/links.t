@@ -18,14 +18,16 @@ is "$(cd "$TOP" && make -s -n WITHOUT='ffmpeg sqlite text' B="$SCRATCH/none" 2>&
 	"" "a build without FFmpeg, sqlite and text compiles nothing that includes their headers"
 # The same build links: the objects of this one without those files, and with what stands for FFmpeg.
 if nm "$B/bin/vfm-pack" 2>/dev/null | grep -qE '__(asan|ubsan|tsan)'; then
-	skip 4 "a sanitizer changes the objects"
+	skip 5 "a sanitizer changes the objects"
 else
 	mkdir objects
 	(cd "$TOP" && grep -LE '<lib(av|sw)|media/av/av\.h|<sqlite3|<(utf8proc|gumbo)|<(cuda|cublas|cudnn|nccl)' lib/*/*.c lib/*/*/*.c) | while read -r f; do
 		o=$B/${f%.c}.o
 		[[ $f = */no_* ]] || [ ! -f "$o" ] || cp "$o" "objects/$(tr / - <<<"${o#"$B"/}")"
 	done
-	ok "no_ffmpeg.c compiles" gcc -std=c11 -D_GNU_SOURCE -I"$TOP/lib" -c -o objects/no_ffmpeg.o "$TOP/lib/media/av/no_ffmpeg.c"
+	for absent in media/av/no_ffmpeg encoder/text/no_text; do
+		ok "${absent##*/}.c compiles" gcc -std=c11 -D_GNU_SOURCE -I"$TOP/lib" -c -o "objects/${absent##*/}.o" "$TOP/lib/$absent.c"
+	done
 	ar rcs rest.a objects/*.o
 	for c in vfm-train vfm-bench vfm-pack; do
 		mapfile -t of < <(cd "$TOP" && find "cmd/$c" -name '*.c' | sed "s|.*|$B/&|; s|c\$|o|")

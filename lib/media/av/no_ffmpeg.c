@@ -17,6 +17,12 @@ int vfm_video_out_open(
 	return vfm_fail(err, VFM_EENV, "cannot write '%s': this program was built without FFmpeg", path);
 }
 
+struct vfm_video_out_facts vfm_video_out_facts(const struct vfm_video_out *o)
+{
+	(void)o;
+	return (struct vfm_video_out_facts){0};
+}
+
 bool vfm_download_takes(const char *url)
 {
 	(void)url;

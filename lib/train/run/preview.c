@@ -75,7 +75,7 @@ static void shorten_prompt(char name[NAME_CHARS + 1], const char *prompt)
 	name[n] = 0;
 }
 
-static int add_prompt(void *ctx, const json_t *line, const char *caption, struct vfm_err *err)
+static int add_preview_prompt(void *ctx, const json_t *line, const char *caption, struct vfm_err *err)
 {
 	struct vfm_previews *p = ctx;
 	struct vfm_sample_item *it = vfm_sampling_add(&p->s, caption, line);
@@ -96,7 +96,7 @@ static float *copy_first_frame(const struct vfm_pack *pack, int i)
 }
 
 /* Adds a sample of the held-out plan, with its text and size, on every rank. */
-static void add_held_out(struct vfm_previews *p, const struct vfm_pack *pack, int i)
+static void add_held_out_preview(struct vfm_previews *p, const struct vfm_pack *pack, int i)
 {
 	struct vfm_sample_item *it = vfm_sampling_add(&p->s, "", NULL);
 	size_t dim = (size_t)pack->text_dim, rows = (size_t)(pack->cu_text[i + 1] - pack->cu_text[i]);
@@ -148,7 +148,7 @@ static int read_held_out(struct vfm_previews *p, struct vfm_err *err)
 		if (rc <= 0)
 			break;
 		for (int i = 0; i < pack->n && left > 0; i++, left--)
-			add_held_out(p, pack, i);
+			add_held_out_preview(p, pack, i);
 		vfm_loader_release(l, pack);
 	}
 	vfm_loader_close(l);
@@ -227,11 +227,11 @@ static int choose_times(struct vfm_previews *p, struct vfm_err *err)
 	return 0;
 }
 
-static int read_prompts(struct vfm_previews *p, const char *prompts, struct vfm_err *err)
+static int read_preview_prompts(struct vfm_previews *p, const char *prompts, struct vfm_err *err)
 {
 	TRY(choose_default_size(p, err));
 	if (p->r.x->mesh.rank == 0)
-		TRY(vfm_prompts_each(prompts, NULL, add_prompt, p, err));
+		TRY(vfm_prompts_each(prompts, NULL, add_preview_prompt, p, err));
 	return p->r.x->mesh.rank == 0 && !p->s.n ? vfm_fail(err, VFM_EUSAGE, "'%s' has no prompts", prompts) : 0;
 }
 
@@ -251,7 +251,7 @@ static int read_items(struct vfm_previews *p, const char *prompts, struct vfm_er
 		TRY(rc);
 	}
 	if (prompts) {
-		TRY(vfm_job_agree(job, read_prompts(p, prompts, err), err));
+		TRY(vfm_job_agree(job, read_preview_prompts(p, prompts, err), err));
 		TRY(vfm_sampling_share(&p->s, err));
 	}
 	return vfm_job_agree(job, p->r.c->eval.samples ? read_held_out(p, err) : 0, err);
@@ -259,7 +259,7 @@ static int read_items(struct vfm_previews *p, const char *prompts, struct vfm_er
 
 /* ---- opening ---- */
 
-static int print_records(void *ctx, const char *lines, size_t len, struct vfm_err *err)
+static int keep_preview_records(void *ctx, const char *lines, size_t len, struct vfm_err *err)
 {
 	struct vfm_previews *p = ctx;
 
@@ -290,13 +290,13 @@ static void set_sampling(struct vfm_previews *p, const struct vfm_preview_opts *
 		.groups = mesh->size[VFM_AX_DP],
 		.group = mesh->coord[VFM_AX_DP],
 		.together = vfm_comm_host(mesh->seq),
-		.print = print_records,
+		.print = keep_preview_records,
 		.ctx = p,
 		.stop = p->r.stop};
 }
 
 /* Nothing is sampled: refuses options that say how. */
-static int refuse_unused(const struct vfm_preview_opts *o, const struct vfm_config *c, struct vfm_err *err)
+static int refuse_unused_samples(const struct vfm_preview_opts *o, const struct vfm_config *c, struct vfm_err *err)
 {
 	const struct vfm_encoder_opts *e = &o->encoder;
 	const char *option = c->eval.sample_every ? "eval.sample_every"
@@ -321,7 +321,7 @@ int vfm_previews_open(struct vfm_previews **out, const struct vfm_preview_opts *
 
 	*out = NULL;
 	if (!o->prompts && !r->c->eval.samples)
-		return vfm_job_agree(&r->x->job, refuse_unused(o, r->c, err), err);
+		return vfm_job_agree(&r->x->job, refuse_unused_samples(o, r->c, err), err);
 	p = vfm_calloc(1, sizeof(*p));
 	p->r = *r;
 	p->opts.encoder = o->encoder;

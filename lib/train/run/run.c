@@ -741,17 +741,18 @@ static int generate_previews(struct train_run *r, struct evaluation *e, struct v
 
 /* Returns whether work that is done every so many steps, and after the last, is due after a step.  every 0: only then.
  */
-static bool is_due(const struct train_run *r, int64_t steps_done, int64_t every)
+static bool is_step_due(const struct train_run *r, int64_t steps_done, int64_t every)
 {
 	return steps_done == r->last || (every && steps_done % every == 0);
 }
 
 /* Collective.  Evaluates the held-out data and generates samples after the newest step, as far as they are due. */
-static int evaluate(struct train_run *r, int64_t steps_done, struct vfm_err *err)
+static int evaluate_run(struct train_run *r, int64_t steps_done, struct vfm_err *err)
 {
 	const int64_t every = r->c->eval.every;
-	bool evaluates = r->held_out && is_due(r, steps_done, every),
-	     samples = r->previews && is_due(r, steps_done, r->c->eval.sample_every ? r->c->eval.sample_every : every);
+	bool evaluates = r->held_out && is_step_due(r, steps_done, every),
+	     samples = r->previews &&
+		is_step_due(r, steps_done, r->c->eval.sample_every ? r->c->eval.sample_every : every);
 
 	if (!evaluates && !samples)
 		return 0;
@@ -778,14 +779,14 @@ static int enter_expert(struct train_run *r, int64_t step, struct vfm_err *err)
 static int run_steps(struct train_run *r, int64_t *step, struct vfm_err *err)
 {
 	while (*step < r->last && !r->stopping) {
-		bool due = is_due(r, *step + 1, r->c->ckpt.every);
+		bool due = is_step_due(r, *step + 1, r->c->ckpt.every);
 
 		TRY(enter_expert(r, *step, err));
 		if (r->stopping) /* learnt there */
 			return r->saved < *step ? start_save(r, *step, err) : 0;
 		TRY(enqueue_step(r, *step, err));
 		++*step;
-		TRY(evaluate(r, *step, err));
+		TRY(evaluate_run(r, *step, err));
 		TRY(drain_steps(r, due || r->evaluated.step == *step, err));
 		if (r->stopping && vfm_trainer_in_flight(r->tr))
 			TRY(drain_steps(r, true, err));

@@ -430,7 +430,7 @@ static void free_entries(struct dirent **list, int n)
 }
 
 /* Adds the prompt of a record to the object ctx, by the name of its file. */
-static int take_prompt(void *ctx, const json_t *rec, struct vfm_err *err)
+static int take_sample_prompt(void *ctx, const json_t *rec, struct vfm_err *err)
 {
 	const char *src = json_string_value(json_object_get(rec, "src")), *slash = src ? strrchr(src, '/') : NULL;
 	json_t *caption = json_object_get(rec, "caption");
@@ -442,13 +442,13 @@ static int take_prompt(void *ctx, const json_t *rec, struct vfm_err *err)
 }
 
 /* Returns the prompts of a folder by file; the caller owns it.  Without records it is empty. */
-static json_t *read_prompts(const char *folder)
+static json_t *read_sample_prompts(const char *folder)
 {
 	char *path = vfm_strfmt("%s/samples.jsonl", folder);
 	json_t *prompts = json_object();
 	struct vfm_err ignore;
 
-	vfm_jsonl_each(path, take_prompt, prompts, &ignore);
+	vfm_jsonl_each(path, take_sample_prompt, prompts, &ignore);
 	free(path);
 	return prompts;
 }
@@ -458,7 +458,7 @@ static void add_sample_rows(struct vfm_buf *b, char **folders, int n, const char
 {
 	struct dirent **list = NULL;
 	int found = scandir(folders[n - 1], &list, is_sample, alphasort);
-	json_t *prompts = read_prompts(folders[n - 1]);
+	json_t *prompts = read_sample_prompts(folders[n - 1]);
 
 	for (int i = 0; i < found && i < SHOWN_SAMPLES; i++) {
 		const char *name = list[i]->d_name, *prompt = json_string_value(json_object_get(prompts, name));

@@ -196,7 +196,9 @@ static int check_item_inputs(const struct vfm_sampling *s, const struct vfm_samp
 			picture_option(s)},
 		{m->image_dim && !(it->p.image && sampling_makes_rows(s)), "image",
 			"the model reads image rows (model.image_dim)",
-			it->p.image ? "--image-encoder PATH" : "a picture with --image-encoder PATH"},
+			it->p.image                 ? "--image-encoder PATH"
+				: s->o->in_training ? "a picture with --image-encoder PATH"
+						    : "--image FILE with --image-encoder PATH"},
 		{s->o->first_frame, "latent", "--first-frame takes a latent", "--image FILE instead"},
 	};
 
@@ -379,8 +381,8 @@ static int read_first(
 /* ---- texts ---- */
 
 /* Encodes a text to *rows [*n, text_dim], as many as the model reads.  An item whose text fails has a `why`. */
-static int encode_text(struct vfm_sampling *s, struct vfm_sample_item *it, const char *words, float **rows, int32_t *n,
-	struct vfm_err *err)
+static int encode_prompt(struct vfm_sampling *s, struct vfm_sample_item *it, const char *words, float **rows,
+	int32_t *n, struct vfm_err *err)
 {
 	const int64_t most = s->c->model.text_len, dim = s->c->model.text_dim;
 	const struct vfm_encoder_handle *text = &s->encoders.text;
@@ -414,9 +416,9 @@ static int prepare_texts(struct vfm_sampling *s, struct vfm_sample_item *it, str
 	if (!s->c->model.cross_attention && !s->c->model.pooled_text)
 		return 0;
 	if (*it->p.caption)
-		TRY(encode_text(s, it, it->p.caption, &it->in.text, &it->in.n_text, err));
+		TRY(encode_prompt(s, it, it->p.caption, &it->in.text, &it->in.n_text, err));
 	if (*it->p.negative && !it->why && vfm_sampler_is_guided(&sampler))
-		TRY(encode_text(s, it, it->p.negative, &it->in.negative, &it->in.n_negative, err));
+		TRY(encode_prompt(s, it, it->p.negative, &it->in.negative, &it->in.n_negative, err));
 	return 0;
 }
 

@@ -247,12 +247,12 @@ static int choose_caption(const char *name, const json_t *line, const char **cap
 			*caption = c.list[i].value ? json_string_value(c.list[i].value) : "";
 			return 0;
 		}
-	return name
-		? vfm_fail(err, VFM_EINPUT, "caption: no caption has the name '%s'", name)
-		: vfm_fail(err, VFM_EINPUT, "caption: %d captions with names: choose one (vfm-sample --caption)", c.n);
+	return name ? vfm_fail(err, VFM_EINPUT, "caption: no caption has the name '%s'", name)
+		    : vfm_fail(err, VFM_EINPUT,
+			      "caption: %d captions with names: choose one by --caption of vfm-sample", c.n);
 }
 
-static int take_prompt(const struct prompt_reader *r, const json_t *line, struct vfm_err *err)
+static int take_prompt_line(const struct prompt_reader *r, const json_t *line, struct vfm_err *err)
 {
 	struct vfm_prompt checked = {0};
 	const char *caption;
@@ -264,7 +264,7 @@ static int take_prompt(const struct prompt_reader *r, const json_t *line, struct
 	return r->take(r->ctx, line, caption, err);
 }
 
-static int take_array(const struct prompt_reader *r, const char *path, struct vfm_err *err)
+static int take_prompt_array(const struct prompt_reader *r, const char *path, struct vfm_err *err)
 {
 	json_t *all = vfm_json_load(path, FILE_MAX, err), *line;
 	int rc = all ? 0 : err->code;
@@ -274,7 +274,8 @@ static int take_array(const struct prompt_reader *r, const char *path, struct vf
 		rc = vfm_fail(err, VFM_EUSAGE, "'%s': expected an array of prompts (or .jsonl: a line each)", path);
 	json_array_foreach(all, i, line)
 	{
-		rc = json_is_object(line) ? take_prompt(r, line, err) : vfm_fail(err, VFM_EUSAGE, "expected an object");
+		rc = json_is_object(line) ? take_prompt_line(r, line, err)
+					  : vfm_fail(err, VFM_EUSAGE, "expected an object");
 		if (rc < 0) {
 			vfm_err_context(err, "'%s': prompt %zu", path, i);
 			break;
@@ -301,7 +302,7 @@ static int parse_prompt_line(
 	return rc < 0 ? vfm_err_context(err, "%s:%lld", in->name, (long long)in->line) : 1;
 }
 
-static int take_lines(const struct prompt_reader *r, struct vfm_jsonl *in, const char *path, struct vfm_err *err)
+static int take_prompt_lines(const struct prompt_reader *r, struct vfm_jsonl *in, const char *path, struct vfm_err *err)
 {
 	bool known = vfm_name_ends(path, ".txt") || vfm_name_ends(path, ".jsonl"),
 	     is_text = vfm_name_ends(path, ".txt");
@@ -316,7 +317,7 @@ static int take_lines(const struct prompt_reader *r, struct vfm_jsonl *in, const
 		if (is_text && *text == '#')
 			continue;
 		TRY(parse_prompt_line(in, text, len, is_text, &line, err));
-		rc = take_prompt(r, line, err);
+		rc = take_prompt_line(r, line, err);
 		json_decref(line);
 		if (rc < 0)
 			return vfm_err_context(err, "%s:%lld", in->name, (long long)in->line);
@@ -335,10 +336,10 @@ int vfm_prompts_each(const char *path, const char *name,
 	if (vfm_name_ends(path, ".toml") || vfm_name_ends(path, ".yaml") || vfm_name_ends(path, ".csv"))
 		return vfm_fail(err, VFM_EUSAGE, "'%s': prompts are .txt, .json or .jsonl (vfm-prompts(5))", path);
 	if (vfm_name_ends(path, ".json")) {
-		rc = take_array(&r, path, err);
+		rc = take_prompt_array(&r, path, err);
 	} else {
 		TRY(vfm_jsonl_open(&in, path, err));
-		rc = take_lines(&r, &in, path, err);
+		rc = take_prompt_lines(&r, &in, path, err);
 		vfm_jsonl_close(&in);
 	}
 	return rc == VFM_EINPUT ? VFM_EUSAGE : rc;

@@ -110,7 +110,7 @@ static int attach_adapters(
 }
 
 /* Opens a network and its base model, if the checkpoint holds adapters.  *c: its configuration. */
-static int open_weights(struct vfm_sample_weights *w, const char *path, const char *part, const char *dtype,
+static int open_network_weights(struct vfm_sample_weights *w, const char *path, const char *part, const char *dtype,
 	struct vfm_config *c, const struct vfm_comm *world, struct vfm_err *err)
 {
 	TRY(vfm_ckpt_open(&w->ckpt, path, err));
@@ -128,7 +128,7 @@ static int open_network(struct vfm_sample_net *n, int i, const char *path, struc
 {
 	struct vfm_sample_weights *w = &n->of[i];
 
-	TRY(open_weights(w, path, n->o->part, n->o->dtype, c, world, err));
+	TRY(open_network_weights(w, path, n->o->part, n->o->dtype, c, world, err));
 	return attach_adapters(w->base ? w->base : w->ckpt, &n->o->lora[i], w->own, n->o->skip_missing, err);
 }
 
@@ -392,7 +392,7 @@ int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_op
 /* ---- weights ---- */
 
 /* Collective. */
-static int load_weights(
+static int load_network_weights(
 	struct vfm_sample_weights *w, const struct vfm_config *c, struct vfm_context *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = &w->ps;
@@ -431,7 +431,7 @@ static int open_expert(struct vfm_sample_weights *w, const char *path, const str
 	struct vfm_config other;
 	int rc = 0;
 
-	TRY(open_weights(w, path, "ema", c->train.dtype == VFM_BF16 ? "bf16" : "fp32", &other, world, err));
+	TRY(open_network_weights(w, path, "ema", c->train.dtype == VFM_BF16 ? "bf16" : "fp32", &other, world, err));
 	TRY(compare_networks(c, &other, (const char *[]){"this run", w->ckpt->path}, err));
 	r = read_trained_range(w, &none);
 	if (!range_covers(&r, t[0], t[1]))
@@ -446,7 +446,7 @@ int vfm_sample_weights_load(struct vfm_sample_weights *w, const char *path, cons
 	*w = (struct vfm_sample_weights){0};
 	TRY(vfm_job_agree(&x->job, open_expert(w, path, c, t, loads ? NULL : x->job.world, err), err));
 	if (loads)
-		TRY(load_weights(w, c, x, err));
+		TRY(load_network_weights(w, c, x, err));
 	close_weights(w);
 	return 0;
 }
@@ -469,7 +469,7 @@ int vfm_sample_net_load(struct vfm_sample_net *n, struct vfm_context *x, struct 
 	if (n->o->split_cfg)
 		TRY(split_guidance(n, x, err));
 	for (int i = 0; i < 2 && n->of[i].ckpt; i++)
-		TRY(load_weights(&n->of[i], &n->c, x, err));
+		TRY(load_network_weights(&n->of[i], &n->c, x, err));
 	for (int i = 0; i < 2; i++)
 		close_weights(&n->of[i]);
 	return 0;

@@ -1,4 +1,4 @@
-/* batch.c - samples the items in batches, which the groups of ranks divide. */
+/* sampling_batch.c - samples the items in batches, which the groups of ranks divide. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static struct vfm_diffusion diffusion_of(const struct vfm_sampling *s, int64_t t
 /* ---- which items are sampled together ---- */
 
 /* Items [first, first + n) of one size, seed, steps and scale. */
-struct batch {
+struct sample_batch {
 	size_t first;
 	int n;
 };
@@ -34,12 +34,12 @@ static bool may_share_batch(const struct vfm_sample_item *a, const struct vfm_sa
 }
 
 /* Returns the batch that begins with an item: as many as fit in o->context, at least one. */
-static struct batch batch_from(const struct vfm_sampling *s, size_t first)
+static struct sample_batch batch_from(const struct vfm_sampling *s, size_t first)
 {
 	struct vfm_sampler sampler = sampling_sampler(s, &s->v[first]);
 	bool both = vfm_sampler_is_guided(&sampler) && !s->o->split_cfg;
 	int64_t most = s->o->context / (sampling_tokens(&s->v[first]) * (both ? 2 : 1));
-	struct batch b = {.first = first, .n = 1};
+	struct sample_batch b = {.first = first, .n = 1};
 
 	while (b.n < most && b.first + (size_t)b.n < s->n &&
 		may_share_batch(&s->v[first], &s->v[b.first + (size_t)b.n]))
@@ -54,21 +54,21 @@ static bool has_same_levels(const struct vfm_sample_item *a, const struct vfm_sa
 }
 
 /* Batches that the groups sample at the same time. */
-struct batch_round {
-	struct batch own;  /* of this group; n 0: none */
-	struct batch head; /* of the first group */
-	size_t next;       /* the first item of the next round */
+struct sample_round {
+	struct sample_batch own;  /* of this group; n 0: none */
+	struct sample_batch head; /* of the first group */
+	size_t next;              /* the first item of the next round */
 };
 
 /* In training, the batches of a round have the same noise levels, since all groups take part in each evaluation. */
-static struct batch_round round_from(const struct vfm_sampling *s, size_t first)
+static struct sample_round round_from(const struct vfm_sampling *s, size_t first)
 {
-	struct batch_round r = {.next = first};
+	struct sample_round r = {.next = first};
 
 	for (int64_t g = 0; g < s->groups && r.next < s->n; g++) {
 		if (s->o->in_training && !has_same_levels(&s->v[first], &s->v[r.next]))
 			break;
-		struct batch b = batch_from(s, r.next);
+		struct sample_batch b = batch_from(s, r.next);
 
 		if (g == 0)
 			r.head = b;
@@ -120,7 +120,7 @@ static int start_progress(struct vfm_sampling *s, struct vfm_err *err)
 	int64_t total = 0;
 
 	for (size_t i = 0; i < s->n;) {
-		struct batch_round r = round_from(s, i);
+		struct sample_round r = round_from(s, i);
 
 		TRY(count_passes(s, &s->v[i], err));
 		total += s->passes[s->evals];
@@ -133,7 +133,7 @@ static int start_progress(struct vfm_sampling *s, struct vfm_err *err)
 /* ---- sampling ---- */
 
 /* Collective over the group: the leader prepares the items. */
-static int prepare_batch(struct vfm_sampling *s, const struct batch *b, struct vfm_err *err)
+static int prepare_batch(struct vfm_sampling *s, const struct sample_batch *b, struct vfm_err *err)
 {
 	int rc = 0;
 
@@ -143,7 +143,7 @@ static int prepare_batch(struct vfm_sampling *s, const struct batch *b, struct v
 }
 
 /* The leader writes the files of a batch; tokens: those of its items, one after another. */
-static int finish_batch(struct vfm_sampling *s, const struct batch *b, const float *tokens, struct vfm_err *err)
+static int finish_batch(struct vfm_sampling *s, const struct sample_batch *b, const float *tokens, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &s->c->model;
 	struct vfm_sample_item *it = &s->v[b->first];
@@ -162,7 +162,7 @@ static int finish_batch(struct vfm_sampling *s, const struct batch *b, const flo
 }
 
 /* Samples a batch, and writes its files if `writes`.  Collective over the ranks that sample together. */
-static int sample_batch(struct vfm_sampling *s, const struct batch *b, bool writes, struct vfm_err *err)
+static int sample_one_batch(struct vfm_sampling *s, const struct sample_batch *b, bool writes, struct vfm_err *err)
 {
 	struct vfm_sample_item *it = &s->v[b->first];
 	const struct vfm_diffusion d = diffusion_of(s, sampling_tokens(it));
@@ -199,15 +199,15 @@ out:
 }
 
 /* Samples the batch of this group, or in training repeats the first one if it has none. */
-static int sample_round(struct vfm_sampling *s, const struct batch_round *r, struct vfm_err *err)
+static int sample_one_round(struct vfm_sampling *s, const struct sample_round *r, struct vfm_err *err)
 {
-	const struct batch *b = r->own.n ? &r->own : &r->head;
+	const struct sample_batch *b = r->own.n ? &r->own : &r->head;
 	int rc = 0;
 
 	if (!s->o->in_training)
 		TRY(count_passes(s, &s->v[r->head.first], err));
 	if (r->own.n || s->o->in_training)
-		rc = sample_batch(s, b, r->own.n > 0, err);
+		rc = sample_one_batch(s, b, r->own.n > 0, err);
 	if (!s->o->in_training)
 		show_evaluations(s, s->evals, s->evals);
 	return rc;
@@ -231,9 +231,9 @@ static int sample_batches(struct vfm_sampling *s, struct vfm_err *err)
 	int rc, printed;
 
 	for (size_t i = 0; i < s->n;) {
-		const struct batch_round r = round_from(s, i);
+		const struct sample_round r = round_from(s, i);
 
-		rc = sample_round(s, &r, err);
+		rc = sample_one_round(s, &r, err);
 		printed = sampling_print_records(s, &why);
 		if (rc >= 0 && printed < 0) {
 			rc = printed;
