@@ -177,9 +177,7 @@ static int join_networks(struct vfm_config *c, struct vfm_err *err)
 
 	if (d->t_max < 1)
 		return vfm_fail(err, VFM_EUSAGE,
-			"--low-noise: --init is for t up to %g, so it is the low-noise network itself: exchange the "
-			"two",
-			d->t_max);
+			"--low-noise: --init is the low-noise network, for t up to %g: exchange the two", d->t_max);
 	if (d->t_min > 0 && c->experts.boundary > 0 && d->t_min != c->experts.boundary)
 		return vfm_fail(err, VFM_EUSAGE, "experts.boundary is %g, but --init is for t from %g",
 			c->experts.boundary, d->t_min);

@@ -123,16 +123,7 @@ rc_is 0 "resuming after step 5"
 is "$(held again)" "$(held one)" "the same losses"
 
 # ---- samples during training ---------------------------------------------------
-# far A B: whether the videos of two folders differ by more than the rounding of sums shows
 previews=(--held-out held.jsonl --set eval.samples=3 --set eval.sample_steps=3 --set eval.every=5)
-far() {
-	local f psnr
-	for f in "$1"/*.mp4; do
-		psnr=$(ffmpeg -v info -i "$f" -i "$2/${f##*/}" -lavfi psnr -f null - 2>&1 | grep -o 'average:[0-9a-z]*')
-		[ "${psnr#*:}" = inf ] || [ "${psnr#*:}" -ge 50 ] || { echo far && return; }
-	done
-	echo near
-}
 run "${train[@]}" "${previews[@]}" -o drawn
 rc_is 0 "samples during training"
 is "$(jq -c 'select(.previews) | [.step, .previews]' drawn/metrics.jsonl | tr '\n' ' ')" '[5,"samples/step-00000005"] [10,"samples/step-00000010"] ' "the records name their folders"
@@ -141,12 +132,12 @@ is "$(for f in drawn/samples/*/*; do echo "${f##*/}"; done | sed 's/-.*\././' | 
 is "$(strings drawn/events.out.* | grep -c GIF89a)" 6 "TensorBoard has an animation of each"
 is "$(ffprobe -v error -count_frames -show_entries stream=width,height,nb_read_frames -of csv=p=0 "$(ls drawn/samples/step-00000010/00-*.mp4)")" 32,32,8 "the size of the held-out sample"
 is "$(hash_of drawn)" "$(hash_of without)" "training has the same bits"
-is "$(far drawn/samples/step-00000005 drawn/samples/step-00000010)" far "the samples change while it learns"
+is "$(near_videos drawn/samples/step-00000005 drawn/samples/step-00000010)" far "the samples change while it learns"
 rm -rf many
 for layout in "2 parallel.cp=2" "2 parallel.tp=2" "2 parallel.dp=2" "4 parallel.fsdp=true"; do
 	run "${train[@]}" "${previews[@]}" -n "${layout%% *}" --set "${layout#* }" -o many
 	rc_is 0 "${layout#* }"
-	is "$(far drawn/samples/step-00000010 many/samples/step-00000010)" near "${layout#* }: the same samples"
+	is "$(near_videos drawn/samples/step-00000010 many/samples/step-00000010)" near "${layout#* }: the same samples"
 	rm -rf many
 done
 run "${train[@]}" "${previews[@]}" -n 2 --set parallel.pp=2 -o bad

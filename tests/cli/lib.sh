@@ -240,3 +240,13 @@ mesh_models() {
 mesh_model() {
 	sed -n "s/^model $1  *//p" "$TOP/tests/mesh/meshes.txt" | sed 's/[^ ][^ ]*/--set &/g'
 }
+
+# near_videos A B: "near", or "far" if videos of two folders differ by more than the rounding of sums shows
+near_videos() {
+	local f psnr
+	for f in "$1"/*.mp4; do
+		psnr=$(ffmpeg -v info -i "$f" -i "$2/${f##*/}" -lavfi psnr -f null - 2>&1 | grep -o 'average:[0-9a-z]*')
+		[ "${psnr#*:}" = inf ] || [ "${psnr#*:}" -ge 50 ] || { echo far && return; }
+	done
+	echo near
+}

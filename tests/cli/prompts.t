@@ -46,19 +46,11 @@ run "${train[@]}" --prompts prompts.txt --sample-every 3 --steps 4 -o one
 rc_is 0 "a run that samples resumes"
 
 # ---- layouts: the videos of one process
-near() { # A B: whether the videos of two folders differ by more than the rounding of sums shows
-	local f psnr
-	for f in "$1"/*.mp4; do
-		psnr=$(ffmpeg -v info -i "$f" -i "$2/${f##*/}" -lavfi psnr -f null - 2>&1 | grep -o 'average:[0-9a-z]*')
-		[ "${psnr#*:}" = inf ] || [ "${psnr#*:}" -ge 50 ] || { echo far && return; }
-	done
-	echo near
-}
 run "${train[@]}" --prompts prompts.txt -o alone
 for layout in "2 parallel.cp=2" "2 parallel.tp=2" "2 parallel.dp=2" "2 parallel.fsdp=true" "4 parallel.fsdp=true" "4 parallel.cp=2"; do
 	run "${train[@]}" --prompts prompts.txt -n "${layout%% *}" --set "${layout#* }" -o many
 	rc_is 0 "-n $layout"
-	is "$(near alone/samples/step-00000004 many/samples/step-00000004)" near "-n $layout: the same samples"
+	is "$(near_videos alone/samples/step-00000004 many/samples/step-00000004)" near "-n $layout: the same samples"
 	is "$(jq -r .caption many/samples/step-00000004/samples.jsonl | wc -l)" 3 "-n $layout: a record each"
 	rm -rf many
 done

@@ -211,7 +211,7 @@ static int read_colours(
 	return 0;
 }
 
-/* Refuses the keys that nobody reads, unless they are null. */
+/* Refuses the keys that this reader does not use, unless they are null. */
 static int check_processor_keys(const json_t *o, const char *where, struct vfm_err *err)
 {
 	static const char *const keys[] = {"crop_size", "data_format", "default_to_square", "do_center_crop",

@@ -75,9 +75,8 @@ int vfm_experts_configure(struct vfm_config of[VFM_EXPERTS], const struct vfm_co
 		return vfm_fail(err, VFM_EUSAGE, "experts.boundary: two networks are for flow");
 	if (!(boundary > 0 && boundary < 1))
 		return vfm_fail(err, VFM_EUSAGE,
-			"experts.boundary: the noise level between the two networks is not known: set it (Wan 2.2: "
-			"0.875 for text "
-			"to video, 0.9 for image to video)");
+			"experts.boundary: the noise level between the two networks is not known "
+			"(Wan 2.2: 0.875, image to video 0.9)");
 	for (int e = 0; e < VFM_EXPERTS; e++) {
 		of[e] = *c;
 		of[e].diffusion.t_min = e == VFM_EXPERT_HIGH ? boundary : 0;
@@ -197,9 +196,8 @@ int vfm_experts_begin(struct vfm_experts *x, const struct vfm_origin *run, int64
 	if (high->first != low->first)
 		return vfm_job_agree(run->job,
 			vfm_fail(err, VFM_EUSAGE,
-				"'%s' is after step %lld and '%s' after step %lld: remove the newer checkpoints of "
-				"one, so that both "
-				"continue from the same step",
+				"'%s' is after step %lld and '%s' after step %lld: "
+				"remove the newer checkpoints, so that both continue from one step",
 				x->v[VFM_EXPERT_HIGH].ckpt_dir, (long long)high->first, x->v[VFM_EXPERT_LOW].ckpt_dir,
 				(long long)low->first),
 			err);
@@ -214,9 +212,9 @@ int vfm_experts_begin(struct vfm_experts *x, const struct vfm_origin *run, int64
 	*saved = high->saved < low->saved ? high->saved : low->saved;
 	*skipped = high->skipped;
 	if (run->job->world->rank == 0)
-		vfm_info("%.1f %% of the steps train the high-noise network (t from %g); the idle network takes %.4g "
-			 "MiB of "
-			 "%s memory",
+		vfm_info(
+			"%.1f %% of the steps train the high-noise network (t from %g); the other waits in %.4g MiB of "
+			"%s memory",
 			100.0 * (double)x->turns.share / (1 << SHARE_BITS), c->experts.boundary,
 			(double)x->idle.bytes / 0x1p20, x->idle.on_device ? "device" : "host");
 	return 0;

@@ -75,13 +75,19 @@ static void shorten_prompt(char name[NAME_CHARS + 1], const char *prompt)
 	name[n] = 0;
 }
 
+/* Returns the ending of the files, which tells whether the latents are decoded; set_paths completes the names. */
+static char *new_path(const struct vfm_previews *p)
+{
+	return vfm_strdup(p->decodes ? ".mp4" : ".npy");
+}
+
 static int add_preview_prompt(void *ctx, const json_t *line, const char *caption, struct vfm_err *err)
 {
 	struct vfm_previews *p = ctx;
 	struct vfm_sample_item *it = vfm_sampling_add(&p->s, caption, line);
 
 	(void)err;
-	it->path = vfm_strdup(p->decodes ? ".mp4" : ".npy");
+	it->path = new_path(p);
 	return 0;
 }
 
@@ -108,7 +114,7 @@ static void add_held_out_preview(struct vfm_previews *p, const struct vfm_pack *
 	json_object_set_new(it->rec, "id", json_string(id));
 	json_object_del(it->rec, "caption");
 	it->p.caption = "";
-	it->path = vfm_strdup(p->decodes ? ".mp4" : ".npy");
+	it->path = new_path(p);
 	it->noise = pack->id[i];
 	for (int a = 0; a < 3; a++)
 		it->dims[a] = pack->grid[i][a] * patch[a];
@@ -209,17 +215,15 @@ static int choose_times(struct vfm_previews *p, struct vfm_err *err)
 	}
 	if (!p->expert) {
 		if ((high || low) && p->r.x->mesh.rank == 0)
-			vfm_warn("this network is trained for t from %g to %g, but its samples use it for all t: name "
-				 "the "
-				 "other with --expert",
+			vfm_warn("this network is trained for t from %g to %g, but its samples use it for all t "
+				 "(--expert names the other)",
 				d->t_min, d->t_max);
 		return 0;
 	}
 	if (high == low)
 		return vfm_fail(err, VFM_EUSAGE,
-			"--expert: this run trains t from %g to %g; samples with two networks need a range from or to "
-			"the "
-			"boundary (diffusion.t_min, diffusion.t_max)",
+			"--expert: this run trains t from %g to %g, which is no range from or to a boundary "
+			"(diffusion.t_min, diffusion.t_max)",
 			d->t_min, d->t_max);
 	p->opts.sampler.boundary = high ? d->t_min : d->t_max;
 	p->expert_t[0] = high ? 0 : d->t_max;
@@ -239,7 +243,6 @@ static int read_preview_prompts(struct vfm_previews *p, const char *prompts, str
 static int read_items(struct vfm_previews *p, const char *prompts, struct vfm_err *err)
 {
 	struct vfm_job *job = p->s.job;
-
 	struct vfm_sample_weights w;
 
 	TRY(vfm_job_agree(job, check_previews(p, prompts, err), err));

@@ -26,8 +26,8 @@ int vfm_trackers_start(struct vfm_trackers *t, const char *run, struct vfm_err *
  * of 2 means that another start would fail as well. */
 void vfm_trackers_poll(struct vfm_trackers *t);
 /* The run has ended, and end.json is written: trackers that wait for their next start are started now, and later no
- * more.  Does not wait.  rc, ranks: the result
- * of the run and the size of the job, which determine the limit of vfm_trackers_close. */
+ * more.  Does not wait.  rc, ranks: the result of the run and the size of the job, which determine the limit of
+ * vfm_trackers_close. */
 void vfm_trackers_end(struct vfm_trackers *t, int rc, int ranks);
 /* Waits for the trackers, then stops and reports those that have not ended: after 60 s, 15 s if a signal ended the run,
  * 10 s if it failed, or 2.5 s if it failed with several ranks.  Another signal, which changes *stop, ends the wait.

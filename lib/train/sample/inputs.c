@@ -484,7 +484,7 @@ void sampling_release_inputs(struct vfm_sample_inputs *in)
 
 /* ---- batches ---- */
 
-/* Copies the arrays of the items one after another; size(i): those of item i. */
+/* Copies the arrays of the items one after another; size [n]: their elements. */
 static void join_array(float *all, const struct vfm_sample_item *it, int n, size_t offset, const size_t *size)
 {
 	for (int i = 0; i < n; i++) {
