@@ -153,7 +153,7 @@ static void report_tracker(struct tracker *k, int status)
 	if (status == 0 || k->stopped)
 		return;
 	vfm_process_describe(status, how, sizeof(how));
-	if (!k->ending && WIFEXITED(status) && WEXITSTATUS(status) == USAGE_STATUS) {
+	if (WIFEXITED(status) && WEXITSTATUS(status) == USAGE_STATUS) {
 		vfm_warn("the tracker %s %s, which another start would not change: see %s; the run goes on without it",
 			tracker_name(k), how, k->log);
 		return;
