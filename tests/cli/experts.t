@@ -180,7 +180,10 @@ same() { # A B: the last checkpoints
 "${two[@]}" --set ckpt.keep=0 --init low5 -o low-alone >>log || exit 1
 run "${both[@]}" --set experts.turn=5 --set ckpt.keep=0 -o five
 rc_is 0 "two networks, five steps each"
-is "$(jq -r .expert five/metrics.jsonl | uniq -c | tr -s ' \n' ' ')" " 5 low 5 high " "their blocks follow one another"
+trained() { # RUN: the networks of each step
+	jq -r 'keys | map(select(endswith("_loss")) | .[:-5]) | join("+")' "$1/metrics.jsonl"
+}
+is "$(trained five | uniq -c | tr -s ' \n' ' ')" " 5 low 5 high " "their blocks follow one another"
 is "$(same five/low/ckpt/step-00000005 low-alone/ckpt/step-00000005)" same "the first has the bits of a run of its own"
 is "$(same five/low/ckpt/step-00000010 low-alone/ckpt/step-00000005)" same "and keeps them while the second trains"
 is "$(jq -c '[.config.diffusion.t_min, .config.diffusion.t_max]' five/*/ckpt/step-00000010/manifest.json | tr '\n' ' ')" "[0.5,1] [0,0.5] " "each checkpoint records its range"
@@ -189,7 +192,7 @@ run vfm-ckpt export -q -l original five/high high.safetensors
 rc_is 0 "each is exported as a run of its own"
 run "${both[@]}" --prompts prompts.txt --set eval.sample_steps=4 -o one
 rc_is 0 "steps in turn, with samples"
-is "$(jq -r .expert one/metrics.jsonl | sort | uniq -c | tr -s ' \n' ' ')" " 5 high 5 low " "each has its share of t"
+is "$(trained one | sort | uniq -c | tr -s ' \n' ' ')" " 5 high 5 low " "each has its share of t"
 vfm-sample -q --ckpt one/high --low-noise one/low --boundary 0.5 --part model --prompts prompts.txt --steps 4 --cfg 4 --size 32x32 --frames 8 -o both.mp4 >>log
 ok "the samples are those of vfm-sample with both" cmp both.mp4 one/samples/step-00000010/00-a-red-square.mp4
 vfm-sample -q --ckpt one --part model --prompts prompts.txt --steps 4 --cfg 4 -o run.mp4 >>log
@@ -198,7 +201,7 @@ vfm-train --report -o page.html one
 is "$(grep -oE '>Loss, (high|low) noise' page.html | sort -u | tr '\n' ' ')" ">Loss, high noise >Loss, low noise " "the page has a curve of each"
 run "${both[@]}" --set experts.idle=device --set experts.low_lr=0.005 -o device
 rc_is 0 "the idle network on the device, another learning rate"
-is "$(jq -c 'select(.expert == "low") | .lr' device/metrics.jsonl | sort -u)$(jq -c 'select(.expert == "high") | .lr' device/metrics.jsonl | sort -u)" "0.0050.01" "the low-noise network has its own"
+is "$(jq -s -c '[map(.low_lr, .high_lr) | .[] | values] | unique' device/metrics.jsonl)" "[0.005,0.01]" "the low-noise network has its own"
 run "${both[@]}" --set experts.idle=device -o device2
 is "$(same device2/high one/high) $(same device2/low one/low)" "same same" "the same bits in either memory"
 cp -r one again && rm -rf again/*/ckpt/step-00000010
@@ -211,6 +214,41 @@ for layout in "2 parallel.cp=2" "3 parallel.tp=3" "2 parallel.dp=2" "2 parallel.
 	is "$(losses many many1)" near "-n $layout: the same losses"
 	rm -rf many
 done
+
+# ---- both networks in each step
+packs=(vfm-train -q -c tiny.json --data plan2.jsonl --steps 10 --set ckpt.every=5 --set train.ema_decay=0.9)
+part() { # FIRST: a plan of packs FIRST and FIRST + 1 of each step
+	jq -c "if .batch then .batch = 2 elif .pack == null then . else select(.pack >= $1 and .pack < $1 + 2) | .pack -= $1 end" plan2.jsonl
+}
+run "${packs[@]}" --init high5 --low-noise low5 --set experts.turn_packs=2 -o halves
+is "$rc $(trained halves | sort | uniq -c | tr -s ' \n' ' ')" "0  10 high+low " "each step trains both networks"
+part 0 >low-part.jsonl
+part 2 >high-part.jsonl
+for e in low high; do
+	"${packs[@]}" --data $e-part.jsonl --init ${e}5 -o $e-part >>log || exit 1
+	is "$(same halves/$e $e-part)" same "$e: the bits of a run of its packs alone"
+	is "$(jq -c "[.${e}_loss, .${e}_grad_norm, .${e}_lr]" halves/metrics.jsonl)" "$(jq -c '[.loss, .grad_norm, .lr]' $e-part/metrics.jsonl)" "$e: its loss, gradient and learning rate"
+done
+is "$(jq -c '.loss - (.low_loss + .high_loss) / 2 | fabs < 1e-6' halves/metrics.jsonl | sort -u)" true "the loss is the mean over the tokens of both"
+is "$(jq -s -c 'map(.tokens, .samples) | unique' halves/metrics.jsonl)" "[32,256]" "and the counts are those of the step"
+vfm-train --report -o page.html halves
+is "$(grep -c 'not consecutive\|not finite\|jump' page.html)$(grep -oE '>Loss, (high|low) noise' page.html | sort -u | tr '\n' ' ')" "0>Loss, high noise >Loss, low noise " "the page has both losses, and no step is missing"
+rm -rf again && cp -r halves again && rm -rf again/*/ckpt/step-00000010
+run "${packs[@]}" --init high5 --low-noise low5 --set experts.turn_packs=2 -o again
+is "$rc $(same again/high halves/high) $(same again/low halves/low)" "0 same same" "a resumed run has the same bits"
+thirds=("${packs[@]}" --init all --low-noise all2 --set experts.boundary=0.6 --set experts.turn_packs=1)
+"${thirds[@]}" -o many1t >>log || exit 1
+is "$(jq .state.updates many1t/*/ckpt/step-00000010/manifest.json | tr '\n' ' ')" "10 10 " "one update of each network a step"
+for layout in "2 parallel.dp=2" "4 parallel.fsdp=true" "4 parallel.dp=2 --set parallel.cp=2"; do
+	run "${thirds[@]}" -n "${layout%% *}" --set ${layout#* } -o many
+	rc_is 0 "steps of both networks, -n $layout"
+	is "$(losses many many1t)" near "-n $layout: the same losses"
+	rm -rf many
+done
+run vfm-train -c tiny.json --data plan2.jsonl --steps 1 --init all --low-noise all2 --set experts.boundary=0.6 --set experts.turn_packs=1 -n 2 --set parallel.dp=2 -o many
+like "$rc $err" "^0 .*34.3 % of the packs train .*experts.turn_packs is no multiple of parallel.dp = 2" "a network's packs that do not divide among the ranks are a note"
+rm -rf many
+
 run "${both[@]}" --set lora.rank=2 -o adapters
 is "$rc $(ls -d adapters/*/ckpt/step-00000010 | wc -l)" "0 2" "adapters of both"
 run "${two[@]}" --init high5 -o one
@@ -230,7 +268,7 @@ run "${both[@]}" -o low-alone
 like "$rc $err" "^2 .*'low-alone' trains one network: --low-noise needs another -o RUN" "two do not begin in the run of one"
 run "${both[@]}" --set experts.turn=1000 --set experts.low_lr=0.001 --set train.lr=0 --set train.schedule=cosine -o long
 like "$rc $err" "^0 .*none of the 10 steps trains the high-noise network" "a turn longer than the run: a warning"
-is "$(jq -c 'select(.lr == null)' long/metrics.jsonl)" "" "a learning rate of 0 beside another is a number"
+is "$(jq -c 'select(.low_lr == null)' long/metrics.jsonl)" "" "a learning rate of 0 beside another is a number"
 wrong() { # REGEX ARG ...
 	local regex=$1
 	shift
@@ -243,6 +281,8 @@ wrong "experts.boundary is 0.6, but --init is for t from 0.5" --init high5 --low
 wrong "experts.boundary: it needs --low-noise" --init all --set experts.boundary=0.5
 wrong "--low-noise: it needs --init" --low-noise low5
 wrong "--held-out: not with --low-noise" --init high5 --low-noise low5 --held-out held.jsonl
+wrong "experts.turn_packs is 3, which is neither a divisor nor a multiple of the 4 packs of a step" --data plan2.jsonl --init high5 --low-noise low5 --set experts.turn_packs=3
+wrong "experts.turn_packs: not with experts.turn" --init high5 --low-noise low5 --set experts.turn_packs=1 --set experts.turn=2
 wrong "--expert: this run trains both networks" --init high5 --low-noise low5 --prompts prompts.txt --expert low5
 
 # ---- adapters

@@ -840,6 +840,78 @@ static void check_parts(const struct vfm_loader_opts *o)
 	vfm_plan_step_release(&s);
 }
 
+/* The turn of a pack: any function of step and pack. */
+static int turn_at(const void *ctx, int64_t step, int64_t pack)
+{
+	uint64_t x = (uint64_t)step * 31 + (uint64_t)pack * 7 + *(const uint64_t *)ctx;
+
+	return (int)(x * UINT64_C(0x9e3779b97f4a7c15) >> 62 & 1);
+}
+
+/* The packs of a turn come before those of the next, dealt out to the ranks, with the same content as without turns. */
+static void check_turns(int32_t world, int32_t rank, uint64_t seed, int64_t first_step)
+{
+	struct vfm_loader_opts plain = {.first_step = first_step}, o = plain;
+	struct vfm_err err = {0};
+	struct vfm_plan *m = vfm_plan_open(plan_path, &err);
+	int32_t batch = vfm_plan_header(m)->batch;
+	struct vfm_loader *all = vfm_loader_open(m, &plain, &err), *l;
+	struct vfm_pack *b;
+
+	o.world = world;
+	o.rank = rank;
+	o.prefetch = 1 + (int32_t)(seed % 5);
+	o.turn_of = turn_at;
+	o.turn_ctx = &seed;
+	l = vfm_loader_open(m, &o, &err);
+	assert_non_null(l);
+	for (int64_t step = first_step; step < vfm_plan_header(m)->steps; step++) {
+		uint64_t want[64];
+		int64_t tokens[2] = {0}, n[2] = {0}, order[2][64];
+
+		for (int64_t p = 0; p < batch; p++) {
+			int turn = turn_at(&seed, step, p);
+
+			assert_int_equal(vfm_loader_next(all, &b, &err), 1);
+			b->step_tokens = 0;
+			want[p] = digest(b);
+			tokens[turn] += b->tokens;
+			order[turn][n[turn]++] = p;
+			vfm_loader_release(all, b);
+		}
+		for (int turn = 0; turn < 2; turn++)
+			for (int64_t at = rank; at < (n[turn] + world - 1) / world * world; at += world) {
+				assert_int_equal(vfm_loader_next(l, &b, &err), 1);
+				assert_int_equal(b->step, step);
+				assert_int_equal(b->step_tokens, tokens[turn]);
+				b->step_tokens = 0;
+				if (at < n[turn])
+					assert_int_equal(digest(b), want[order[turn][at]]);
+				else
+					assert_int_equal(b->n + b->tokens + b->text_tokens, 0);
+				vfm_loader_release(l, b);
+			}
+	}
+	assert_int_equal(vfm_loader_next(l, &b, &err), 0);
+	vfm_loader_close(l);
+	vfm_loader_close(all);
+	vfm_plan_close(m);
+}
+
+static void a_step_is_divided_into_turns(void **state)
+{
+	struct vfm_packing_opts po = {
+		.context = 20, .batch = 12, .epochs = 2, .seed = 3, .cost = vfm_pack_cost_default()};
+	struct vfm_err err = {0};
+
+	(void)state;
+	assert_int_equal(dataset_plan(plan_path, data_dir, &po, &err), 0);
+	for (uint64_t seed = 0; seed < 4; seed++)
+		for (int32_t world = 1; world <= 5; world++)
+			for (int32_t rank = 0; rank < world; rank++)
+				check_turns(world, rank, seed, (int64_t)seed % 2);
+}
+
 static void cp_ranks_get_their_packs(void **state)
 {
 	struct vfm_packing_opts po = {
@@ -907,8 +979,8 @@ int main(void)
 		cmocka_unit_test(captions_are_chosen), cmocka_unit_test(damage_is_named),
 		cmocka_unit_test(nan_is_damage), cmocka_unit_test(other_encoders_are_refused),
 		cmocka_unit_test(damage_is_replaced), cmocka_unit_test(too_much_damage_is_an_error),
-		cmocka_unit_test(a_group_reads_once), cmocka_unit_test(cp_ranks_get_their_packs),
-		cmocka_unit_test(options_are_checked)};
+		cmocka_unit_test(a_step_is_divided_into_turns), cmocka_unit_test(a_group_reads_once),
+		cmocka_unit_test(cp_ranks_get_their_packs), cmocka_unit_test(options_are_checked)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

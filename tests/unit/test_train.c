@@ -17,6 +17,7 @@
 #include "device/open/open.h"
 #include "spec/model/linears.h"
 #include "train/job/config.h"
+#include "train/run/experts.h"
 #include "train/run/metrics.h"
 #include "train/step/micro.h"
 #include "train/step/synthetic.h"
@@ -267,8 +268,9 @@ static void test_metrics_add(void **state)
 {
 	struct vfm_step_record r = {.step = 1,
 		.s = {.loss = NAN, .grad_norm = 2, .tokens = 10, .samples = 3, .rank = {.step_s = 0.5, .comm_s = 0.25}},
-		.ranks = 2,
-		.lr = 1e-4};
+		.update = {{.loss = NAN, .grad_norm = 2, .lr = 1e-4}},
+		.updates = 1,
+		.ranks = 2};
 	struct vfm_metrics m;
 	json_t *o = vfm_step_json(&r), *back;
 	char *text;
@@ -285,9 +287,128 @@ static void test_metrics_add(void **state)
 	assert_true(json_number_value(json_object_get(back, "tok_s")) == 20);
 	assert_true(json_number_value(json_object_get(back, "step_ms")) == 500);
 	assert_true(json_number_value(json_object_get(back, "comm_ms")) == 250);
+	assert_true(json_number_value(json_object_get(back, "lr")) == 1e-4);
 	json_decref(back);
 	json_decref(o);
 	free(text);
+}
+
+/* A step of two updates: sums, the mean loss over the tokens, and each network's own numbers. */
+static void test_metrics_of_two(void **state)
+{
+	struct vfm_step_record a = {.step = 7,
+		.s = {.loss = 2,
+			.mse = 4,
+			.tokens = 30,
+			.samples = 3,
+			.flops = 6e12,
+			.rank = {.step_s = 2, .data_wait_s = 0.5, .mem_peak_bytes = 0x1p30}},
+		.update = {{.network = "low", .loss = 2, .grad_norm = 0.5, .lr = 1e-4}},
+		.updates = 1,
+		.ranks = 1,
+		.weighted = true,
+		.skipped = 4};
+	struct vfm_step_record b = a;
+	json_t *o;
+
+	(void)state;
+	b.s.loss = 6;
+	b.s.tokens = 10;
+	b.s.rank.mem_peak_bytes = 0x1p31;
+	b.update[0] = (struct vfm_step_update){.network = "high", .loss = 6, .grad_norm = NAN, .lr = 1e-5};
+	b.skipped = 0;
+	b.held_out = (struct vfm_held_out_loss){.levels = 1, .level = {3}, .mean = 3};
+	vfm_step_record_add(&a, &b);
+	o = vfm_step_json(&a);
+	assert_int_equal(json_integer_value(json_object_get(o, "step")), 7);
+	assert_true(json_number_value(json_object_get(o, "loss")) == 3);
+	assert_true(json_number_value(json_object_get(o, "tokens")) == 40);
+	assert_true(json_number_value(json_object_get(o, "samples")) == 6);
+	assert_true(json_number_value(json_object_get(o, "tok_s")) == 10);
+	assert_true(json_number_value(json_object_get(o, "tflops")) == 3);
+	assert_true(json_number_value(json_object_get(o, "step_ms")) == 4000);
+	assert_true(json_number_value(json_object_get(o, "data_wait_ms")) == 1000);
+	assert_true(json_number_value(json_object_get(o, "mem_gib")) == 2);
+	assert_true(json_number_value(json_object_get(o, "low_loss")) == 2);
+	assert_true(json_number_value(json_object_get(o, "low_grad_norm")) == 0.5);
+	assert_true(json_number_value(json_object_get(o, "high_loss")) == 6);
+	assert_true(json_number_value(json_object_get(o, "high_lr")) == 1e-5);
+	assert_true(json_is_null(json_object_get(o, "high_grad_norm")));
+	assert_null(json_object_get(o, "lr"));
+	assert_null(json_object_get(o, "grad_norm"));
+	assert_int_equal(json_integer_value(json_object_get(o, "skipped")), 4);
+	assert_true(json_number_value(json_object_get(o, "held_out_loss")) == 3);
+	json_decref(o);
+}
+
+/* The closed forms agree with a count of packs, for random blocks and shares. */
+static void test_turns(void **state)
+{
+	(void)state;
+	for (int k = 0; k < 400; k++) {
+		int64_t n = 1 + rand() % 6, block = 1 + rand() % 4;
+		bool divides = k % 2;
+		struct vfm_turns t = {.block = divides ? block : block * n,
+			.batch = divides ? block * n : n,
+			.share = rand() % ((1 << 20) + 1)};
+		int64_t packs[2] = {0}, updates[2] = {0}, blocks = 0;
+
+		for (int64_t s = 0; s < 60; s++) {
+			int64_t own[2] = {0};
+
+			for (int64_t p = 0; p < t.batch; p++) {
+				int e = vfm_turns_at(&t, s, p);
+
+				own[e]++;
+				if ((s * t.batch + p) % t.block == 0)
+					blocks++;
+				else
+					assert_int_equal(e,
+						p ? vfm_turns_at(&t, s, p - 1) : vfm_turns_at(&t, s - 1, t.batch - 1));
+			}
+			for (int e = 0; e < 2; e++) {
+				assert_int_equal(vfm_turns_packs(&t, e, s), own[e]);
+				assert_int_equal(vfm_turns_before(&t, e, s), updates[e]);
+				packs[e] += own[e];
+				updates[e] += own[e] > 0;
+			}
+			assert_true(own[vfm_turns_first(&t, s)] > 0);
+			assert_true(divides || !own[0] || !own[1]);
+		}
+		/* of all blocks, the share of the high network, rounded down */
+		if (divides)
+			assert_int_equal(packs[VFM_EXPERT_HIGH] / block, blocks * t.share >> 20);
+	}
+}
+
+/* experts.turn_packs that do not fit a plan are refused. */
+static void test_turns_of(void **state)
+{
+	struct vfm_plan_header h = {.context = 64, .batch = 6};
+	struct vfm_config c;
+	struct vfm_turns t;
+
+	(void)state;
+	vfm_config_defaults(&c);
+	c.diffusion.kind = VFM_FLOW;
+	c.diffusion.t_dist = VFM_TIME_UNIFORM;
+	c.experts.boundary = 0.75;
+	OK(vfm_turns_of(&t, &c, &h, &err));
+	assert_int_equal(t.block, 6);
+	assert_int_equal(t.share, 1 << 18);
+	for (int64_t n = 1; n <= 12; n++) {
+		c.experts.turn_packs = n;
+		assert_int_equal(vfm_turns_of(&t, &c, &h, &err), 6 % n && n % 6 ? VFM_EUSAGE : 0);
+		assert_int_equal(vfm_turns_divide(&t), n < 6);
+	}
+	c.experts.turn_packs = 3;
+	c.experts.turn = 2;
+	assert_int_equal(vfm_turns_of(&t, &c, &h, &err), VFM_EUSAGE);
+	c.experts.turn = 1;
+	h.cp = 2;
+	assert_int_equal(vfm_turns_of(&t, &c, &h, &err), VFM_EUSAGE);
+	c.experts.turn_packs = 6;
+	OK(vfm_turns_of(&t, &c, &h, &err));
 }
 
 static int setup(void **state)
@@ -610,6 +731,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_lr),
 		cmocka_unit_test(test_metrics_cut),
 		cmocka_unit_test(test_metrics_add),
+		cmocka_unit_test(test_metrics_of_two),
+		cmocka_unit_test(test_turns),
+		cmocka_unit_test(test_turns_of),
 		cmocka_unit_test(test_flops),
 		cmocka_unit_test(test_text_pad),
 		cmocka_unit_test(test_given_frames),

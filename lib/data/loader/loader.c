@@ -45,6 +45,25 @@ static struct vfm_cached_step *cache_entry(struct vfm_loader *l, int64_t step)
 	return e;
 }
 
+/* Orders the packs of a step by turns. */
+static void order_packs(const struct vfm_loader *l, struct vfm_cached_step *e)
+{
+	int32_t n = 0;
+
+	vfm_grow(&e->order, &e->cap_order, (size_t)e->s.n_packs, sizeof(*e->order));
+	for (int turn = 0; turn < 2; turn++) {
+		e->turn_tokens[turn] = 0;
+		e->n_turn[turn] = -n;
+		for (int32_t p = 0; p < e->s.n_packs; p++) {
+			if (l->o.turn_of(l->o.turn_ctx, e->step, p) != turn)
+				continue;
+			e->order[n++] = p;
+			e->turn_tokens[turn] += e->s.packs[p].tokens;
+		}
+		e->n_turn[turn] += n;
+	}
+}
+
 static struct vfm_cached_step *cache_get(struct vfm_loader *l, int64_t step)
 {
 	struct vfm_cached_step *e;
@@ -63,6 +82,8 @@ static struct vfm_cached_step *cache_get(struct vfm_loader *l, int64_t step)
 			e->err = why;
 			e->rc = why.code;
 		}
+		if (e->rc >= 0 && l->o.turn_of)
+			order_packs(l, e);
 		pthread_mutex_lock(&l->lock);
 		e->ready = true;
 		pthread_cond_broadcast(&l->changed);
@@ -92,6 +113,24 @@ static int32_t cp_of(const struct vfm_loader *l, const struct vfm_plan_pack *m)
 	return m->cp < l->o.n_parts ? m->cp : l->o.n_parts;
 }
 
+/* Returns the i-th pack of this rank in a step that is divided into turns; -1: one without samples, -2: none.  Sets the
+ * tokens of its turn. */
+static int64_t pack_of_turn(const struct vfm_loader *l, const struct vfm_cached_step *e, int64_t i, int64_t *tokens)
+{
+	int64_t begin = 0;
+
+	for (int turn = 0; turn < 2; turn++) {
+		int64_t n = e->n_turn[turn], each = (n + l->o.world - 1) / l->o.world, at = i * l->o.world + l->o.rank;
+
+		*tokens = e->turn_tokens[turn];
+		if (i < each)
+			return at < n ? e->order[begin + at] : -1;
+		i -= each;
+		begin += n;
+	}
+	return -2;
+}
+
 static int fill_slot(struct vfm_load_slot *sl, struct vfm_load_facts *facts, struct vfm_err *err)
 {
 	struct vfm_loader *l = sl->l;
@@ -100,6 +139,7 @@ static int fill_slot(struct vfm_load_slot *sl, struct vfm_load_facts *facts, str
 	int64_t step = by_step ? (l->o.rank + at / l->per_step * l->o.world) % l->h->steps
 			       : l->o.first_step + at / l->per_step;
 	int64_t pack = by_step ? at % l->per_step : (l->o.rank + at % l->per_step * l->o.world) * l->o.n_parts + part;
+	static const struct vfm_plan_pack empty;
 	struct vfm_cached_step *e;
 	double start = vfm_now();
 	int rc;
@@ -111,10 +151,13 @@ static int fill_slot(struct vfm_load_slot *sl, struct vfm_load_facts *facts, str
 		*err = e->err;
 	} else {
 		sl->p.step = step;
-		sl->p.index = pack;
 		sl->p.step_tokens = e->s.tokens;
-		sl->p.cp = cp_of(l, &e->s.packs[pack]);
-		rc = vfm_load_pack(l, sl, &e->s, pack, facts, err);
+		if (l->o.turn_of)
+			pack = pack_of_turn(l, e, at % l->per_step, &sl->p.step_tokens);
+		sl->p.index = pack;
+		sl->p.cp = pack < 0 ? 0 : cp_of(l, &e->s.packs[pack]);
+		facts->unused = pack == -2;
+		rc = vfm_load_pack(l, sl, &e->s, pack < 0 ? &empty : &e->s.packs[pack], facts, err);
 		if (rc < 0)
 			vfm_err_context(err, "step %lld, pack %lld", (long long)step, (long long)pack);
 	}
@@ -227,6 +270,8 @@ static int check_opts(struct vfm_loader *l, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE,
 			"part %d of %d of rank %d of %d, with %d parts a step and at most %d a pack", o->part,
 			o->n_parts, o->rank, o->world, l->h->batch, l->h->cp);
+	if (o->turn_of && (l->h->cp || o->by_step))
+		return vfm_fail(err, VFM_EUSAGE, "turns within a step of a plan that sets the cp ranks of packs");
 	if (o->prefetch < 1 || o->prefetch > VFM_LOADER_PREFETCH_MAX || o->threads < 1 || o->threads > 1024)
 		return vfm_fail(err, VFM_EUSAGE, "prefetch must be 1 to 4096 and threads 1 to 1024");
 	if (o->group && (o->group->extra_depth < 0 || o->group->extra_depth > VFM_LOADER_EXTRA_DEPTH_MAX))
@@ -272,6 +317,8 @@ static void count_packs(struct vfm_loader *l)
 		l->per_step = l->h->batch;
 	else if (l->o.rank < l->h->batch)
 		l->per_step = (l->h->batch / l->o.n_parts - l->o.rank + l->o.world - 1) / l->o.world;
+	if (l->o.turn_of) /* each turn may end with a pack that not all ranks have */
+		l->per_step = (l->h->batch + 2 * (l->o.world - 1)) / l->o.world;
 	l->n_packs = (l->h->steps - l->o.first_step) * l->per_step * l->o.n_parts;
 	if (l->o.by_step)
 		l->n_packs = (l->h->steps + l->o.world - 1) / l->o.world * l->per_step;
@@ -335,6 +382,8 @@ void vfm_loader_close(struct vfm_loader *l)
 	vfm_ring_close(&l->ring);
 	for (int32_t i = 0; l->cache && i < l->n_cache; i++)
 		vfm_plan_step_release(&l->cache[i].s);
+	for (int32_t i = 0; l->cache && i < l->n_cache; i++)
+		free(l->cache[i].order);
 	for (int32_t i = 0; l->ix && i < l->h->n_sets; i++)
 		vfm_index_close(l->ix[i]);
 	free(l->slots);
@@ -445,7 +494,7 @@ int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err 
 
 		if (rc <= 0)
 			return rc;
-		if (is_own_pack(l, &sl->p, part)) {
+		if (!sl->facts.unused && is_own_pack(l, &sl->p, part)) {
 			*out = &sl->p;
 			return 1;
 		}

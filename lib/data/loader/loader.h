@@ -56,6 +56,11 @@ struct vfm_loader_opts {
 	/* Divides whole steps instead: step s belongs to s % world == rank.  All ranks get the same number of packs:
 	 * beyond the last step, step s is s % steps.  first_step must be 0. */
 	bool by_step;
+	/* Divides a step between two networks: returns 0 or 1 for a pack, in any thread.  Packs of turn 0 come first.
+	 * The packs of a turn are dealt out to the ranks: where a rank gets one less than others, its last one has no
+	 * samples.  step_tokens counts the tokens of the turn.  Neither with header.cp nor by_step; NULL: one turn. */
+	int (*turn_of)(const void *ctx, int64_t step, int64_t pack);
+	const void *turn_ctx;
 	int32_t prefetch;                     /* packs read ahead; 0: 4 */
 	int32_t threads;                      /* reading threads; 0: 2 */
 	const struct vfm_loader_group *group; /* NULL: none; the loader copies it */
@@ -120,7 +125,8 @@ void vfm_loader_close(struct vfm_loader *l); /* waits for running jobs; frees al
 int vfm_loader_next(struct vfm_loader *l, struct vfm_pack **out, struct vfm_err *err);
 void vfm_loader_release(struct vfm_loader *l, struct vfm_pack *p);
 
-/* Returns the packs per step of this rank, including those without samples; 0 if it gets none. */
+/* Returns the packs per step of this rank, including those without samples; 0 if it gets none.  With turn_of: at
+ * most. */
 int32_t vfm_loader_packs_per_step(const struct vfm_loader *l);
 struct vfm_loader_stats vfm_loader_stats(const struct vfm_loader *l);
 

@@ -206,9 +206,9 @@ static void log_damaged(struct vfm_loader *l, const struct vfm_plan_sample *dama
 
 /* After failure rc of sample i of a pack: chooses another sample in its place, and returns 0; or the failure. */
 static int replace_sample(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step,
-	int64_t pack, int32_t i, struct vfm_err *err)
+	const struct vfm_plan_pack *pack, int32_t i, struct vfm_err *err)
 {
-	const struct vfm_plan_sample *m = step->packs[pack].samples, *other;
+	const struct vfm_plan_sample *m = pack->samples, *other;
 	struct vfm_loaded *s = &sl->sample[i];
 	struct vfm_err why;
 
@@ -255,10 +255,9 @@ static enum vfm_dtype dtype_of(const struct vfm_loader *l, const struct vfm_load
 }
 
 /* Looks the samples up, and sets the sizes of the pack. */
-static int look_up(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step, int64_t pack,
-	size_t *scratch, struct vfm_err *err)
+static int look_up(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step,
+	const struct vfm_plan_pack *m, size_t *scratch, struct vfm_err *err)
 {
-	const struct vfm_plan_pack *m = &step->packs[pack];
 	struct vfm_pack *p = &sl->p;
 
 	p->tokens = m->tokens;
@@ -270,7 +269,7 @@ static int look_up(struct vfm_loader *l, struct vfm_load_slot *sl, const struct 
 		struct vfm_loaded *s = &sl->sample[i];
 
 		while (check_index(l, s->from.set, look_up_sample(l, step->step, s, err), err) < 0)
-			TRY(replace_sample(l, sl, step, pack, i, err));
+			TRY(replace_sample(l, sl, step, m, i, err));
 		p->text_tokens += kept_text_rows(l, s);
 		if (i == 0)
 			p->x0_dtype = dtype_of(l, s);
@@ -392,28 +391,27 @@ static void list_replaced(const struct vfm_load_slot *sl, const struct vfm_plan_
 
 /* Reads until all samples are whole: another sample in place of a damaged one may have another text, and so change the
  * places of all. */
-static int fill_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step, int64_t pack,
-	struct vfm_err *err)
+static int fill_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step,
+	const struct vfm_plan_pack *m, struct vfm_err *err)
 {
 	for (;;) {
 		size_t scratch;
 		int32_t bad;
 
-		TRY(look_up(l, sl, step, pack, &scratch, err));
+		TRY(look_up(l, sl, step, m, &scratch, err));
 		TRY(vfm_ring_place(&l->ring, sl->seq, &sl->p, err));
 		TRY(ensure((void **)&sl->scratch, &sl->scratch_size, scratch * sizeof(float), "a latent", err));
 		if (atomic_load(&l->is_cold))
 			read_ahead(l, sl);
 		if (fill_samples(l, sl, &bad, err) == 0)
 			return 0;
-		TRY(replace_sample(l, sl, step, pack, bad, err));
+		TRY(replace_sample(l, sl, step, m, bad, err));
 	}
 }
 
-int vfm_load_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step, int64_t pack,
-	struct vfm_load_facts *facts, struct vfm_err *err)
+int vfm_load_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step,
+	const struct vfm_plan_pack *m, struct vfm_load_facts *facts, struct vfm_err *err)
 {
-	const struct vfm_plan_pack *m = &step->packs[pack];
 	double start = vfm_now(), all;
 	int rc;
 
@@ -422,7 +420,7 @@ int vfm_load_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct v
 		sl->sample[i] = (struct vfm_loaded){.from = m->samples[i]};
 	sl->spent = (struct vfm_index_spent){0};
 	sl->arrange_s = 0;
-	rc = fill_pack(l, sl, step, pack, err);
+	rc = fill_pack(l, sl, step, m, err);
 	if (rc == 0)
 		list_replaced(sl, m, facts);
 	all = vfm_now() - start;

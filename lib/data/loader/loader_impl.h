@@ -42,6 +42,11 @@ struct vfm_cached_step {
 	int rc;
 	struct vfm_err err;
 	struct vfm_plan_step s;
+	/* with turns: the packs of turn 0, then those of turn 1; the number and the tokens of each */
+	int32_t *order;
+	size_t cap_order;
+	int32_t n_turn[2];
+	int64_t turn_tokens[2];
 };
 
 struct vfm_loader {
@@ -71,9 +76,10 @@ struct vfm_loader {
 	struct vfm_loader_stats stats;
 };
 
-/* Reads pack `pack` of a step into the slot: fills sl->p, whose step fields are set, and the facts. */
-int vfm_load_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step, int64_t pack,
-	struct vfm_load_facts *facts, struct vfm_err *err);
+/* Reads a pack of a step, or one without samples, into the slot: fills sl->p, whose step fields are set, and the facts.
+ */
+int vfm_load_pack(struct vfm_loader *l, struct vfm_load_slot *sl, const struct vfm_plan_step *step,
+	const struct vfm_plan_pack *m, struct vfm_load_facts *facts, struct vfm_err *err);
 
 static inline bool vfm_is_same_sample(const struct vfm_plan_sample *a, const struct vfm_plan_sample *b)
 {

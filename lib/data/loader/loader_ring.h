@@ -16,6 +16,7 @@ enum { VFM_LOAD_NAMED = 8 }; /* maximum replaced samples of a pack that are name
 
 /* Sent by the reader of a pack to the ranks that use it. */
 struct vfm_load_facts {
+	bool unused; /* no rank uses the pack, which has no samples */
 	int64_t unlisted, replaced;
 	struct vfm_plan_sample named[VFM_LOAD_NAMED]; /* the first replaced samples */
 	double spent_s[VFM_LOAD_CAUSES];

@@ -61,11 +61,12 @@ struct vfm_config {
 		/* weights for the choice of a sample's caption; empty: all are equally likely */
 		struct vfm_name_weights captions;
 	} data;
-	struct {                 /* of a run that trains two networks (train/run/experts.h) */
-		double boundary; /* the smallest t of the high-noise network; 0: not given */
-		int64_t turn;    /* steps of one network in a row */
-		int idle;        /* enum vfm_idle_place: where the state of the other one waits */
-		double low_lr;   /* train.lr of the low-noise network; 0: the same */
+	struct {                    /* of a run that trains two networks (train/run/experts.h) */
+		double boundary;    /* the smallest t of the high-noise network; 0: not given */
+		int64_t turn;       /* steps of one network in a row */
+		int64_t turn_packs; /* packs, instead of steps; 0: turn */
+		int idle;           /* enum vfm_idle_place: where the state of the other one waits */
+		double low_lr;      /* train.lr of the low-noise network; 0: the same */
 	} experts;
 	struct {
 		int64_t every;        /* steps between evaluations of held-out data; 0: only at the end */

@@ -35,12 +35,31 @@ static double share_above(const struct vfm_config *c, int64_t tokens)
 	return 1 - lo;
 }
 
-struct vfm_turns vfm_turns_of(const struct vfm_config *c, int64_t tokens)
+int vfm_turns_of(
+	struct vfm_turns *t, const struct vfm_config *c, const struct vfm_plan_header *plan, struct vfm_err *err)
 {
+	const int64_t packs = c->experts.turn_packs;
 	const double units = 1 << SHARE_BITS;
-	int64_t share = (int64_t)(share_above(c, tokens) * units + 0.5);
 
-	return (struct vfm_turns){.turn = c->experts.turn, .share = share};
+	*t = (struct vfm_turns){.block = packs ? packs : c->experts.turn * plan->batch,
+		.batch = plan->batch,
+		.share = (int64_t)(share_above(c, plan->context) * units + 0.5)};
+	if (packs && c->experts.turn != 1)
+		return vfm_fail(err, VFM_EUSAGE, "experts.turn_packs: not with experts.turn");
+	if (t->block % t->batch && t->batch % t->block)
+		return vfm_fail(err, VFM_EUSAGE,
+			"experts.turn_packs is %lld, which is neither a divisor nor a multiple of the %lld packs of a "
+			"step",
+			(long long)packs, (long long)t->batch);
+	if (vfm_turns_divide(t) && plan->cp)
+		return vfm_fail(err, VFM_EUSAGE,
+			"experts.turn_packs: a step of a plan of vfm-pack --cp trains one network (experts.turn)");
+	return 0;
+}
+
+bool vfm_turns_divide(const struct vfm_turns *t)
+{
+	return t->block < t->batch;
 }
 
 /* Returns the blocks of the high network among the first n. */
@@ -49,20 +68,47 @@ static int64_t high_blocks(const struct vfm_turns *t, int64_t n)
 	return (int64_t)(((__int128)n * t->share) >> SHARE_BITS);
 }
 
-int vfm_turns_at(const struct vfm_turns *t, int64_t step)
+int vfm_turns_at(const struct vfm_turns *t, int64_t step, int64_t pack)
 {
-	int64_t block = step / t->turn;
+	int64_t block = (step * t->batch + pack) / t->block;
 
 	return high_blocks(t, block + 1) > high_blocks(t, block) ? VFM_EXPERT_HIGH : VFM_EXPERT_LOW;
 }
 
+/* Returns the packs of the high network in the steps below `step`. */
+static int64_t high_packs(const struct vfm_turns *t, int64_t step)
+{
+	int64_t packs = step * t->batch, high = high_blocks(t, packs / t->block) * t->block;
+
+	return high + (vfm_turns_at(t, step, 0) == VFM_EXPERT_HIGH ? packs % t->block : 0);
+}
+
+int64_t vfm_turns_packs(const struct vfm_turns *t, int expert, int64_t step)
+{
+	int64_t high = high_packs(t, step + 1) - high_packs(t, step);
+
+	return expert == VFM_EXPERT_HIGH ? high : t->batch - high;
+}
+
+int vfm_turns_first(const struct vfm_turns *t, int64_t step)
+{
+	int64_t high = vfm_turns_packs(t, VFM_EXPERT_HIGH, step);
+
+	if (high == 0 || high == t->batch)
+		return high ? VFM_EXPERT_HIGH : VFM_EXPERT_LOW;
+	return step % 2 ? VFM_EXPERT_LOW : VFM_EXPERT_HIGH; /* the one of the last exchange */
+}
+
 int64_t vfm_turns_before(const struct vfm_turns *t, int expert, int64_t step)
 {
-	int64_t block = step / t->turn, high = high_blocks(t, block) * t->turn;
+	int64_t high = high_packs(t, step), packs = expert == VFM_EXPERT_HIGH ? high : step * t->batch - high;
+	int64_t blocks = packs / t->block, per_step = t->batch / t->block;
+	int64_t share = expert == VFM_EXPERT_HIGH ? t->share : (1 << SHARE_BITS) - t->share;
 
-	if (vfm_turns_at(t, step) == VFM_EXPERT_HIGH)
-		high += step % t->turn;
-	return expert == VFM_EXPERT_HIGH ? high : step - high;
+	if (!vfm_turns_divide(t))
+		return packs / t->batch;
+	/* Of at least one block a step on average, it has one in every step; of less, never two in one. */
+	return share * per_step >= 1 << SHARE_BITS ? step : blocks;
 }
 
 /* ---- configurations ---- */
@@ -175,15 +221,28 @@ static void check_shares(const struct vfm_experts *x, int64_t last)
 				(long long)last, vfm_expert_names[k]);
 }
 
-int vfm_experts_begin(struct vfm_experts *x, const struct vfm_origin *run, int64_t tokens, int64_t *first,
-	int64_t *saved, int64_t *skipped, struct vfm_err *err)
+/* Logs the share of each network, and the memory of the one that waits. */
+static void log_turns(const struct vfm_experts *x, const struct vfm_origin *run)
+{
+	const int64_t dp = vfm_trainer_params(x->tr)->mesh->p.dp;
+
+	vfm_info("%.1f %% of the %s train the high-noise network (t from %g); the other waits in %.4g MiB of %s memory",
+		100.0 * (double)x->turns.share / (1 << SHARE_BITS), vfm_turns_divide(&x->turns) ? "packs" : "steps",
+		run->config->experts.boundary, (double)x->idle.bytes / 0x1p20, x->idle.on_device ? "device" : "host");
+	if (vfm_turns_divide(&x->turns) && x->turns.block % dp)
+		vfm_info(
+			"experts.turn_packs is no multiple of parallel.dp = %lld: some ranks wait for others in a step",
+			(long long)dp);
+}
+
+int vfm_experts_begin(struct vfm_experts *x, const struct vfm_origin *run, int64_t *first, int64_t *saved,
+	int64_t *skipped, struct vfm_err *err)
 {
 	const struct vfm_config *c = run->config;
 	struct vfm_config of[VFM_EXPERTS];
 	struct vfm_origin *high = &x->v[VFM_EXPERT_HIGH].origin, *low = &x->v[VFM_EXPERT_LOW].origin;
 
 	x->tr = run->tr;
-	x->turns = vfm_turns_of(c, tokens);
 	TRY(vfm_experts_configure(of, c, err));
 	for (int k = 0; k < VFM_EXPERTS; k++)
 		x->v[k].c = of[k];
@@ -206,17 +265,13 @@ int vfm_experts_begin(struct vfm_experts *x, const struct vfm_origin *run, int64
 
 		x->v[k].more = had >= 0 ? had - before : 0; /* another experts.turn or boundary was in effect */
 	}
-	if (run->job->world->rank == 0)
+	if (run->job->world->rank == 0) {
 		check_shares(x, run->id->last);
+		log_turns(x, run);
+	}
 	*first = high->first;
 	*saved = high->saved < low->saved ? high->saved : low->saved;
 	*skipped = high->skipped;
-	if (run->job->world->rank == 0)
-		vfm_info(
-			"%.1f %% of the steps train the high-noise network (t from %g); the other waits in %.4g MiB of "
-			"%s memory",
-			100.0 * (double)x->turns.share / (1 << SHARE_BITS), c->experts.boundary,
-			(double)x->idle.bytes / 0x1p20, x->idle.on_device ? "device" : "host");
 	return 0;
 }
 

@@ -11,24 +11,69 @@
 #include "base/mem.h"
 #include "io/file.h"
 
+static void join_stats(struct vfm_rank_stats *s, struct vfm_rank_stats next)
+{
+	double peak = s->mem_peak_bytes > next.mem_peak_bytes ? s->mem_peak_bytes : next.mem_peak_bytes;
+
+	for (int i = 0; i < VFM_STATS; i++)
+		*vfm_stat_at(s, i) += *vfm_stat_at(&next, i);
+	s->mem_peak_bytes = peak;
+}
+
+void vfm_step_record_add(struct vfm_step_record *r, const struct vfm_step_record *next)
+{
+	struct vfm_step_record sum = *next;
+	double a = (double)r->s.tokens, b = (double)next->s.tokens;
+
+	sum.s = r->s;
+	sum.s.tokens += next->s.tokens;
+	sum.s.samples += next->s.samples;
+	sum.s.flops += next->s.flops;
+	sum.s.loss = (a * r->s.loss + b * next->s.loss) / (a + b);
+	sum.s.mse = (a * r->s.mse + b * next->s.mse) / (a + b);
+	join_stats(&sum.s.rank, next->s.rank);
+	sum.update[0] = r->update[0];
+	sum.update[1] = next->update[0];
+	sum.updates = 2;
+	sum.skipped = next->skipped ? next->skipped : r->skipped;
+	*r = sum;
+}
+
+/* Adds grad_norm and lr; of one of two networks, high_loss, high_grad_norm and high_lr. */
+static void add_update(json_t *o, const struct vfm_step_update *u)
+{
+	const struct {
+		const char *key;
+		double x;
+	} all[] = {{"loss", u->loss}, {"grad_norm", u->grad_norm}, {"lr", u->lr}};
+	char key[32];
+
+	for (size_t i = u->network ? 0 : 1; i < sizeof(all) / sizeof(all[0]); i++) {
+		snprintf(key, sizeof(key), "%s%s%s", u->network ? u->network : "", u->network ? "_" : "", all[i].key);
+		json_object_set_new(o, key, vfm_json_real(all[i].x));
+	}
+}
+
 json_t *vfm_step_json(const struct vfm_step_record *r)
 {
 	double step_s = r->s.rank.step_s, tflops = r->s.flops / r->ranks / step_s / 1e12;
 	struct vfm_rank_stats stats = r->s.rank;
 	json_t *mse = r->weighted ? vfm_json_real(r->s.mse) : NULL;
 	json_t *mfu = r->peak_tflops > 0 ? vfm_json_real(tflops / r->peak_tflops) : json_null();
-	json_t *o = json_pack("{s:i, s:I, s:o, s:o*, s:o, s:o, s:I, s:I, s:o, s:o, s:o}", "v", 1, "step",
-		(json_int_t)r->step, "loss", vfm_json_real(r->s.loss), "mse", mse, "grad_norm",
-		vfm_json_real(r->s.grad_norm), "lr", vfm_json_real(r->lr), "tokens", (json_int_t)r->s.tokens, "samples",
-		(json_int_t)r->s.samples, "tok_s", vfm_json_real((double)r->s.tokens / step_s), "tflops",
-		vfm_json_real(tflops), "mfu", mfu);
+	json_t *o = json_pack("{s:i, s:I, s:o, s:o*}", "v", 1, "step", (json_int_t)r->step, "loss",
+		vfm_json_real(r->s.loss), "mse", mse);
 
+	for (int i = 0; i < r->updates; i++)
+		add_update(o, &r->update[i]);
+	json_object_set_new(o, "tokens", json_integer(r->s.tokens));
+	json_object_set_new(o, "samples", json_integer(r->s.samples));
+	json_object_set_new(o, "tok_s", vfm_json_real((double)r->s.tokens / step_s));
+	json_object_set_new(o, "tflops", vfm_json_real(tflops));
+	json_object_set_new(o, "mfu", mfu);
 	for (int i = 0; i < VFM_STATS; i++)
 		if (vfm_stats[i].key)
 			json_object_set_new(
 				o, vfm_stats[i].key, vfm_json_real(*vfm_stat_at(&stats, i) * vfm_stats[i].scale));
-	if (r->expert)
-		json_object_set_new(o, "expert", json_string(r->expert));
 	if (r->held_out.levels) {
 		json_t *levels = json_array();
 
@@ -147,7 +192,8 @@ static int flush_buffers(struct vfm_metrics *m, struct vfm_err *err)
 
 int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, const json_t *record, struct vfm_err *err)
 {
-	static const char *const keys[] = {"loss", "mse", "grad_norm", "lr", "tok_s", "tflops"};
+	static const char *const keys[] = {"loss", "mse", "grad_norm", "lr", "high_loss", "high_grad_norm", "high_lr",
+		"low_loss", "low_grad_norm", "low_lr", "tok_s", "tflops"};
 
 	TRY(vfm_jsonl_write(m->f, record, err));
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
@@ -155,12 +201,6 @@ int vfm_metrics_add(struct vfm_metrics *m, const struct vfm_step_record *r, cons
 	for (int i = 0; i < VFM_STATS; i++)
 		if (vfm_stats[i].key)
 			TRY(add_event(m, r->step, vfm_stats[i].key, record, err));
-	if (r->expert) {
-		char tag[32];
-
-		snprintf(tag, sizeof(tag), "%s/loss", r->expert);
-		TRY(vfm_tfevents_scalar(&m->events, r->step, tag, r->s.loss, err));
-	}
 	TRY(add_held_out(m, r, err));
 	return vfm_now() - m->t_flush < 1 ? 0 : flush_buffers(m, err);
 }

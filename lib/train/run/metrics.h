@@ -7,21 +7,31 @@
 #include "train/run/tfevents.h"
 #include "train/step/trainer.h"
 
+/* An update of a network in a step. */
+struct vfm_step_update {
+	const char *network; /* of two (experts.h); NULL: the only one */
+	double loss, grad_norm, lr;
+};
+
 struct vfm_step_record {
-	const char *expert;      /* the network that the step trained (experts.h); NULL: the only one */
 	int64_t step;            /* completed steps, from 1 */
-	struct vfm_step_stats s; /* s.rank: reduced over the ranks (stats.h) */
+	struct vfm_step_stats s; /* of all updates; s.rank: reduced over the ranks (stats.h) */
+	struct vfm_step_update update[2];
+	int updates; /* 1, or 2 of a step that trains two networks */
 	int ranks;
-	double lr;
 	bool weighted;                     /* s.mse is valid */
 	double peak_tflops;                /* peak of the device (spec/cost/hw.h); 0: unknown */
 	struct vfm_held_out_loss held_out; /* after this step; levels 0: no evaluation */
 	char previews[64];                 /* folder of the samples of this step, within RUN; "": none */
 	int64_t skipped;                   /* number of skipped steps, including this one; 0: this step was applied */
 };
+/* Adds the next update of the same step. */
+void vfm_step_record_add(struct vfm_step_record *r, const struct vfm_step_record *next);
 /* Returns {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu}, the keys of vfm_stats, `mse` if
  * weighted, held_out_loss and held_out_levels (an array) if evaluated, `previews` if samples were generated, and
- * `skipped` unless it is 0.  A loss or norm that is not finite is null.  The caller owns the result. */
+ * `skipped` unless it is 0.  Of two networks, high_loss, high_grad_norm, high_lr and the same of low, as far as they
+ * were trained, take the place of grad_norm and lr.  A loss or norm that is not finite is null.  The caller owns the
+ * result. */
 json_t *vfm_step_json(const struct vfm_step_record *r);
 
 struct vfm_metrics {

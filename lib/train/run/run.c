@@ -54,6 +54,7 @@ struct train_run {
 	struct vfm_held_out *held_out; /* NULL: none */
 	struct vfm_previews *previews; /* NULL: none */
 	struct vfm_experts experts;    /* {0}: one network */
+	struct vfm_step_record part;   /* of a step that trains two networks, before the second; step 0: none */
 	struct vfm_metrics metrics;
 	struct vfm_saver saver;
 	char *ckpt_dir;
@@ -142,6 +143,8 @@ static int open_run_plan(struct train_run *r, struct vfm_err *err)
 	if (!r->plan)
 		return err->code;
 	r->skipped.plan = r->plan;
+	if (r->o->low_noise)
+		TRY(vfm_turns_of(&r->experts.turns, r->c, vfm_plan_header(r->plan), err));
 	if (is_root(r))
 		check_conditions(vfm_plan_header(r->plan), r->o->plan, &r->c->model);
 	return 0;
@@ -307,8 +310,7 @@ static int begin(struct train_run *r, struct vfm_err *err)
 		.id = &r->id};
 	if (r->o->low_noise) {
 		TRY(vfm_job_agree(r->job, is_root(r) ? check_two_networks(r, err) : 0, err));
-		TRY(vfm_experts_begin(&r->experts, &r->origin, vfm_plan_header(r->plan)->context, &r->first, &r->saved,
-			&r->skipped.n, err));
+		TRY(vfm_experts_begin(&r->experts, &r->origin, &r->first, &r->saved, &r->skipped.n, err));
 		memcpy(r->size, r->experts.v[VFM_EXPERT_HIGH].origin.size, sizeof(r->size));
 		return 0;
 	}
@@ -319,6 +321,14 @@ static int begin(struct train_run *r, struct vfm_err *err)
 	r->saved = r->origin.saved;
 	r->skipped.n = r->origin.skipped;
 	return 0;
+}
+
+/* Of the packs of a step, those of the network that it trains first come first (loader.h). */
+static int turn_of_pack(const void *ctx, int64_t step, int64_t pack)
+{
+	const struct vfm_turns *t = ctx;
+
+	return vfm_turns_at(t, step, pack) != vfm_turns_first(t, step);
 }
 
 static int open_loader(struct train_run *r, struct vfm_err *err)
@@ -333,6 +343,10 @@ static int open_loader(struct train_run *r, struct vfm_err *err)
 		.n_parts = (int32_t)r->mesh->p.cp,
 		.part = (int32_t)r->mesh->coord[VFM_AX_CP]};
 
+	if (r->o->low_noise && vfm_turns_divide(&r->experts.turns)) {
+		lo.turn_of = turn_of_pack;
+		lo.turn_ctx = &r->experts.turns;
+	}
 	if (r->first >= r->last) {
 		if (is_root(r))
 			vfm_info("%s: all %lld steps are done", r->o->dir, (long long)r->last);
@@ -551,18 +565,31 @@ static double learning_rate(struct train_run *r, int64_t step)
 			       : vfm_lr_at(&r->c->train, step, r->last);
 }
 
-/* Enqueues a step.  The steps of the trainer that are in flight are the ones not yet reported, the same on all ranks.
+/* Returns the packs of this rank that train the active network in a step. */
+static int64_t count_own_packs(const struct train_run *r, int64_t step)
+{
+	int64_t dp = r->mesh->p.dp;
+
+	if (!r->o->low_noise || !vfm_turns_divide(&r->experts.turns))
+		return vfm_loader_packs_per_step(r->loader);
+	return (vfm_turns_packs(&r->experts.turns, r->experts.active, step) + dp - 1) / dp;
+}
+
+/* Enqueues a step of the active network.  The steps of the trainer that are in flight are the ones not yet reported, the same on all ranks.
  */
-static int enqueue_step(struct train_run *r, int64_t step, struct vfm_err *err)
+static int enqueue_update(struct train_run *r, int64_t step, struct vfm_err *err)
 {
 	struct vfm_loader_stats before = vfm_loader_stats(r->loader), after;
-	const int64_t n = vfm_loader_packs_per_step(r->loader);
+	const int64_t n = count_own_packs(r, step);
 	struct vfm_pack_source loaded = {next_pack, pack_done, r};
 	struct vfm_pack_source packs = vfm_oom_hints_source(&r->oom_hints, &loaded, n);
+	struct vfm_step_stats *stats;
 	struct vfm_rank_stats *own;
 
 	TRY(vfm_trainer_step(r->tr, step, n, &packs, learning_rate(r, step), err));
-	own = &vfm_trainer_stats_of(r->tr, vfm_trainer_in_flight(r->tr) - 1)->rank;
+	stats = vfm_trainer_stats_of(r->tr, vfm_trainer_in_flight(r->tr) - 1);
+	stats->network = r->experts.active;
+	own = &stats->rank;
 	after = vfm_loader_stats(r->loader);
 	own->data_wait_s = after.wait_s - before.wait_s;
 	own->read_bytes = (double)(after.file_bytes - r->read_bytes);
@@ -575,12 +602,15 @@ static int enqueue_step(struct train_run *r, int64_t step, struct vfm_err *err)
 static struct vfm_step_record record_of(const struct train_run *r, int k)
 {
 	const struct vfm_step_stats *s = vfm_trainer_stats_of(r->tr, k);
-	int expert = r->o->low_noise ? vfm_turns_at(&r->experts.turns, s->step) : -1;
+	const struct vfm_train_config *c = r->o->low_noise ? &r->experts.v[s->network].c.train : &r->c->train;
 	struct vfm_step_record rec = {.step = s->step + 1,
 		.s = *s,
+		.update = {{.network = r->o->low_noise ? vfm_expert_names[s->network] : NULL,
+			.loss = s->loss,
+			.grad_norm = s->grad_norm,
+			.lr = vfm_lr_at(c, s->step, r->last)}},
+		.updates = 1,
 		.ranks = r->mesh->world_size,
-		.lr = vfm_lr_at(expert < 0 ? &r->c->train : &r->experts.v[expert].c.train, s->step, r->last),
-		.expert = expert < 0 ? NULL : vfm_expert_names[expert],
 		.weighted = vfm_diffusion_has_mse(&r->c->diffusion),
 		.peak_tflops = vfm_hw_peak(r->stream->dev->name, r->c->train.dtype)};
 
@@ -640,14 +670,31 @@ static int report(struct train_run *r, const struct vfm_step_record *rec, struct
 	return rc == VFM_EPIPE ? 0 : rc;
 }
 
-/* Collective.  Counts a step that was not applied.  A failure ends the run after this step. */
-static int count_skipped(struct train_run *r, struct vfm_step_record *rec, struct vfm_err *err)
+/* Joins the record of an update to the one before of the same step.  Returns whether the step is complete. */
+static bool complete_record(struct train_run *r, struct vfm_step_record *rec)
+{
+	struct vfm_step_record first = r->part;
+
+	r->part.step = 0;
+	if (first.step) {
+		vfm_step_record_add(&first, rec);
+		*rec = first;
+		return true;
+	}
+	if (!r->o->low_noise || !vfm_turns_packs(&r->experts.turns, !rec->s.network, rec->s.step))
+		return true;
+	r->part = *rec;
+	return false;
+}
+
+/* Collective.  Counts step k in flight if it was not applied.  A failure ends the run after this step. */
+static int count_skipped(struct train_run *r, int k, struct vfm_step_record *rec, struct vfm_err *err)
 {
 	int rc;
 
 	if (vfm_step_is_finite(&rec->s))
 		return 0;
-	rc = vfm_skipped_add(&r->skipped, r->tr, &rec->s, err);
+	rc = vfm_skipped_add(&r->skipped, r->tr, k, err);
 	rec->skipped = r->skipped.n;
 	return rc;
 }
@@ -657,12 +704,15 @@ static int report_all(struct train_run *r, int n, struct vfm_err *err)
 {
 	int64_t flags[3] = {0}; /* stop, piped, failed */
 	struct vfm_err why = {0};
-	int rc = 0, ends = 0, done;
+	int rc = 0, ends = 0, done, steps = 0;
 
 	for (done = 0; done < n && ends == 0; done++) {
 		struct vfm_step_record rec = record_of(r, done);
 
-		ends = count_skipped(r, &rec, &why);
+		ends = count_skipped(r, done, &rec, &why);
+		if (!complete_record(r, &rec))
+			continue;
+		steps++;
 		snprintf(r->progress.note, sizeof(r->progress.note), "loss %.4g", rec.s.loss);
 		if (rc == 0 && is_root(r))
 			rc = report(r, &rec, err);
@@ -677,7 +727,7 @@ static int report_all(struct train_run *r, int n, struct vfm_err *err)
 	TRY(vfm_all_reduce(r->job->world, NULL, vfm_t1(flags, VFM_I64, 3), err));
 	r->stopping = r->stopping || flags[0] > 0;
 	r->piped = r->piped || flags[1] > 0;
-	vfm_progress_step(&r->progress, done);
+	vfm_progress_step(&r->progress, steps);
 	if (flags[2])
 		return vfm_job_agree(r->job, rc, err);
 	if (ends == 0)
@@ -720,7 +770,7 @@ static void report_rest(struct train_run *r)
 			(!vfm_trainer_done(r->tr) || vfm_trainer_read(r->tr, NULL) < 0))
 			return;
 		rec = record_of(r, k);
-		if (report(r, &rec, NULL) < 0)
+		if (complete_record(r, &rec) && report(r, &rec, NULL) < 0)
 			return;
 	}
 }
@@ -763,16 +813,32 @@ static int evaluate_run(struct train_run *r, int64_t steps_done, struct vfm_err 
 	return samples ? generate_previews(r, &r->evaluated, err) : 0;
 }
 
-/* Collective.  Makes the network active that the next step trains, once no step and no save reads the other. */
-static int enter_expert(struct train_run *r, int64_t step, struct vfm_err *err)
+/* Collective.  Makes a network active, once no step and no save reads the other. */
+static int enter_expert(struct train_run *r, int next, struct vfm_err *err)
 {
-	int next = r->o->low_noise ? vfm_turns_at(&r->experts.turns, step) : 0;
-
-	if (!r->o->low_noise || next == r->experts.active)
+	if (next == r->experts.active)
 		return 0;
 	TRY(drain_steps(r, true, err));
 	TRY(vfm_job_agree(r->job, vfm_saver_wait(&r->saver, err), err));
 	return vfm_experts_enter(&r->experts, next, err);
+}
+
+/* Collective.  Makes the network active that a step trains first. */
+static int begin_step(struct train_run *r, int64_t step, struct vfm_err *err)
+{
+	return r->o->low_noise ? enter_expert(r, vfm_turns_first(&r->experts.turns, step), err) : 0;
+}
+
+/* Collective.  Enqueues a step, of two networks those that it trains. */
+static int enqueue_step(struct train_run *r, int64_t step, struct vfm_err *err)
+{
+	int next = !r->experts.active;
+
+	TRY(enqueue_update(r, step, err));
+	if (!r->o->low_noise || !vfm_turns_packs(&r->experts.turns, next, step))
+		return 0;
+	TRY(enter_expert(r, next, err));
+	return enqueue_update(r, step, err);
 }
 
 /* Runs the remaining steps.  *step: number of completed steps. */
@@ -781,7 +847,7 @@ static int run_steps(struct train_run *r, int64_t *step, struct vfm_err *err)
 	while (*step < r->last && !r->stopping) {
 		bool due = is_step_due(r, *step + 1, r->c->ckpt.every);
 
-		TRY(enter_expert(r, *step, err));
+		TRY(begin_step(r, *step, err));
 		if (r->stopping) /* learnt there */
 			return r->saved < *step ? start_save(r, *step, err) : 0;
 		TRY(enqueue_step(r, *step, err));

@@ -25,27 +25,31 @@ enum {
 };
 
 const struct vfm_run_curve vfm_run_curves[VFM_RUN_CURVES] = {
-	{"loss", NULL, LOG, "Loss", "mean over the tokens of a step", NULL},
-	{"loss", NULL, LOG, "Loss, high noise", "steps of this network", "high"},
-	{"loss", NULL, LOG, "Loss, low noise", "steps of this network", "low"},
-	{"mse", NULL, LOG, "Squared error", "without weights", NULL},
-	{"held_out_loss", NULL, VFM_CURVE_LOG, "Held-out loss", NULL, NULL},
+	{"loss", NULL, LOG, "Loss", "mean over the tokens of a step"},
+	{"high_loss", NULL, LOG, "Loss, high noise", "of this network"},
+	{"low_loss", NULL, LOG, "Loss, low noise", "of this network"},
+	{"mse", NULL, LOG, "Squared error", "without weights"},
+	{"held_out_loss", NULL, VFM_CURVE_LOG, "Held-out loss", NULL},
 	{"held_out_levels", NULL, VFM_CURVE_LOG | VFM_CURVE_LEVELS, "Held-out loss by noise level",
-		"last evaluation, from little noise to much", NULL},
-	{"grad_norm", NULL, LOG, "Gradient norm", "before clipping", NULL},
-	{"lr", NULL, VFM_CURVE_ZERO, "Learning rate", NULL, NULL},
-	{"tok_s", NULL, SPEED, "Tokens per second", "all ranks", NULL},
-	{"tflops", NULL, SPEED, "Model TFLOP/s", "per rank", NULL},
-	{"mfu", NULL, SHARE, "Model FLOPs utilization", NULL, NULL},
-	{"step_ms", NULL, LOG, "Duration of a step", "ms", NULL},
-	{"data_wait_ms", "step_ms", SHARE, "Wait for data", "share of the step, maximum over the ranks", NULL},
-	{"comm_ms", "step_ms", SHARE | ANY, "Exposed communication", "share of the step, mean over the ranks", NULL},
-	{"bubble_ms", "step_ms", SHARE | ANY, "Pipeline bubble", "share of the step, mean over the ranks", NULL},
-	{"copy_ms", "step_ms", SHARE | ANY, "Stalls for copies", "share of the step, mean over the ranks", NULL},
-	{"host_ms", "step_ms", SHARE, "Host", "share of the step in which it enqueues, maximum over the ranks", NULL},
-	{"mem_gib", NULL, VFM_CURVE_ZERO | ANY, "Device memory", "GiB, peak so far, maximum over the ranks", NULL},
-	{"read_mib", NULL, SPEED | ANY, "Read from shards", "MiB a step, all ranks", NULL},
-	{"replaced", NULL, VFM_CURVE_ZERO | ANY, "Replaced samples", "damaged samples of a step", NULL},
+		"last evaluation, from little noise to much"},
+	{"grad_norm", NULL, LOG, "Gradient norm", "before clipping"},
+	{"high_grad_norm", NULL, LOG, "Gradient norm, high noise", "before clipping"},
+	{"low_grad_norm", NULL, LOG, "Gradient norm, low noise", "before clipping"},
+	{"lr", NULL, VFM_CURVE_ZERO, "Learning rate", NULL},
+	{"high_lr", NULL, VFM_CURVE_ZERO, "Learning rate, high noise", NULL},
+	{"low_lr", NULL, VFM_CURVE_ZERO, "Learning rate, low noise", NULL},
+	{"tok_s", NULL, SPEED, "Tokens per second", "all ranks"},
+	{"tflops", NULL, SPEED, "Model TFLOP/s", "per rank"},
+	{"mfu", NULL, SHARE, "Model FLOPs utilization", NULL},
+	{"step_ms", NULL, LOG, "Duration of a step", "ms"},
+	{"data_wait_ms", "step_ms", SHARE, "Wait for data", "share of the step, maximum over the ranks"},
+	{"comm_ms", "step_ms", SHARE | ANY, "Exposed communication", "share of the step, mean over the ranks"},
+	{"bubble_ms", "step_ms", SHARE | ANY, "Pipeline bubble", "share of the step, mean over the ranks"},
+	{"copy_ms", "step_ms", SHARE | ANY, "Stalls for copies", "share of the step, mean over the ranks"},
+	{"host_ms", "step_ms", SHARE, "Host", "share of the step in which it enqueues, maximum over the ranks"},
+	{"mem_gib", NULL, VFM_CURVE_ZERO | ANY, "Device memory", "GiB, peak so far, maximum over the ranks"},
+	{"read_mib", NULL, SPEED | ANY, "Read from shards", "MiB a step, all ranks"},
+	{"replaced", NULL, VFM_CURVE_ZERO | ANY, "Replaced samples", "damaged samples of a step"},
 };
 
 int vfm_run_curve_of(const char *key)
@@ -66,6 +70,17 @@ static double record_number(const json_t *o, const char *key)
 	return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
+/* Returns whether the losses and gradients of a step are finite: others are null. */
+static bool is_applied(const json_t *o)
+{
+	static const char *const keys[] = {"loss", "grad_norm", "high_grad_norm", "low_grad_norm"};
+	bool applied = true;
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		applied = applied && !json_is_null(json_object_get(o, keys[i]));
+	return applied;
+}
+
 static void set_levels(struct vfm_run_log *l, struct vfm_trace *t, const json_t *levels)
 {
 	size_t i;
@@ -81,13 +96,11 @@ static void set_levels(struct vfm_run_log *l, struct vfm_trace *t, const json_t 
 
 static void add_curves(struct vfm_run_log *l, const json_t *o, int64_t step)
 {
-	const char *expert = json_string_value(json_object_get(o, "expert"));
-
 	for (int i = 0; i < VFM_RUN_CURVES; i++) {
 		const struct vfm_run_curve *c = &vfm_run_curves[i];
 		double x = record_number(o, c->key), y = x;
 
-		if (!json_object_get(o, c->key) || (c->expert && (!expert || strcmp(expert, c->expert) != 0)))
+		if (!json_object_get(o, c->key))
 			continue;
 		if (c->flags & VFM_CURVE_LEVELS) {
 			set_levels(l, &l->trace[i], json_object_get(o, c->key));
@@ -132,7 +145,7 @@ static int add_step_record(
 	l->first = l->steps && l->first < step ? l->first : step;
 	l->last = l->steps && l->last > step ? l->last : step;
 	l->steps++;
-	l->not_finite += isnan(record_number(o, "loss")) || isnan(record_number(o, "grad_norm"));
+	l->not_finite += !is_applied(o);
 	l->tokens += json_number_value(json_object_get(o, "tokens")); /* 0 if it is null or missing */
 	l->samples += json_number_value(json_object_get(o, "samples"));
 	l->replaced += json_number_value(json_object_get(o, "replaced"));

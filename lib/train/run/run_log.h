@@ -21,9 +21,8 @@ struct vfm_run_curve {
 	const char *key, *of; /* of NULL: the value itself */
 	unsigned flags;       /* enum vfm_run_curve_flag */
 	const char *title, *note;
-	const char *expert; /* only of steps that train this network (experts.h); NULL: of all */
 };
-enum { VFM_RUN_CURVES = 20, VFM_RUN_JUMPS = 64, VFM_RUN_MARKS = 256 };
+enum { VFM_RUN_CURVES = 24, VFM_RUN_JUMPS = 64, VFM_RUN_MARKS = 256 };
 extern const struct vfm_run_curve vfm_run_curves[VFM_RUN_CURVES];
 /* Returns the number of the curve of a key. */
 int vfm_run_curve_of(const char *key);

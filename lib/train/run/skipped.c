@@ -26,21 +26,19 @@ static void list_samples(
 	}
 }
 
-/* Lists the samples of this rank; the plan gives their names. */
+/* Lists the samples of this rank in step k in flight; the plan gives their names. */
 static int list_own_samples(
-	const struct vfm_skipped *k, struct vfm_trainer *tr, int64_t step, struct vfm_buf *out, struct vfm_err *err)
+	const struct vfm_skipped *s, struct vfm_trainer *tr, int k, struct vfm_buf *out, struct vfm_err *err)
 {
-	bool has_parts = vfm_plan_header(k->plan)->cp > 0;
-	int64_t cp = has_parts ? k->mesh->p.cp : 1, every = k->mesh->p.dp * cp;
-	int64_t first = k->mesh->coord[VFM_AX_DP] * cp + (has_parts ? k->mesh->coord[VFM_AX_CP] : 0);
 	struct vfm_plan_step plan = {0};
 	float *loss = NULL;
-	int rc = vfm_plan_step(k->plan, step, &plan, err);
+	int64_t index;
+	int rc = vfm_plan_step(s->plan, vfm_trainer_stats_of(tr, k)->step, &plan, err);
 
-	for (int64_t i = 0; rc >= 0 && first + i * every < plan.n_packs; i++) {
-		rc = vfm_trainer_sample_losses(tr, step, i, &loss, err);
+	for (int64_t i = 0; rc >= 0 && i < vfm_trainer_packs(tr, k); i++) {
+		rc = vfm_trainer_sample_losses(tr, k, i, &index, &loss, err);
 		if (rc > 0)
-			list_samples(k, vfm_plan_pack_of(&plan, first + i * every), loss, rc, out);
+			list_samples(s, vfm_plan_pack_of(&plan, index), loss, rc, out);
 		free(loss);
 		loss = NULL;
 	}
@@ -87,21 +85,22 @@ static double drop_nan_sign(double x)
 }
 
 /* Collective. */
-static int describe_step(const struct vfm_skipped *k, struct vfm_trainer *tr, const struct vfm_step_stats *s,
-	struct vfm_buf *out, struct vfm_err *err)
+static int describe_step(
+	const struct vfm_skipped *s, struct vfm_trainer *tr, int k, struct vfm_buf *out, struct vfm_err *err)
 {
+	const struct vfm_step_stats *stats = vfm_trainer_stats_of(tr, k);
 	struct vfm_buf mine = {0};
 	char *all = NULL;
 	size_t *off = NULL;
 	int rc;
 
-	TRY_OUT(vfm_job_agree(k->job, list_own_samples(k, tr, s->step, &mine, err), err));
-	TRY_OUT(vfm_comm_gather_bytes(k->job->world, mine.data ? mine.data : "", mine.len, &all, &off, err));
+	TRY_OUT(vfm_job_agree(s->job, list_own_samples(s, tr, k, &mine, err), err));
+	TRY_OUT(vfm_comm_gather_bytes(s->job->world, mine.data ? mine.data : "", mine.len, &all, &off, err));
 	vfm_buf_addf(out, "step %lld: the loss is %g and the norm of the gradient %g, so the weights were not updated",
-		(long long)s->step + 1, drop_nan_sign(s->loss), drop_nan_sign(s->grad_norm));
-	all = vfm_realloc(all, off[k->job->world->size] + 1, 1);
-	all[off[k->job->world->size]] = '\0';
-	describe_samples(all, s->samples, out);
+		(long long)stats->step + 1, drop_nan_sign(stats->loss), drop_nan_sign(stats->grad_norm));
+	all = vfm_realloc(all, off[s->job->world->size] + 1, 1);
+	all[off[s->job->world->size]] = '\0';
+	describe_samples(all, stats->samples, out);
 out:
 	vfm_buf_release(&mine);
 	free(all);
@@ -109,17 +108,17 @@ out:
 	return rc;
 }
 
-int vfm_skipped_add(struct vfm_skipped *k, struct vfm_trainer *tr, const struct vfm_step_stats *s, struct vfm_err *err)
+int vfm_skipped_add(struct vfm_skipped *s, struct vfm_trainer *tr, int k, struct vfm_err *err)
 {
 	struct vfm_buf text = {0};
-	int rc = describe_step(k, tr, s, &text, err);
+	int rc = describe_step(s, tr, k, &text, err);
 
-	k->n++;
-	if (rc == 0 && k->n > k->most)
-		rc = vfm_fail(err, VFM_EENV, "%s (train.skip_nonfinite is %lld)", text.data, (long long)k->most);
-	else if (rc == 0 && k->mesh->rank == 0)
-		vfm_warn("%s; %lld of at most %lld such steps (train.skip_nonfinite)", text.data, (long long)k->n,
-			(long long)k->most);
+	s->n++;
+	if (rc == 0 && s->n > s->most)
+		rc = vfm_fail(err, VFM_EENV, "%s (train.skip_nonfinite is %lld)", text.data, (long long)s->most);
+	else if (rc == 0 && s->mesh->rank == 0)
+		vfm_warn("%s; %lld of at most %lld such steps (train.skip_nonfinite)", text.data, (long long)s->n,
+			(long long)s->most);
 	vfm_buf_release(&text);
 	return rc;
 }

@@ -15,9 +15,8 @@ struct vfm_skipped {
 	int64_t n, most; /* steps skipped so far, over all resumes; maximum number for the run */
 };
 
-/* Collective over the job.  Counts a step of the plan that the trainer has not applied.  s: the statistics of that
- * step, which is in flight.  Within the limit, rank 0 logs the step with its samples.  Beyond it, returns VFM_EENV on
- * every rank, with the same text as the message. */
-int vfm_skipped_add(struct vfm_skipped *k, struct vfm_trainer *tr, const struct vfm_step_stats *s, struct vfm_err *err);
+/* Collective over the job.  Counts step k in flight, which the trainer has not applied.  Within the limit, rank 0 logs
+ * the step with its samples.  Beyond it, returns VFM_EENV on every rank, with the same text as the message. */
+int vfm_skipped_add(struct vfm_skipped *s, struct vfm_trainer *tr, int k, struct vfm_err *err);
 
 #endif

@@ -335,6 +335,8 @@ static int make_next_micro(struct vfm_pipeline *p, struct vfm_err *err)
 	p->micro[mb] = vfm_calloc(1, sizeof(struct vfm_micro));
 	p->left[mb] = chunks;
 	p->made++;
+	if (p->loss->each)
+		p->loss->index[mb] = b->index;
 	rc = vfm_micro_make(p->micro[mb], p->stream, &o, b, err);
 	if (rc == 0 && p->loss->each && b->n > 0 && vfm_model_is_last(p->model, chunks - 1))
 		rc = alloc_sample_losses(p, mb, err);

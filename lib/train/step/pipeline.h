@@ -52,6 +52,7 @@ struct vfm_pipeline_losses {
 	/* with each: [n_packs] arrays of the samples of its elements, [segments]; ~sample: of the given frame.  Made by
 	 * the pipeline; the caller frees them */
 	int32_t **sample;
+	int64_t *index; /* with each: [n_packs] of the packs within their step */
 };
 
 /* Collective: all pp stages pass the same n_packs, and the ranks of a cp x tp group the same packs.  Accumulates

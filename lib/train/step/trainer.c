@@ -28,6 +28,7 @@ struct flight {
 	int64_t n_packs;
 	struct vfm_tensor *each; /* [n_packs] device: losses of the segments; without data on other pp stages */
 	int32_t **sample;        /* [n_packs] their samples (pipeline.h) */
+	int64_t *index;          /* [n_packs] of the packs within the step */
 };
 
 struct vfm_trainer {
@@ -72,8 +73,10 @@ static void release_sample_losses(struct vfm_trainer *tr, struct flight *u)
 	}
 	free(u->each);
 	free(u->sample);
+	free(u->index);
 	u->each = NULL;
 	u->sample = NULL;
+	u->index = NULL;
 	u->n_packs = 0;
 }
 
@@ -312,6 +315,7 @@ int vfm_trainer_step(struct vfm_trainer *tr, int64_t step, int64_t n_packs, cons
 		losses.plain = vfm_t1((double *)tr->sums.data + SUM_PLAIN, VFM_F64, 1);
 	losses.each = u->each = vfm_calloc((size_t)n_packs + 1, sizeof(*u->each));
 	losses.sample = u->sample = vfm_calloc((size_t)n_packs + 1, sizeof(*u->sample));
+	losses.index = u->index = vfm_calloc((size_t)n_packs + 1, sizeof(*u->index));
 	u->from = vfm_stalls_mark(tr->stalls);
 	TRY(tr->stream->dev->t->zero(tr->stream, tr->sums.data, vfm_nbytes(&tr->sums), err));
 	TRY(vfm_params_grad_begin(&tr->ps, err));
@@ -434,18 +438,21 @@ static int sum_segments(float *loss, const int32_t *sample, int64_t n)
 	return last + 1;
 }
 
-int vfm_trainer_sample_losses(struct vfm_trainer *tr, int64_t step, int64_t pack, float **loss, struct vfm_err *err)
+int64_t vfm_trainer_packs(const struct vfm_trainer *tr, int k)
+{
+	return tr->flight[(tr->dropped + k) % VFM_STEPS_IN_FLIGHT].n_packs;
+}
+
+int vfm_trainer_sample_losses(
+	struct vfm_trainer *tr, int k, int64_t pack, int64_t *index, float **loss, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = tr->stream->dev->t;
-	const struct flight *u = NULL;
-	const struct vfm_tensor *x;
+	const struct flight *u = &tr->flight[(tr->dropped + k) % VFM_STEPS_IN_FLIGHT];
+	const struct vfm_tensor *x = &u->each[pack];
 
 	*loss = NULL;
-	for (int i = 0; i < VFM_STEPS_IN_FLIGHT; i++)
-		if (tr->flight[i].stats.step == step && pack < tr->flight[i].n_packs)
-			u = &tr->flight[i];
-	x = u ? &u->each[pack] : NULL;
-	if (!x || !vfm_has(x))
+	*index = u->index[pack];
+	if (!vfm_has(x))
 		return 0;
 	*loss = vfm_calloc((size_t)vfm_numel(x), sizeof(**loss));
 	TRY(t->to_host(tr->stream, *loss, x->data, vfm_nbytes(x), err));

@@ -24,6 +24,7 @@ struct vfm_trainer;
 struct vfm_step_stats {
 	/* of the global step, identical on every rank */
 	int64_t step; /* as in vfm_trainer_step */
+	int network;  /* set by the caller (train/run/experts.h) */
 	double loss, grad_norm;
 	double mse;   /* mean squared error without weights and auxiliary losses; with diffusion.weighting=none 0 */
 	double flops; /* of forward and backward (spec/model/linears.h) */
@@ -81,10 +82,13 @@ int vfm_trainer_stats(struct vfm_trainer *tr, struct vfm_step_stats *out, struct
 /* Returns whether the step was applied: the device skips the update of a step whose loss or gradient norm is not finite
  * (vfm_optim_step). */
 bool vfm_step_is_finite(const struct vfm_step_stats *s);
-/* Copies the losses of the samples of pack `pack` of this rank in `step`, over the tokens of this rank, to *loss, which
- * the caller frees.  The step must be in flight.  Returns their number, or 0 if this rank computes no loss or has fewer
- * packs.  Local; blocks. */
-int vfm_trainer_sample_losses(struct vfm_trainer *tr, int64_t step, int64_t pack, float **loss, struct vfm_err *err);
+/* Returns the packs of this rank in step k in flight. */
+int64_t vfm_trainer_packs(const struct vfm_trainer *tr, int k);
+/* Copies the losses of the samples of pack `pack` of this rank in step k in flight, over the tokens of this rank, to
+ * *loss, which the caller frees.  *index: of the pack within the step (spec/layout/pack.h).  Returns their number, or 0
+ * if this rank computes no loss.  Local; blocks. */
+int vfm_trainer_sample_losses(
+	struct vfm_trainer *tr, int k, int64_t pack, int64_t *index, float **loss, struct vfm_err *err);
 
 /* Makes the next update of weights and moments wait for the event, which follows a copy that reads them; NULL: no
  * wait. */
