@@ -249,6 +249,26 @@ run vfm-train -c tiny.json --data plan2.jsonl --steps 1 --init all --low-noise a
 like "$rc $err" "^0 .*34.3 % of the packs train .*experts.turn_packs is no multiple of parallel.dp = 2" "a network's packs that do not divide among the ranks are a note"
 rm -rf many
 
+# ---- held-out data of both networks
+held() { # RUN: the losses by level after the last step
+	jq -c 'select(.held_out_levels) | .held_out_levels' "$1/metrics.jsonl" | tail -1
+}
+vfm-pack -q --context 64 --batch 2 --steps 20 --held-out 0.3 --held-out-plan held.jsonl data >plan3.jsonl || exit 1
+"${train[@]}" --set train.seed=7 -o other >>log || exit 1
+eval=(vfm-train -q -c tiny.json --data plan3.jsonl --steps 3 --set train.lr=0 --held-out held.jsonl --set eval.every=2 --set eval.times=5)
+for e in all other; do
+	"${eval[@]}" --init $e -o eval-$e >>log || exit 1
+done
+run "${eval[@]}" --init all --low-noise other --set experts.boundary=0.6 -o eval-two
+is "$rc $(jq -s 'map(select(.held_out_loss)) | map(.step) == [2, 3]' eval-two/metrics.jsonl)" "0 true" "held-out data of a run of two networks"
+is "$(held eval-two)" "$(jq -c -n "$(held eval-other)[:3] + $(held eval-all)[3:]")" "each network computes the levels of its range"
+run "${eval[@]}" --init all --low-noise other --set experts.boundary=0.6 --set diffusion.shift_tokens=4 --set eval.samples=1 --set eval.sample_steps=2 -n 2 --set parallel.dp=2 -o eval-dp
+is "$rc $(ls eval-dp/samples/step-00000003 | grep -c mp4)" "0 1" "two ranks, levels that depend on the length, and samples of held-out texts"
+for e in all other; do
+	"${eval[@]}" --init $e --set diffusion.shift_tokens=4 -o eval-dp-$e >>log || exit 1
+done
+is "$(jq -n "[[$(held eval-dp), $(held eval-dp-other)[:3] + $(held eval-dp-all)[3:]] | transpose[] | .[0] / .[1] - 1 | fabs < 1e-5] | all")" true "they are those of the networks"
+
 run "${both[@]}" --set lora.rank=2 -o adapters
 is "$rc $(ls -d adapters/*/ckpt/step-00000010 | wc -l)" "0 2" "adapters of both"
 run "${two[@]}" --init high5 -o one
@@ -280,7 +300,6 @@ wrong "experts.boundary: the noise level between the two networks is not known" 
 wrong "experts.boundary is 0.6, but --init is for t from 0.5" --init high5 --low-noise low5 --set experts.boundary=0.6
 wrong "experts.boundary: it needs --low-noise" --init all --set experts.boundary=0.5
 wrong "--low-noise: it needs --init" --low-noise low5
-wrong "--held-out: not with --low-noise" --init high5 --low-noise low5 --held-out held.jsonl
 wrong "experts.turn_packs is 3, which is neither a divisor nor a multiple of the 4 packs of a step" --data plan2.jsonl --init high5 --low-noise low5 --set experts.turn_packs=3
 wrong "experts.turn_packs: not with experts.turn" --init high5 --low-noise low5 --set experts.turn_packs=1 --set experts.turn=2
 wrong "--expert: this run trains both networks" --init high5 --low-noise low5 --prompts prompts.txt --expert low5

@@ -599,7 +599,7 @@ static void test_dropped_images(void **state)
 	static const struct vfm_synthetic samples[] = {{{3, 2, 4}, 3, 1}, {{2, 2, 4}, 0, 2}, {{5, 1, 3}, 6, 3},
 		{{1, 4, 4}, 2, 4}, {{2, 4, 2}, 1, 5}, {{3, 3, 1}, 5, 6}};
 	enum { N = 6, SEEDS = 8 };
-	static const struct vfm_fixed_noise fixed = {0, 4, 1};
+	static const struct vfm_fixed_noise fixed = {.levels = 4, .weight = 1, .t_max = INFINITY};
 	double dropped[4], zeros[4], kept[4];
 	int count[2] = {0};
 	struct vfm_micro u;

@@ -66,7 +66,7 @@ int vfm_experts_configure(struct vfm_config of[VFM_EXPERTS], const struct vfm_co
  * as in struct vfm_origin.  VFM_EUSAGE: the checkpoints of the two are of different steps. */
 int vfm_experts_begin(struct vfm_experts *x, const struct vfm_origin *run, int64_t *first, int64_t *saved,
 	int64_t *skipped, struct vfm_err *err);
-/* Collective.  Makes a network active.  No step may be in flight, no save in progress. */
+/* Collective.  Makes a network active.  No step may be in flight. */
 int vfm_experts_enter(struct vfm_experts *x, int expert, struct vfm_err *err);
 /* Returns the updates of a network in the steps below `step`. */
 int64_t vfm_experts_updates(const struct vfm_experts *x, const struct vfm_expert *e, int64_t step);

@@ -1,6 +1,7 @@
 /* held_out.c - evaluates the held-out plan at fixed levels, and sums losses over the ranks. */
 #include "train/run/held_out.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -13,6 +14,7 @@
 #include "net/nn/scales.h"
 #include "net/tape/tape.h"
 #include "train/job/plan_check.h"
+#include "train/run/experts.h"
 #include "train/run/readers.h"
 #include "train/step/micro.h"
 
@@ -99,6 +101,7 @@ struct held_out_run {
 	struct vfm_tape *tape;
 	struct vfm_event *ready, *sent; /* order a send after the compute stream, and the reverse */
 	struct vfm_tensor sums;         /* [levels] f64, device: squared errors */
+	double t_min, t_max;            /* the levels that the network computes: t_min <= t < t_max */
 };
 
 /* Sends a pp stage's output to the next pp stage.  The compute stream waits, because the memory is freed next. */
@@ -152,7 +155,11 @@ out:
 static int run_level(struct held_out_run *r, const struct vfm_pack *p, int level, float weight, struct vfm_err *err)
 {
 	int chunks = vfm_model_chunks(r->model), rc;
-	struct vfm_fixed_noise fixed = {.level = level, .levels = (int)r->h->c->eval.times, .weight = weight};
+	struct vfm_fixed_noise fixed = {.level = level,
+		.levels = (int)r->h->c->eval.times,
+		.weight = weight,
+		.t_min = r->t_min,
+		.t_max = r->t_max};
 	struct vfm_micro_opts o = {.config = r->h->c,
 		.mesh = r->mesh,
 		.ends = vfm_model_is_first(r->model, 0) || vfm_model_is_last(r->model, chunks - 1),
@@ -164,6 +171,17 @@ static int run_level(struct held_out_run *r, const struct vfm_pack *p, int level
 		rc = run_chunk(r, &u, c, level, err);
 	vfm_micro_release(&u);
 	return rc;
+}
+
+/* Returns whether the network computes a level of a sample of some length up to the context: t grows with the length.
+ */
+static bool computes_level(const struct held_out_run *r, int64_t level)
+{
+	const struct vfm_diffusion *d = &r->h->c->diffusion;
+	double u = ((double)level + 0.5) / (double)r->h->c->eval.times;
+
+	return vfm_diffusion_quantile(d, u, 1) < r->t_max &&
+		vfm_diffusion_quantile(d, u, vfm_plan_header(r->h->plan)->context) >= r->t_min;
 }
 
 static int evaluate_packs(struct held_out_run *r, struct vfm_loader *l, struct vfm_err *err)
@@ -180,7 +198,7 @@ static int evaluate_packs(struct held_out_run *r, struct vfm_loader *l, struct v
 		if (rc <= 0)
 			break;
 		for (int level = 0; level < r->h->c->eval.times && rc > 0; level++) {
-			int failed = run_level(r, p, level, weight, err);
+			int failed = computes_level(r, level) ? run_level(r, p, level, weight, err) : 0;
 
 			rc = failed < 0 ? failed : rc;
 		}
@@ -219,28 +237,56 @@ static int set_up_run(struct held_out_run *r, struct vfm_err *err)
 	return r->sums.data && r->sent ? d->t->zero(r->stream, r->sums.data, vfm_nbytes(&r->sums), err) : VFM_EENV;
 }
 
-int vfm_held_out_run(struct vfm_held_out *h, struct vfm_trainer *tr, struct vfm_held_out_loss *out, struct vfm_err *err)
+/* Adds the errors of the levels that the network in the trainer computes. */
+static int evaluate_network(struct held_out_run *r, struct vfm_err *err)
 {
-	struct vfm_params *ps = vfm_trainer_params(tr);
-	struct held_out_run r = {
-		.h = h, .model = vfm_trainer_model(tr), .ps = ps, .stream = ps->stream, .mesh = ps->mesh};
-	const struct vfm_dev_table *t = r.stream->dev->t;
+	struct vfm_held_out *h = r->h;
 	const struct vfm_loader_opts lo = {
 		.cache = h->cache, .plan_sha256 = h->sha256, .skip_hash = h->opened, .by_step = true};
-	struct vfm_loader *l = NULL;
+	struct vfm_loader *l = vfm_readers_open(h->plan, h->c, r->mesh, &lo, err);
+	int rc = l ? evaluate_packs(r, l, err) : err->code;
+
+	vfm_loader_close(l);
+	h->opened = h->opened || rc == 0;
+	return rc < 0 ? rc : vfm_scales_discard(r->ps, err);
+}
+
+/* Each network computes the levels in its range, the active one first. */
+static int evaluate_networks(struct held_out_run *r, struct vfm_experts *x, struct vfm_err *err)
+{
+	if (!x)
+		return evaluate_network(r, err);
+	for (int i = 0; i < VFM_EXPERTS; i++) {
+		const struct vfm_diffusion *d;
+
+		if (i)
+			TRY(vfm_experts_enter(x, !x->active, err));
+		d = &x->v[x->active].c.diffusion;
+		r->t_min = d->t_min;
+		r->t_max = d->t_max < 1 ? d->t_max : INFINITY;
+		TRY(evaluate_network(r, err));
+	}
+	return 0;
+}
+
+int vfm_held_out_run(struct vfm_held_out *h, struct vfm_trainer *tr, struct vfm_experts *x,
+	struct vfm_held_out_loss *out, struct vfm_err *err)
+{
+	struct vfm_params *ps = vfm_trainer_params(tr);
+	struct held_out_run r = {.h = h,
+		.model = vfm_trainer_model(tr),
+		.ps = ps,
+		.stream = ps->stream,
+		.mesh = ps->mesh,
+		.t_max = INFINITY};
+	const struct vfm_dev_table *t = r.stream->dev->t;
 	int rc = set_up_run(&r, err);
 
 	*out = (struct vfm_held_out_loss){0};
-	if (rc == 0) {
-		l = vfm_readers_open(h->plan, h->c, r.mesh, &lo, err);
-		rc = l ? evaluate_packs(&r, l, err) : err->code;
-	}
 	if (rc == 0)
-		rc = vfm_scales_discard(ps, err);
+		rc = evaluate_networks(&r, x, err);
 	if (rc == 0)
 		rc = read_losses(&r, out, err);
-	h->opened = h->opened || rc == 0;
-	vfm_loader_close(l);
 	vfm_tape_free(r.tape);
 	vfm_dev_free(r.stream, r.sums.data, vfm_nbytes(&r.sums));
 	if (r.sent)

@@ -4,7 +4,8 @@
  * of the distribution that training draws from (net/diffusion/diffusion.h).  (seed 0, step k) determines the noise of a
  * sample at level k, and whether its first frame is given (diffusion.image_cond).  No text is dropped, and captions are
  * chosen with seed 0.  The loss is the mean squared error over the tokens of the plan, without weights and balance
- * loss.  It depends on the layout of the ranks only through the order of sums.
+ * loss.  It depends on the layout of the ranks only through the order of sums.  Of two networks (experts.h), each
+ * computes the levels in its range of t.
  *
  * An evaluation changes no weight, gradient, optimizer state or fp8 history, so a run without it has the same bits.
  */
@@ -32,8 +33,10 @@ struct vfm_held_out_loss {
 	double mean;                      /* over the levels */
 };
 
-/* Collective.  Blocks until the evaluation is complete; all ranks get the same result.  Runs between two steps. */
-int vfm_held_out_run(
-	struct vfm_held_out *h, struct vfm_trainer *tr, struct vfm_held_out_loss *out, struct vfm_err *err);
+struct vfm_experts;
+/* Collective.  Blocks until the evaluation is complete; all ranks get the same result.  Runs between two steps.  x: the
+ * networks of a run of two; NULL: one. */
+int vfm_held_out_run(struct vfm_held_out *h, struct vfm_trainer *tr, struct vfm_experts *x,
+	struct vfm_held_out_loss *out, struct vfm_err *err);
 
 #endif

@@ -232,11 +232,6 @@ static int open_held_out(struct train_run *r, struct vfm_err *err)
 {
 	if (!r->o->held_out)
 		return 0;
-	if (r->o->low_noise)
-		return vfm_job_agree(r->job,
-			vfm_fail(err, VFM_EUSAGE,
-				"--held-out: not with --low-noise, since its loss is that of one network"),
-			err);
 	r->held_out = vfm_held_out_open(r->o->held_out, r->plan, r->c, r->cache, err);
 	TRY(vfm_job_agree(r->job, r->held_out ? 0 : err->code, err));
 	r->id.held_out_path = r->o->held_out;
@@ -537,7 +532,6 @@ static int start_save(struct train_run *r, int64_t steps_done, struct vfm_err *e
 		return save_network(r, steps_done, NULL, err);
 	TRY(prune_experts(r, err)); /* the last save of both is complete */
 	TRY(save_network(r, steps_done, &x->v[x->active], err));
-	TRY(vfm_job_agree(r->job, vfm_saver_wait(&r->saver, err), err));
 	TRY(vfm_experts_enter(x, !x->active, err));
 	return save_network(r, steps_done, &x->v[x->active], err);
 }
@@ -775,6 +769,12 @@ static void report_rest(struct train_run *r)
 	}
 }
 
+/* Returns the two networks, or NULL. */
+static struct vfm_experts *networks(struct train_run *r)
+{
+	return r->o->low_noise ? &r->experts : NULL;
+}
+
 /* Collective.  Generates samples after a step. */
 static int generate_previews(struct train_run *r, struct evaluation *e, struct vfm_err *err)
 {
@@ -783,8 +783,7 @@ static int generate_previews(struct train_run *r, struct evaluation *e, struct v
 
 	snprintf(e->previews, sizeof(e->previews), "samples/step-%08lld", (long long)e->step);
 	dir = vfm_strfmt("%s/%s", r->o->dir, e->previews);
-	rc = vfm_previews_run(
-		r->previews, r->tr, r->o->low_noise ? &r->experts : NULL, e->step, dir, &r->metrics.events, err);
+	rc = vfm_previews_run(r->previews, r->tr, networks(r), e->step, dir, &r->metrics.events, err);
 	free(dir);
 	return rc;
 }
@@ -809,17 +808,16 @@ static int evaluate_run(struct train_run *r, int64_t steps_done, struct vfm_err 
 	r->evaluated = (struct evaluation){.step = steps_done};
 	TRY(read_steps(r, true, err));
 	if (evaluates)
-		TRY(vfm_held_out_run(r->held_out, r->tr, &r->evaluated.held_out, err));
+		TRY(vfm_held_out_run(r->held_out, r->tr, networks(r), &r->evaluated.held_out, err));
 	return samples ? generate_previews(r, &r->evaluated, err) : 0;
 }
 
-/* Collective.  Makes a network active, once no step and no save reads the other. */
+/* Collective.  Makes a network active, after the steps of the other. */
 static int enter_expert(struct train_run *r, int next, struct vfm_err *err)
 {
 	if (next == r->experts.active)
 		return 0;
 	TRY(drain_steps(r, true, err));
-	TRY(vfm_job_agree(r->job, vfm_saver_wait(&r->saver, err), err));
 	return vfm_experts_enter(&r->experts, next, err);
 }
 

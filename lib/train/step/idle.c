@@ -87,6 +87,7 @@ int vfm_idle_exchange(struct vfm_idle *s, struct vfm_err *err)
 	struct vfm_params *ps = vfm_trainer_params(s->tr);
 
 	TRY(vfm_params_wait(ps, err));
+	TRY(vfm_trainer_wait_held(s->tr, err));
 	vfm_dev_drop_copies(ps->stream);
 	for (int i = 0; i < s->n; i++)
 		TRY(exchange_array(s, &s->v[i], err));

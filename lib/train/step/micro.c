@@ -24,7 +24,7 @@ static struct vfm_draw draw_sample(const struct vfm_micro_opts *o, const struct 
 	}
 	r = vfm_diffusion_at(
 		d, vfm_diffusion_quantile(d, ((double)o->fixed->level + 0.5) / (double)o->fixed->levels, tokens));
-	r.weight = (double)o->fixed->weight;
+	r.weight = r.noise >= o->fixed->t_min && r.noise < o->fixed->t_max ? (double)o->fixed->weight : 0;
 	r.given = vfm_diffusion_draw(d, 0, (uint64_t)o->fixed->level, p->id[i], tokens).given;
 	return r;
 }

@@ -27,7 +27,8 @@ struct vfm_micro {
  * (seed 0, step `level`).  No text or image is dropped. */
 struct vfm_fixed_noise {
 	int level, levels;
-	float weight; /* of a token's loss */
+	float weight;        /* of a token's loss */
+	double t_min, t_max; /* a sample at another noise level has no weight: t_min <= t < t_max */
 };
 
 struct vfm_micro_opts {

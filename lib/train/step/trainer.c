@@ -217,6 +217,14 @@ void vfm_trainer_hold(struct vfm_trainer *tr, struct vfm_event *e)
 	tr->hold = e;
 }
 
+int vfm_trainer_wait_held(struct vfm_trainer *tr, struct vfm_err *err)
+{
+	struct vfm_event *e = tr->hold;
+
+	tr->hold = NULL;
+	return e ? tr->stream->dev->t->event_wait(e, tr->stream, err) : 0;
+}
+
 int64_t vfm_trainer_graphs(const struct vfm_trainer *tr)
 {
 	return vfm_pipeline_graphs(tr->pipe);

@@ -93,6 +93,8 @@ int vfm_trainer_sample_losses(
 /* Makes the next update of weights and moments wait for the event, which follows a copy that reads them; NULL: no
  * wait. */
 void vfm_trainer_hold(struct vfm_trainer *tr, struct vfm_event *e);
+/* Makes the compute stream wait for it now.  Local. */
+int vfm_trainer_wait_held(struct vfm_trainer *tr, struct vfm_err *err);
 
 /* A source that cycles through packs in memory; the position persists across steps. */
 struct vfm_pack_array {
