@@ -14,7 +14,7 @@ losses() {
 		awk '{ d = $1 / $2 - 1; if (d < 0) d = -d; if (d > 1e-4) far = 1 } END { print NR == 10 && !far ? "near" : "far" }'
 }
 cat >tiny.json <<END
-{"model": {"arch": "wan", "layers": 1, "hidden": 24, "heads": 3, "ffn": 48, "channels": 16, "text_dim": 32, "text_len": 64, "text_pad": true},
+{"model": {"arch": "wan", "layers": 2, "hidden": 24, "heads": 3, "ffn": 48, "channels": 16, "text_dim": 32, "text_len": 64, "text_pad": true},
  "diffusion": {"kind": "flow"}, "train": {"ema_decay": 0, "lr": 0.01, "warmup_steps": 1}}
 END
 train=(vfm-train -q -c tiny.json --data plan.jsonl --steps 1)
@@ -160,6 +160,9 @@ run "${train[@]}" --init high --prompts prompts.txt --set eval.sample_steps=4 --
 is "$rc $err" "0 " "samples of a run with the other expert"
 vfm-sample -q --ckpt shown2 --low-noise low --boundary 0.875 --prompts prompts.txt --steps 4 --cfg 4 --size 32x32 --frames 8 -o both.mp4 >>log
 ok "they are those of vfm-sample" cmp both.mp4 shown2/samples/step-00000001/00-a-red-square.mp4
+run "${train[@]}" --init high --prompts prompts.txt --set eval.sample_steps=4 --expert low -n 2 --set parallel.pp=2 -o stages
+is "$rc $err $(near_videos shown2/samples/step-00000001 stages/samples/step-00000001)" "0  near" "on pp stages, too"
+rm -rf stages
 run "${train[@]}" --init low --prompts prompts.txt --set eval.sample_steps=4 --expert high -o shown3
 is "$rc $err" "0 " "the low-noise expert trains"
 vfm-sample -q --ckpt high --low-noise shown3 --boundary 0.875 --prompts prompts.txt --steps 4 --cfg 4 --size 32x32 --frames 8 -o both.mp4 >>log
@@ -197,6 +200,9 @@ vfm-sample -q --ckpt one/high --low-noise one/low --boundary 0.5 --part model --
 ok "the samples are those of vfm-sample with both" cmp both.mp4 one/samples/step-00000010/00-a-red-square.mp4
 vfm-sample -q --ckpt one --part model --prompts prompts.txt --steps 4 --cfg 4 -o run.mp4 >>log
 ok "the run names both, their boundary and the size of its data" cmp both.mp4 run.mp4
+"${both[@]}" --prompts prompts.txt --set eval.sample_steps=4 -n 2 --set parallel.pp=2 -o stages >>log
+is "$(near_videos one/samples/step-00000010 stages/samples/step-00000010)" near "pp stages make the same samples with both"
+rm -rf stages
 vfm-train --report -o page.html one
 is "$(grep -oE '>Loss, (high|low) noise' page.html | sort -u | tr '\n' ' ')" ">Loss, high noise >Loss, low noise " "the page has a curve of each"
 run "${both[@]}" --set experts.idle=device --set experts.low_lr=0.005 -o device
@@ -207,7 +213,7 @@ is "$(same device2/high one/high) $(same device2/low one/low)" "same same" "the 
 cp -r one again && rm -rf again/*/ckpt/step-00000010
 run "${both[@]}" -o again
 is "$rc $(same again/high one/high) $(same again/low one/low)" "0 same same" "a resumed run has the same bits"
-for layout in "2 parallel.cp=2" "3 parallel.tp=3" "2 parallel.dp=2" "2 parallel.fsdp=true" "4 parallel.fsdp=true"; do
+for layout in "2 parallel.cp=2" "3 parallel.tp=3" "2 parallel.dp=2" "2 parallel.fsdp=true" "4 parallel.fsdp=true" "2 parallel.pp=2"; do
 	run vfm-train -q -c tiny.json --data plan2.jsonl --steps 10 --set train.ema_decay=0.9 --init high5 --low-noise low5 -n "${layout%% *}" --set "${layout#* }" -o many
 	rc_is 0 "-n $layout"
 	[ -d many1 ] || vfm-train -q -c tiny.json --data plan2.jsonl --steps 10 --set train.ema_decay=0.9 --init high5 --low-noise low5 -o many1 >>log
@@ -239,7 +245,7 @@ is "$rc $(same again/high halves/high) $(same again/low halves/low)" "0 same sam
 thirds=("${packs[@]}" --init all --low-noise all2 --set experts.boundary=0.6 --set experts.turn_packs=1)
 "${thirds[@]}" -o many1t >>log || exit 1
 is "$(jq .state.updates many1t/*/ckpt/step-00000010/manifest.json | tr '\n' ' ')" "10 10 " "one update of each network a step"
-for layout in "2 parallel.dp=2" "4 parallel.fsdp=true" "4 parallel.dp=2 --set parallel.cp=2"; do
+for layout in "2 parallel.dp=2" "4 parallel.fsdp=true" "4 parallel.dp=2 --set parallel.cp=2" "4 parallel.dp=2 --set parallel.pp=2"; do
 	run "${thirds[@]}" -n "${layout%% *}" --set ${layout#* } -o many
 	rc_is 0 "steps of both networks, -n $layout"
 	is "$(losses many many1t)" near "-n $layout: the same losses"

@@ -134,14 +134,12 @@ is "$(ffprobe -v error -count_frames -show_entries stream=width,height,nb_read_f
 is "$(hash_of drawn)" "$(hash_of without)" "training has the same bits"
 is "$(near_videos drawn/samples/step-00000005 drawn/samples/step-00000010)" far "the samples change while it learns"
 rm -rf many
-for layout in "2 parallel.cp=2" "2 parallel.tp=2" "2 parallel.dp=2" "4 parallel.fsdp=true"; do
+for layout in "2 parallel.cp=2" "2 parallel.tp=2" "2 parallel.dp=2" "4 parallel.fsdp=true" "2 parallel.pp=2"; do
 	run "${train[@]}" "${previews[@]}" -n "${layout%% *}" --set "${layout#* }" -o many
 	rc_is 0 "${layout#* }"
 	is "$(near_videos drawn/samples/step-00000010 many/samples/step-00000010)" near "${layout#* }: the same samples"
 	rm -rf many
 done
-run "${train[@]}" "${previews[@]}" -n 2 --set parallel.pp=2 -o bad
-rc_is 2 "pp stages are refused"
 run "${train[@]}" --set eval.samples=2 -o bad
 rc_is 2 "samples without held-out data are refused"
 

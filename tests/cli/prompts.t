@@ -47,13 +47,17 @@ rc_is 0 "a run that samples resumes"
 
 # ---- layouts: the videos of one process
 run "${train[@]}" --prompts prompts.txt -o alone
-for layout in "2 parallel.cp=2" "2 parallel.tp=2" "2 parallel.dp=2" "2 parallel.fsdp=true" "4 parallel.fsdp=true" "4 parallel.cp=2"; do
-	run "${train[@]}" --prompts prompts.txt -n "${layout%% *}" --set "${layout#* }" -o many
+for layout in "2 parallel.cp=2" "2 parallel.tp=2" "2 parallel.dp=2" "2 parallel.fsdp=true" "4 parallel.fsdp=true" "4 parallel.cp=2" "2 parallel.pp=2" "4 parallel.pp=2 --set parallel.cp=2" "4 parallel.pp=2 --set parallel.fsdp=true"; do
+	run "${train[@]}" --prompts prompts.txt -n "${layout%% *}" --set ${layout#* } -o many
 	rc_is 0 "-n $layout"
 	is "$(near_videos alone/samples/step-00000004 many/samples/step-00000004)" near "-n $layout: the same samples"
 	is "$(jq -r .caption many/samples/step-00000004/samples.jsonl | wc -l)" 3 "-n $layout: a record each"
 	rm -rf many
 done
+
+"${train[@]}" --prompts prompts.txt --set model.layers=4 --set parallel.pp=2 --set parallel.vpp=2 -n 2 -o chunks >log
+"${train[@]}" --prompts prompts.txt --set model.layers=4 -o chunks1 >log
+is "$(near_videos chunks1/samples/step-00000004 chunks/samples/step-00000004)" near "pp stages of two chunks: the same samples"
 
 # ---- files
 small=(--ckpt one --steps 2 --size 32x32 --frames 8)
@@ -109,7 +113,6 @@ refused() { # REGEX ARG ...
 refused "eval.sample_every: there is nothing to sample" --sample-every 5
 refused "vae: there is nothing to sample" --vae nowhere
 refused "expert: there is nothing to sample" --expert one
-refused "samples of a run need parallel.pp=1" --prompts prompts.txt -n 2 --set parallel.pp=2
 refused "not with --dry-run" --prompts prompts.txt --dry-run
 
 # ---- a decoder that vanishes, a video that cannot be written

@@ -172,6 +172,11 @@ void vfm_model_set_residual(struct vfm_model *d, enum vfm_dtype dtype)
 	d->residual = dtype;
 }
 
+int64_t vfm_model_width(const struct vfm_model *d)
+{
+	return d->m.hidden;
+}
+
 enum vfm_dtype vfm_model_residual(const struct vfm_model *d)
 {
 	return d->residual;

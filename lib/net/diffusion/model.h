@@ -25,6 +25,7 @@ void vfm_model_free(struct vfm_model *m);
  * VFM_BF16 if the parameters are bf16.  Norms and gates always compute in f32. */
 void vfm_model_set_residual(struct vfm_model *m, enum vfm_dtype dtype);
 enum vfm_dtype vfm_model_residual(const struct vfm_model *m);
+int64_t vfm_model_width(const struct vfm_model *m);            /* of the residual stream */
 int vfm_model_chunks(const struct vfm_model *m);               /* returns vpp, the number of chunks on this rank */
 bool vfm_model_is_first(const struct vfm_model *m, int chunk); /* chunk holds the patches */
 bool vfm_model_is_last(const struct vfm_model *m, int chunk);  /* chunk holds the head */

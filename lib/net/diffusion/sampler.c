@@ -1,8 +1,8 @@
 /* sampler.c - runs the solver's steps on a device, with guidance, conditions and several ranks.
  *
  * All predictions of an evaluation are computed in one pack.  With vfm_sample_job.cfg_pair, one group of ranks computes
- * those of the texts and another those of the negative texts.  On a mesh (one pp stage) the ranks that share a pack
- * each compute their tokens, and all obtain its latents.
+ * those of the texts and another those of the negative texts.  On a mesh the ranks that share a pack each compute their
+ * tokens, with their pp stages, and all obtain its latents.
  */
 #include "net/diffusion/sampler.h"
 
@@ -13,6 +13,7 @@
 #include "comm/coll/comm.h"
 #include "device/ops/ops.h"
 #include "device/ops/tensor.h"
+#include "net/diffusion/stages.h"
 
 void vfm_sampler_defaults(struct vfm_sampler *s)
 {
@@ -248,6 +249,7 @@ struct spread {
 /* A request pack on the device. */
 struct pass {
 	struct request_pack pack;
+	struct vfm_tensor received; /* [rows,F] f32: predictions of the last pp stage */
 	struct vfm_model_in in;
 	struct spread spread;
 };
@@ -258,7 +260,7 @@ struct sampling {
 	const struct vfm_sample_job *job;
 	const struct vfm_sample_request *r;
 	struct vfm_solver_plan plan;
-	struct vfm_tape *tape;
+	struct vfm_stages stages;
 	struct pass guided, plain; /* one that no evaluation uses is empty */
 	/* state of the solver; point of an evaluation; output of the network; predictions, the newest is
 	 * h[newest], the one before the next */
@@ -363,10 +365,23 @@ static int spread_make(struct sampling *g, struct pass *a, int64_t F, struct vfm
 static void pass_release(struct sampling *g, struct pass *a)
 {
 	vfm_dev_free(g->job->stream, a->spread.mem, a->spread.bytes);
+	vfm_dev_free(g->job->stream, a->received.data, vfm_nbytes(&a->received));
 	free(a->spread.host);
 	free(a->spread.count);
 	vfm_model_in_release(&a->in);
 	release_request_pack(&a->pack);
+}
+
+/* Allocates the predictions of a rank that is not on the last pp stage. */
+static int alloc_received(struct sampling *g, struct pass *a, int64_t F, struct vfm_err *err)
+{
+	const struct vfm_mesh *mesh = g->job->mesh;
+
+	if (mesh->coord[VFM_AX_PP] == mesh->size[VFM_AX_PP] - 1 || !a->in.tok.rows)
+		return 0;
+	a->received = vfm_t2(NULL, VFM_F32, a->in.tok.rows, F);
+	a->received.data = vfm_dev_alloc(g->job->stream, vfm_nbytes(&a->received), "predictions", err);
+	return a->received.data ? 0 : VFM_EENV;
 }
 
 /* Uploads a pack of the request: guided, the part of this rank, or the samples alone. */
@@ -383,6 +398,7 @@ static int pass_make(struct sampling *g, struct pass *a, bool guided, struct vfm
 	set_spans(&a->pack, g->r, guided);
 	conds = (struct vfm_model_conds){.drop_text = a->pack.dropped, .given_frame = a->pack.given};
 	TRY(vfm_model_in_make(&a->in, j->stream, j->mesh, j->model, &a->pack.p, &conds, j->dtype, err));
+	TRY(alloc_received(g, a, F, err));
 	return spread_make(g, a, F, err);
 }
 
@@ -411,6 +427,19 @@ static int write_input(struct sampling *g, struct pass *a, double c_in, const st
 		TRY(axpby(g, c_in, &rows, 0, &part, err));
 	}
 	return 0;
+}
+
+/* Sends the predictions for this rank's rows from the last pp stage to the others. */
+static int share_predictions(struct sampling *g, struct pass *a, struct vfm_tensor *own, struct vfm_err *err)
+{
+	struct vfm_comm *pp = g->job->mesh->group[VFM_AX_PP];
+	int stages = g->job->mesh->size[VFM_AX_PP];
+
+	if (stages == 1)
+		return 0;
+	if (!vfm_has(own))
+		*own = a->received;
+	return vfm_numel(own) ? vfm_broadcast(pp, g->job->stream, *own, stages - 1, err) : 0;
 }
 
 /* Sets *out to the predictions for all rows of the whole pack, in its order. */
@@ -509,8 +538,7 @@ static int evaluate(struct sampling *g, const struct vfm_solver_eval *e, struct 
 	double c_in = vfm_diffusion_c_in(j->diffusion, e->noise), cfg = vfm_sampler_cfg(g->s, &g->plan, e);
 	struct pass *a = cfg != 1 && has_guided(g->r) ? &g->guided : &g->plain;
 	bool low = is_low_noise(g->s, e);
-	struct vfm_tensor pred;
-	struct vfm_var *out;
+	struct vfm_tensor own, pred;
 	int rc;
 
 	TRY(report_progress(g, err));
@@ -519,13 +547,14 @@ static int evaluate(struct sampling *g, const struct vfm_solver_eval *e, struct 
 	TRY(write_times(g, a, e, err));
 	TRY(restore_given(g, err));
 	TRY(write_input(g, a, c_in, g->at, err));
-	out = vfm_model_forward(low ? j->low_noise : j->net, g->tape, &a->in, 0, NULL, NULL);
-	rc = vfm_tape_status(g->tape, err);
+	rc = vfm_stages_forward(&g->stages, low ? j->low_noise : j->net, &a->in, &own, err);
 	if (rc == 0)
-		rc = gather_predictions(g, a, &out->v, &pred, err);
+		rc = share_predictions(g, a, &own, err);
+	if (rc == 0)
+		rc = gather_predictions(g, a, &own, &pred, err);
 	if (rc == 0)
 		rc = apply_guidance(g, a, cfg, &pred, err);
-	vfm_tape_reset(g->tape);
+	vfm_stages_end(&g->stages);
 	if (rc == 0 && g->s->progress)
 		rc = j->stream->dev->t->event_record(g->done[g->evals % 2], j->stream, err);
 	g->evals++;
@@ -691,8 +720,7 @@ int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *jo
 	if ((s->boundary > 0) != (job->low_noise != NULL))
 		return vfm_fail(
 			err, VFM_EUSAGE, "boundary: it needs a network for low noise, and that network needs it");
-	g.tape = vfm_tape_new(job->stream);
-	vfm_tape_set_recording(g.tape, false);
+	TRY_OUT(vfm_stages_new(&g.stages, job->mesh, job->stream, err));
 	TRY_OUT(vfm_solver_plan_make(&g.plan, &s->solver, job->diffusion, err));
 	for (int i = 0; i < 2 && s->progress; i++) {
 		g.done[i] = t->event_new(job->stream->dev, err);
@@ -708,7 +736,7 @@ out:
 	for (int i = 0; i < 2; i++)
 		if (g.done[i])
 			t->event_free(g.done[i]);
-	vfm_tape_free(g.tape);
+	vfm_stages_release(&g.stages);
 	pass_release(&g, &g.guided);
 	pass_release(&g, &g.plain);
 	vfm_dev_free(job->stream, g.both_mem, vfm_nbytes(&g.both));

@@ -11,8 +11,8 @@
 #include "device/dev/dev.h"
 #include "device/ops/ops.h"
 #include "device/ops/tensor.h"
+#include "net/diffusion/stages.h"
 #include "net/nn/scales.h"
-#include "net/tape/tape.h"
 #include "train/job/plan_check.h"
 #include "train/run/experts.h"
 #include "train/run/readers.h"
@@ -98,57 +98,18 @@ struct held_out_run {
 	struct vfm_params *ps;
 	struct vfm_stream *stream;
 	const struct vfm_mesh *mesh;
-	struct vfm_tape *tape;
-	struct vfm_event *ready, *sent; /* order a send after the compute stream, and the reverse */
-	struct vfm_tensor sums;         /* [levels] f64, device: squared errors */
-	double t_min, t_max;            /* the levels that the network computes: t_min <= t < t_max */
+	struct vfm_stages stages;
+	struct vfm_tensor sums; /* [levels] f64, device: squared errors */
+	double t_min, t_max;    /* the levels that the network computes: t_min <= t < t_max */
 };
 
-/* Sends a pp stage's output to the next pp stage.  The compute stream waits, because the memory is freed next. */
-static int send_output(struct held_out_run *r, struct vfm_tensor x, struct vfm_err *err)
+static int add_errors(struct held_out_run *r, const struct vfm_micro *u, const struct vfm_tensor *pred, int level,
+	struct vfm_err *err)
 {
-	const struct vfm_dev_table *t = r->stream->dev->t;
-
-	if (vfm_numel(&x) == 0)
-		return 0;
-	TRY(vfm_stream_follow(r->mesh->send_stream, r->stream, &r->ready, err));
-	TRY(vfm_send(r->mesh->fwd_out, r->mesh->send_stream, x, 1, err));
-	TRY(t->event_record(r->sent, r->mesh->send_stream, err));
-	return t->event_wait(r->sent, r->stream, err);
-}
-
-static int add_errors(
-	struct held_out_run *r, const struct vfm_micro *u, const struct vfm_var *pred, int level, struct vfm_err *err)
-{
-	struct vfm_mse mse = {.pred = pred->v, .target = u->target, .w = u->w, .seqs = &u->in.segs};
+	struct vfm_mse mse = {.pred = *pred, .target = u->target, .w = u->w, .seqs = &u->in.segs};
 
 	mse.loss = vfm_t1((double *)r->sums.data + level, VFM_F64, 1);
 	return vfm_op_mse(r->stream, &mse, err);
-}
-
-/* Runs one chunk of the model. */
-static int run_chunk(struct held_out_run *r, struct vfm_micro *u, int chunk, int level, struct vfm_err *err)
-{
-	struct vfm_tensor x = vfm_t2(NULL, vfm_model_residual(r->model), u->in.tok.rows, r->h->c->model.hidden);
-	bool first = vfm_model_is_first(r->model, chunk), last = vfm_model_is_last(r->model, chunk);
-	size_t bytes = vfm_nbytes(&x) ? vfm_nbytes(&x) : 64;
-	struct vfm_var *out;
-	int rc = 0;
-
-	if (!first) {
-		x.data = vfm_dev_alloc(r->stream, bytes, "the input of a pp stage", err);
-		rc = x.data ? 0 : VFM_EENV;
-		if (rc == 0 && vfm_numel(&x))
-			rc = vfm_recv(r->mesh->fwd_in, r->stream, x, 0, err);
-		TRY_OUT(rc);
-	}
-	out = vfm_model_forward(r->model, r->tape, &u->in, chunk, first ? NULL : vfm_input(r->tape, x), NULL);
-	TRY_OUT(vfm_tape_status(r->tape, err));
-	rc = last ? add_errors(r, u, out, level, err) : send_output(r, out->v, err);
-out:
-	vfm_tape_reset(r->tape);
-	vfm_dev_free(r->stream, x.data, bytes);
-	return rc;
 }
 
 /* weight 0: the pack is another rank's, and this one takes part in collectives only. */
@@ -164,11 +125,15 @@ static int run_level(struct held_out_run *r, const struct vfm_pack *p, int level
 		.mesh = r->mesh,
 		.ends = vfm_model_is_first(r->model, 0) || vfm_model_is_last(r->model, chunks - 1),
 		.fixed = &fixed};
+	struct vfm_tensor pred;
 	struct vfm_micro u;
 
 	rc = vfm_micro_make(&u, r->stream, &o, p, err);
-	for (int c = 0; c < chunks && rc == 0; c++)
-		rc = run_chunk(r, &u, c, level, err);
+	if (rc == 0)
+		rc = vfm_stages_forward(&r->stages, r->model, &u.in, &pred, err);
+	if (rc == 0 && vfm_has(&pred))
+		rc = add_errors(r, &u, &pred, level, err);
+	vfm_stages_end(&r->stages);
 	vfm_micro_release(&u);
 	return rc;
 }
@@ -226,15 +191,12 @@ static int read_losses(struct held_out_run *r, struct vfm_held_out_loss *out, st
 
 static int set_up_run(struct held_out_run *r, struct vfm_err *err)
 {
-	struct vfm_dev *d = r->stream->dev;
 	int64_t n = r->h->c->eval.times;
 
-	r->tape = vfm_tape_new(r->stream);
-	vfm_tape_set_recording(r->tape, false);
+	TRY(vfm_stages_new(&r->stages, r->mesh, r->stream, err));
 	r->sums = vfm_t1(NULL, VFM_F64, n);
 	r->sums.data = vfm_dev_alloc(r->stream, vfm_nbytes(&r->sums), "the held-out loss", err);
-	r->sent = d->t->event_new(d, err);
-	return r->sums.data && r->sent ? d->t->zero(r->stream, r->sums.data, vfm_nbytes(&r->sums), err) : VFM_EENV;
+	return r->sums.data ? r->stream->dev->t->zero(r->stream, r->sums.data, vfm_nbytes(&r->sums), err) : VFM_EENV;
 }
 
 /* Adds the errors of the levels that the network in the trainer computes. */
@@ -279,7 +241,6 @@ int vfm_held_out_run(struct vfm_held_out *h, struct vfm_trainer *tr, struct vfm_
 		.stream = ps->stream,
 		.mesh = ps->mesh,
 		.t_max = INFINITY};
-	const struct vfm_dev_table *t = r.stream->dev->t;
 	int rc = set_up_run(&r, err);
 
 	*out = (struct vfm_held_out_loss){0};
@@ -287,11 +248,7 @@ int vfm_held_out_run(struct vfm_held_out *h, struct vfm_trainer *tr, struct vfm_
 		rc = evaluate_networks(&r, x, err);
 	if (rc == 0)
 		rc = read_losses(&r, out, err);
-	vfm_tape_free(r.tape);
+	vfm_stages_release(&r.stages);
 	vfm_dev_free(r.stream, r.sums.data, vfm_nbytes(&r.sums));
-	if (r.sent)
-		t->event_free(r.sent);
-	if (r.ready)
-		t->event_free(r.ready);
 	return rc;
 }

@@ -40,6 +40,7 @@ struct vfm_previews {
 	bool decodes;
 	double ended; /* when the last samples were complete, or the run began */
 	struct vfm_buf records;
+	struct vfm_comm *together; /* the ranks that sample the same, host memory */
 };
 
 /* ---- what is sampled ---- */
@@ -127,8 +128,9 @@ static void add_held_out_preview(struct vfm_previews *p, const struct vfm_pack *
 		it->in.first = copy_first_frame(pack, i);
 }
 
-/* Opens the packs of a plan. */
-static struct vfm_loader *open_packs(const struct vfm_previews *p, struct vfm_plan *plan, struct vfm_err *err)
+/* Opens the packs of a plan.  is_run: that of the run, whose indexes the loader of the run compares. */
+static struct vfm_loader *open_packs(
+	const struct vfm_previews *p, struct vfm_plan *plan, bool is_run, struct vfm_err *err)
 {
 	const struct vfm_config *c = p->r.c;
 	struct vfm_loader_opts lo = {.captions = &c->data.captions,
@@ -136,7 +138,8 @@ static struct vfm_loader *open_packs(const struct vfm_previews *p, struct vfm_pl
 		.max_damaged = c->data.max_damaged,
 		.cache = p->r.cache,
 		.threads = 1,
-		.prefetch = 1};
+		.prefetch = 1,
+		.skip_hash = is_run};
 
 	return vfm_loader_open(plan, &lo, err);
 }
@@ -144,7 +147,7 @@ static struct vfm_loader *open_packs(const struct vfm_previews *p, struct vfm_pl
 static int read_held_out(struct vfm_previews *p, struct vfm_err *err)
 {
 	struct vfm_plan *plan = vfm_plan_open(p->r.held_out, err);
-	struct vfm_loader *l = plan ? open_packs(p, plan, err) : NULL;
+	struct vfm_loader *l = plan ? open_packs(p, plan, false, err) : NULL;
 	int64_t left = p->r.c->eval.samples;
 	struct vfm_pack *pack;
 	int rc = l ? 1 : err->code;
@@ -162,12 +165,10 @@ static int read_held_out(struct vfm_previews *p, struct vfm_err *err)
 	return rc < 0 ? rc : 0;
 }
 
-/* Sets the size of prompts without their own to that of the longest sample in the first pack of the plan. */
-static int choose_default_size(struct vfm_previews *p, struct vfm_err *err)
+/* Sets the size of the longest sample in the first pack of the plan. */
+static int read_first_size(const struct vfm_previews *p, int64_t size[3], struct vfm_err *err)
 {
-	struct vfm_loader *l = open_packs(p, p->r.plan, err);
-	struct vfm_prompt *prompt = &p->opts.prompt;
-	int64_t size[3] = {0};
+	struct vfm_loader *l = open_packs(p, p->r.plan, true, err);
 	struct vfm_pack *pack;
 	int rc = l ? vfm_loader_next(l, &pack, err) : err->code;
 
@@ -175,11 +176,22 @@ static int choose_default_size(struct vfm_previews *p, struct vfm_err *err)
 		vfm_readers_size(size, pack, &p->r.c->model, &p->r.encoders->tokenizer.geometry);
 		vfm_loader_release(l, pack);
 	}
+	vfm_loader_close(l);
+	return rc < 0 ? rc : 0;
+}
+
+/* Collective.  Sets the size of prompts without their own to that of the plan, which rank 0 reads. */
+static int choose_default_size(struct vfm_previews *p, struct vfm_err *err)
+{
+	struct vfm_prompt *prompt = &p->opts.prompt;
+	int64_t size[3] = {0};
+
+	TRY(vfm_job_agree(p->s.job, p->r.x->mesh.rank == 0 ? read_first_size(p, size, err) : 0, err));
+	TRY(vfm_broadcast(p->s.job->world, NULL, vfm_t1(size, VFM_I64, 3), 0, err));
 	prompt->frames = size[0];
 	prompt->height = (int)size[1];
 	prompt->width = (int)size[2];
-	vfm_loader_close(l);
-	return rc < 0 ? rc : 0;
+	return 0;
 }
 
 static int check_previews(const struct vfm_previews *p, const char *prompts, struct vfm_err *err)
@@ -187,8 +199,6 @@ static int check_previews(const struct vfm_previews *p, const char *prompts, str
 	const struct vfm_encoder_opts *e = &p->opts.encoder;
 	const struct vfm_config *c = p->r.c;
 
-	if (p->r.x->mesh.size[VFM_AX_PP] > 1)
-		return vfm_fail(err, VFM_EUSAGE, "samples of a run need parallel.pp=1 (--prompts, eval.samples)");
 	if (c->eval.samples && !p->r.held_out)
 		return vfm_fail(err, VFM_EUSAGE, "eval.samples: their texts are those of --held-out, which is missing");
 	if (c->eval.samples && (vfm_model_cond_dim(&c->model) || c->model.image_dim))
@@ -231,12 +241,11 @@ static int choose_times(struct vfm_previews *p, struct vfm_err *err)
 	return 0;
 }
 
+/* On rank 0. */
 static int read_preview_prompts(struct vfm_previews *p, const char *prompts, struct vfm_err *err)
 {
-	TRY(choose_default_size(p, err));
-	if (p->r.x->mesh.rank == 0)
-		TRY(vfm_prompts_each(prompts, NULL, add_preview_prompt, p, err));
-	return p->r.x->mesh.rank == 0 && !p->s.n ? vfm_fail(err, VFM_EUSAGE, "'%s' has no prompts", prompts) : 0;
+	TRY(vfm_prompts_each(prompts, NULL, add_preview_prompt, p, err));
+	return p->s.n ? 0 : vfm_fail(err, VFM_EUSAGE, "'%s' has no prompts", prompts);
 }
 
 /* Collective. */
@@ -254,7 +263,10 @@ static int read_items(struct vfm_previews *p, const char *prompts, struct vfm_er
 		TRY(rc);
 	}
 	if (prompts) {
-		TRY(vfm_job_agree(job, read_preview_prompts(p, prompts, err), err));
+		bool root = p->r.x->mesh.rank == 0;
+
+		TRY(choose_default_size(p, err));
+		TRY(vfm_job_agree(job, root ? read_preview_prompts(p, prompts, err) : 0, err));
 		TRY(vfm_sampling_share(&p->s, err));
 	}
 	return vfm_job_agree(job, p->r.c->eval.samples ? read_held_out(p, err) : 0, err);
@@ -289,10 +301,10 @@ static void set_sampling(struct vfm_previews *p, const struct vfm_preview_opts *
 		.c = c,
 		.trained_by = p->r.name,
 		.trained = *p->r.encoders,
-		.leader = mesh->seq->rank == 0,
+		.leader = p->together->rank == 0,
 		.groups = mesh->size[VFM_AX_DP],
 		.group = mesh->coord[VFM_AX_DP],
-		.together = vfm_comm_host(mesh->seq),
+		.together = p->together,
 		.print = keep_preview_records,
 		.ctx = p,
 		.stop = p->r.stop};
@@ -330,6 +342,8 @@ int vfm_previews_open(struct vfm_previews **out, const struct vfm_preview_opts *
 	p->opts.encoder = o->encoder;
 	p->expert = o->expert;
 	p->decodes = has_decoder(p);
+	TRY_OUT(vfm_comm_split(vfm_comm_host(r->x->mesh.world), r->x->mesh.coord[VFM_AX_DP], r->x->mesh.rank, "samples",
+		&p->together, err));
 	set_sampling(p, o);
 	TRY_OUT(read_items(p, o->prompts, err));
 	TRY_OUT(vfm_sampling_open(&p->s, err));
@@ -348,6 +362,7 @@ void vfm_previews_free(struct vfm_previews *p)
 		return;
 	vfm_sampling_release(&p->s);
 	vfm_buf_release(&p->records);
+	vfm_comm_free(p->together);
 	free(p);
 }
 

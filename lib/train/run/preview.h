@@ -52,7 +52,7 @@ struct vfm_preview_run { /* what the samples are for; all pointers must outlive 
 };
 
 /* Collective.  Reads the prompts and encodes them; the encoders are closed again.  Sets *out to NULL if there is
- * nothing to sample.  VFM_EUSAGE: pp > 1, a bad prompt, or encoders that are not those of the plan. */
+ * nothing to sample.  VFM_EUSAGE: a bad prompt, or encoders that are not those of the plan. */
 int vfm_previews_open(struct vfm_previews **out, const struct vfm_preview_opts *o, const struct vfm_preview_run *r,
 	struct vfm_err *err);
 void vfm_previews_free(struct vfm_previews *p); /* accepts NULL */
