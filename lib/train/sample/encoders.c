@@ -15,9 +15,9 @@ bool sampling_makes_rows(const struct vfm_sampling *s)
 	return vfm_encoder_image_option(&s->o->encoder);
 }
 
-/* Compares an encoder with the encoder of the training data. */
-static int check_encoder(
-	struct vfm_sampling *s, enum vfm_encoder_kind e, const struct vfm_encoder_id *used, struct vfm_err *err)
+/* Compares an encoder with the encoder of the training data.  Adds it to `unnamed` if that is not known. */
+static int check_encoder(struct vfm_sampling *s, enum vfm_encoder_kind e, const struct vfm_encoder_id *used,
+	struct vfm_buf *unnamed, struct vfm_err *err)
 {
 	const struct vfm_encoder_id *expected = &s->trained.of[e];
 	enum vfm_encoder_id_relation rel = vfm_encoder_id_compare(expected, used);
@@ -28,9 +28,8 @@ static int check_encoder(
 	json_t *entries;
 
 	vfm_encoder_id_label_pair(expected, used, was, is);
-	if (rel == VFM_ENCODER_ID_UNKNOWN && s->job->world->rank == 0)
-		vfm_warn("%s does not name the %s of its data; '%s' is used", s->trained_by, vfm_encoder_kinds[e].name,
-			is);
+	if (rel == VFM_ENCODER_ID_UNKNOWN)
+		vfm_buf_addf(unnamed, "%s%s '%s'", unnamed->len ? ", " : "", vfm_encoder_kinds[e].name, is);
 	if (rel != VFM_ENCODER_ID_DIFFERENT)
 		return 0;
 	if (!s->o->force)
@@ -202,8 +201,8 @@ static int choose_geometry(struct vfm_sampling *s, const struct vfm_encoder_id *
 	return 0;
 }
 
-/* Compares the encoders that the items use with those of the training data.  Local. */
-static int choose_encoders(struct vfm_sampling *s, const struct vfm_encoder_ids *used, struct vfm_err *err)
+static int compare_encoders_used(
+	struct vfm_sampling *s, const struct vfm_encoder_ids *used, struct vfm_buf *unnamed, struct vfm_err *err)
 {
 	const struct needs needs = find_needs(s);
 
@@ -211,17 +210,29 @@ static int choose_encoders(struct vfm_sampling *s, const struct vfm_encoder_ids 
 	s->encoder_ids.image = s->trained.image;
 	s->geometry = used->tokenizer.geometry;
 	if (needs.decodes)
-		TRY(check_encoder(s, VFM_ENCODER_TOKENIZER, &used->tokenizer, err));
+		TRY(check_encoder(s, VFM_ENCODER_TOKENIZER, &used->tokenizer, unnamed, err));
 	else
 		TRY(choose_geometry(s, &used->tokenizer, err));
 	if (sampling_makes_rows(s)) {
 		s->encoder_ids.image = used->image;
-		TRY(check_encoder(s, VFM_ENCODER_IMAGE, &used->image, err));
+		TRY(check_encoder(s, VFM_ENCODER_IMAGE, &used->image, unnamed, err));
 	}
 	if (!needs.texts)
 		return 0;
 	s->encoder_ids.text = used->text;
-	return check_encoder(s, VFM_ENCODER_TEXT, &used->text, err);
+	return check_encoder(s, VFM_ENCODER_TEXT, &used->text, unnamed, err);
+}
+
+/* Compares the encoders that the items use with those of the training data.  Local. */
+static int choose_encoders(struct vfm_sampling *s, const struct vfm_encoder_ids *used, struct vfm_err *err)
+{
+	struct vfm_buf unnamed = {0};
+	int rc = compare_encoders_used(s, used, &unnamed, err);
+
+	if (rc == 0 && unnamed.len && s->job->world->rank == 0)
+		vfm_info("%s does not name the encoders of its data: not compared with %s", s->trained_by, unnamed.data);
+	vfm_buf_release(&unnamed);
+	return rc;
 }
 
 /* The default number of frames: the largest up to 16 that tokenizer and patch take. */
