@@ -2,6 +2,7 @@
 #include "media/draw/chart.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "media/draw/html.h"
 
@@ -86,10 +87,16 @@ static double place_value(const struct chart_axis *a, double v)
 	return coordinate(a, value_on_axis(a, v));
 }
 
-/* Returns the label of a tick: "2.5", "40k". */
+/* Returns the label of a tick: "2.5", "40k", "1.5e-4". */
 static const char *tick_label(char text[VFM_NUMBER_TEXT], const struct chart_axis *a, int i)
 {
-	return vfm_html_number(text, a->log ? pow(10, a->tick[i]) : a->tick[i]);
+	double v = a->log ? pow(10, a->tick[i]) : a->tick[i];
+	int e = v == 0 ? 0 : (int)floor(log10(fabs(v)) + 1e-9);
+
+	if (e >= -3)
+		return vfm_html_number(text, v);
+	snprintf(text, VFM_NUMBER_TEXT, "%.3ge%d", v / pow(10, e), e);
+	return text;
 }
 
 static void add_x_axis(struct vfm_buf *b, const struct chart_axis *a)

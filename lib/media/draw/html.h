@@ -46,7 +46,7 @@ void vfm_html_table_end(struct vfm_buf *b);
 void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, const int64_t *more, int n);
 
 /* Writes a number in four digits, "0.01234", "12.34k".  Returns text, or NULL for a number that is not finite. */
-enum { VFM_NUMBER_TEXT = 16 };
+enum { VFM_NUMBER_TEXT = 32 };
 const char *vfm_html_number(char text[VFM_NUMBER_TEXT], double x);
 
 /* Appends rgb [height, width, 3] as a picture. */

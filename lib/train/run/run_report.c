@@ -513,10 +513,10 @@ int vfm_run_report(struct vfm_buf *b, const struct vfm_run_report_opts *o, struc
 		add_failures(&r, b);
 		add_key_table(&r, b, "", r.facts, NULL, true);
 		add_curve_section(&r, b);
-		add_config_section(&r, b);
-		add_start_section(&r, b);
 		for (int k = 0; k < r.n; k++)
 			add_sample_section(b, r.name[k], r.log[k].dir, o->page_dir);
+		add_config_section(&r, b);
+		add_start_section(&r, b);
 		vfm_html_end(b);
 	}
 	release_runs(&r);
