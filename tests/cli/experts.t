@@ -191,6 +191,8 @@ is "$(same five/low/ckpt/step-00000005 low-alone/ckpt/step-00000005)" same "the 
 is "$(same five/low/ckpt/step-00000010 low-alone/ckpt/step-00000005)" same "and keeps them while the second trains"
 is "$(jq -c '[.config.diffusion.t_min, .config.diffusion.t_max]' five/*/ckpt/step-00000010/manifest.json | tr '\n' ' ')" "[0.5,1] [0,0.5] " "each checkpoint records its range"
 taken "vfm-sample takes the two" --ckpt five/high --low-noise five/low --boundary 0.5
+is "$(jq -s -c 'map(select(.copy_ms > 0) | .step)' five/metrics.jsonl)" "[1,6]" "an exchange counts as a copy of its step"
+is "$(jq -s 'map(.step_ms >= .copy_ms) | all' five/metrics.jsonl)" true "and belongs to the step"
 run vfm-ckpt export -q -l original five/high high.safetensors
 rc_is 0 "each is exported as a run of its own"
 run "${both[@]}" --prompts prompts.txt --set eval.sample_steps=4 -o one

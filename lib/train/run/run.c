@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "ckpt/find.h"
 #include "ckpt/prune.h"
@@ -54,6 +55,7 @@ struct train_run {
 	struct vfm_held_out *held_out; /* NULL: none */
 	struct vfm_previews *previews; /* NULL: none */
 	struct vfm_experts experts;    /* {0}: one network */
+	double exchange_s;             /* between the last update and the next */
 	struct vfm_step_record part;   /* of a step that trains two networks, before the second; step 0: none */
 	struct vfm_metrics metrics;
 	struct vfm_saver saver;
@@ -583,6 +585,8 @@ static int enqueue_update(struct train_run *r, int64_t step, struct vfm_err *err
 	TRY(vfm_trainer_step(r->tr, step, n, &packs, learning_rate(r, step), err));
 	stats = vfm_trainer_stats_of(r->tr, vfm_trainer_in_flight(r->tr) - 1);
 	stats->network = r->experts.active;
+	stats->exchange_s = r->exchange_s;
+	r->exchange_s = 0;
 	own = &stats->rank;
 	after = vfm_loader_stats(r->loader);
 	own->data_wait_s = after.wait_s - before.wait_s;
@@ -815,10 +819,15 @@ static int evaluate_run(struct train_run *r, int64_t steps_done, struct vfm_err 
 /* Collective.  Makes a network active, after the steps of the other. */
 static int enter_expert(struct train_run *r, int next, struct vfm_err *err)
 {
+	double start;
+
 	if (next == r->experts.active)
 		return 0;
 	TRY(drain_steps(r, true, err));
-	return vfm_experts_enter(&r->experts, next, err);
+	start = vfm_now();
+	TRY(vfm_experts_enter(&r->experts, next, err));
+	r->exchange_s += vfm_now() - start;
+	return 0;
 }
 
 /* Collective.  Makes the network active that a step trains first. */

@@ -97,7 +97,8 @@ int vfm_idle_exchange(struct vfm_idle *s, struct vfm_err *err)
 		ps->scales->of[i].filled = s->filled[i];
 		s->filled[i] = filled;
 	}
-	return vfm_params_refresh(ps, err);
+	TRY(vfm_params_refresh(ps, err));
+	return ps->stream->dev->t->stream_sync(ps->stream, err);
 }
 
 void vfm_idle_release(struct vfm_idle *s)

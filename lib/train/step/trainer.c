@@ -404,7 +404,8 @@ int vfm_trainer_read(struct vfm_trainer *tr, struct vfm_err *err)
 	s->samples = (int64_t)x[SUM_SAMPLES];
 	read_stalls(tr, u);
 	now = vfm_now();
-	s->rank.step_s = now - (u->t0 > tr->t_read ? u->t0 : tr->t_read);
+	s->rank.copy_s += s->exchange_s;
+	s->rank.step_s = s->exchange_s + now - (u->t0 > tr->t_read ? u->t0 : tr->t_read);
 	tr->t_read = now;
 	tr->read++;
 	return 0;

@@ -24,7 +24,10 @@ struct vfm_trainer;
 struct vfm_step_stats {
 	/* of the global step, identical on every rank */
 	int64_t step; /* as in vfm_trainer_step */
-	int network;  /* set by the caller (train/run/experts.h) */
+	/* of two networks, set by the caller (train/run/experts.h): the one that was trained, and the time of the
+	 * exchange before it, which counts as a copy and as a part of the step */
+	int network;
+	double exchange_s;
 	double loss, grad_norm;
 	double mse;   /* mean squared error without weights and auxiliary losses; with diffusion.weighting=none 0 */
 	double flops; /* of forward and backward (spec/model/linears.h) */
