@@ -202,6 +202,15 @@ static void add_speed(const struct dry_report *r)
 	vfm_buf_release(&b);
 }
 
+static void add_networks_fact(const struct dry_report *r)
+{
+	const struct vfm_dry_run *d = r->d;
+
+	if (d->exchanges > 0)
+		add_fact(r, "networks", "two in turn: an exchange of %.4g GiB takes %.1f ms, %.1f ms a step on average",
+			(double)d->exchange_bytes / 0x1p30, d->exchange_s * 1e3, d->exchanges * d->exchange_s * 1e3);
+}
+
 static void add_layout_fact(const struct dry_report *r)
 {
 	struct vfm_parallel p = r->opts->config->parallel;
@@ -314,6 +323,7 @@ static int print_prediction(struct dry_report *r, const struct vfm_table_opts *t
 	add_recompute(r);
 	if (r->summary) {
 		add_speed(r);
+		add_networks_fact(r);
 		add_data_fact(r);
 		add_layout_fact(r);
 	}

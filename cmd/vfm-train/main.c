@@ -329,6 +329,18 @@ static int check_phases_options(struct vfm_err *err)
 	return 0;
 }
 
+static int check_network_options(struct vfm_err *err)
+{
+	if (low_noise && (phases_path || !init || (strcmp(resume, "auto") != 0 && strcmp(resume, "no") != 0)))
+		return vfm_fail(
+			err, VFM_EUSAGE, "--low-noise: it needs --init, and excludes --phases and --resume CKPT");
+	if (low_noise_lora && !low_noise)
+		return vfm_fail(err, VFM_EUSAGE, "--low-noise-lora: it needs --low-noise");
+	if (low_noise && !init_lora != !low_noise_lora)
+		return vfm_fail(err, VFM_EUSAGE, "with --low-noise, --init-lora and --low-noise-lora need each other");
+	return 0;
+}
+
 static int check_train_options(struct vfm_err *err)
 {
 	unsigned changes;
@@ -337,13 +349,7 @@ static int check_train_options(struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "%s is missing (see vfm-train -h)",
 			plan || phases_path ? "-o RUN" : "--data PLAN");
 	TRY(check_phases_options(err));
-	if (low_noise && (phases_path || !init || (strcmp(resume, "auto") != 0 && strcmp(resume, "no") != 0)))
-		return vfm_fail(
-			err, VFM_EUSAGE, "--low-noise: it needs --init, and excludes --phases and --resume CKPT");
-	if (low_noise_lora && !low_noise)
-		return vfm_fail(err, VFM_EUSAGE, "--low-noise-lora: it needs --low-noise");
-	if (low_noise && !init_lora != !low_noise_lora)
-		return vfm_fail(err, VFM_EUSAGE, "with --low-noise, --init-lora and --low-noise-lora need each other");
+	TRY(check_network_options(err));
 	if (sample_fps && vfm_prompt_rate(sample_fps, &preview.fps_num, &preview.fps_den, err) < 0)
 		return vfm_err_context(err, "--fps");
 	if (vfm_change_parse(&changes, allow_change, err) < 0)
@@ -450,8 +456,8 @@ static int check_actions(struct vfm_err *err)
 static int check_unused_options(struct vfm_err *err)
 {
 	const struct vfm_encoder_opts *e = &preview.encoder;
-	const struct given_option run[] = {{"--low-noise", low_noise}, {"--prompts", preview.prompts},
-		{"--expert", preview.expert}, {"--vae", e->vae}, {"--text-encoder", e->text_encoder},
+	const struct given_option run[] = {{"--prompts", preview.prompts}, {"--expert", preview.expert},
+		{"--vae", e->vae}, {"--text-encoder", e->text_encoder},
 		{"--exec, --text-exec", e->exec || e->text_exec},
 		{"--image-encoder, --image-exec", vfm_encoder_image_option(e)}, {"--held-out", held_out},
 		{"--resume", resume != resume_default}, {"--init-part", init_part != part_default},
@@ -483,6 +489,7 @@ static int predict_run(struct vfm_err *err)
 	if (phases_path)
 		return vfm_fail(err, VFM_EUSAGE, "--dry-run: not with --phases; name the plan of a phase with --data");
 	TRY(check_unused_options(err));
+	TRY(check_network_options(err));
 	if (strcmp(rank_opts.device, "cpu") != 0 && strcmp(rank_opts.device, "cuda") != 0)
 		return vfm_fail(err, VFM_EUSAGE, "--device: expected cpu or cuda, got '%s'", rank_opts.device);
 	TRY(vfm_task_read(&task, err));
@@ -491,6 +498,8 @@ static int predict_run(struct vfm_err *err)
 		return 0;
 	TRY(vfm_context_check(&rank_opts, err));
 	TRY(read_config(&c, 0, err));
+	if (!low_noise)
+		TRY(vfm_experts_refuse(&c, err));
 	dry.plan = plan;
 	dry.device = rank_opts.device == vfm_device_default ? NULL : rank_opts.device;
 	dry.machine = dry.machine ? dry.machine : "h100-dgx";

@@ -174,6 +174,50 @@ static void test_mixed_plan(void **state)
 	compare_with_all("dit-s", "parallel.dp=8 parallel.pp=2 parallel.distopt=true", 16, 6);
 }
 
+static struct vfm_dry_run predict_two(double boundary, int64_t turn, int idle)
+{
+	struct vfm_config c = mixed_config("dit-b", "diffusion.kind=flow diffusion.t_dist=uniform");
+	struct vfm_dry_run_opts o = {.config = &c, .machine = &h200, .ranks = 1, .context = CONTEXT, .packs = 2};
+	struct vfm_dry_run d;
+
+	c.experts.boundary = boundary;
+	c.experts.turn = turn;
+	c.experts.idle = idle;
+	OK(vfm_dry_run(&o, &d, &err));
+	return d;
+}
+
+/* A network above t = 0.75 has every fourth turn, so two exchanges in four turns.  The other one waits in memory. */
+static void test_two_networks(void **state)
+{
+	struct vfm_config c = mixed_config("dit-b", "");
+	double bytes = (double)vfm_model_params(&c.model) * 14; /* f32 weights and two moments, bf16 copy */
+	struct vfm_dry_run one = predict_two(0, 1, VFM_IDLE_HOST), two = predict_two(0.75, 1, VFM_IDLE_HOST),
+			   rare = predict_two(0.75, 10, VFM_IDLE_HOST), device = predict_two(0.75, 1, VFM_IDLE_DEVICE);
+
+	(void)state;
+	assert_true(one.exchanges == 0 && one.exchange_s == 0 && one.exchange_bytes == 0);
+	assert_true(fabs(two.exchanges - 0.5) < 1e-3);
+	assert_true(fabs(rare.exchanges - 0.05) < 1e-3);
+	if (fabs((double)two.exchange_bytes / bytes - 1) > 0.01)
+		fail_msg("an exchange of %g bytes, not %g", (double)two.exchange_bytes, bytes);
+	printf("an exchange of %.3f GB: %.2f ms, on the device %.2f ms\n", bytes / 1e9, two.exchange_s * 1e3,
+		device.exchange_s * 1e3);
+	assert_true(two.exchange_s * 1e9 * h200.pcie.v[VFM_MID] > 1.5 * bytes);
+	assert_true(two.exchange_s * 1e9 * h200.pcie.v[VFM_MID] < 3 * bytes);
+	assert_true(device.exchange_s < 0.2 * two.exchange_s);
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		assert_true(two.s[e] > one.s[e]);
+	assert_true(fabs(two.s[VFM_MID] - one.s[VFM_MID] - 0.5 * two.exchange_s) < 0.01 * one.s[VFM_MID]);
+	assert_true(fabs(two.copy_s - one.copy_s - 0.5 * two.exchange_s) < 0.01 * one.s[VFM_MID]);
+	assert_true(two.mem_peak - one.mem_peak <= 64 << 20);
+	assert_true(device.mem_peak - two.mem_peak >= two.exchange_bytes);
+	vfm_dry_run_release(&one);
+	vfm_dry_run_release(&two);
+	vfm_dry_run_release(&rare);
+	vfm_dry_run_release(&device);
+}
+
 /* Groups smaller than dp x cp, of which each waits for its own members. */
 static void test_small_groups(void **state)
 {
@@ -624,6 +668,7 @@ int main(void)
 		cmocka_unit_test(test_expert_skew),
 		cmocka_unit_test(test_no_skew),
 		cmocka_unit_test(test_slow_rank),
+		cmocka_unit_test(test_two_networks),
 		cmocka_unit_test(test_straggler_factor),
 		cmocka_unit_test(test_straggler_step),
 		cmocka_unit_test(test_memory_runs_out),

@@ -8,6 +8,7 @@
 #include "comm/coll/comm.h"
 #include "net/nn/param.h"
 #include "train/predict/oom_hints.h"
+#include "train/step/idle.h"
 #include "train/step/synthetic.h"
 
 static const int32_t *grid_of_sample(const struct vfm_bench_step *b, int64_t i)
@@ -204,7 +205,7 @@ int vfm_bench_divides(int64_t packs, int64_t dp, struct vfm_err *err)
 
 int vfm_bench_set(struct vfm_config *c, const char *assignment, struct vfm_err *err)
 {
-	static const char *const unused[] = {"data.", "ckpt.",
+	static const char *const unused[] = {"data.", "ckpt.", "experts.",
 		"train.steps=", "train.lr=", "train.min_lr=", "train.warmup_steps=", "train.schedule="};
 
 	for (size_t i = 0; i < sizeof(unused) / sizeof(unused[0]); i++)
@@ -230,6 +231,24 @@ struct vfm_trainer *vfm_bench_trainer(struct vfm_context *x, const struct vfm_co
 	return NULL;
 }
 
+/* Of two networks, allocates the one that waits, and predicts an exchange. */
+static int predict_exchange(struct vfm_idle *idle, struct vfm_trainer *tr, const struct vfm_context *x,
+	const struct vfm_config *c, struct vfm_bench_result *out, struct vfm_err *err)
+{
+	double start[VFM_ESTIMATES];
+
+	if (!(c->experts.boundary > 0) || !vfm_dev_predicts(x->device.dev))
+		return 0;
+	TRY(vfm_idle_new(idle, tr, c->experts.idle == VFM_IDLE_DEVICE, err));
+	vfm_sim_host_now(x->device.dev, start);
+	TRY(vfm_idle_exchange(idle, err));
+	vfm_sim_host_now(x->device.dev, out->exchange_s);
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		out->exchange_s[e] -= start[e];
+	out->exchange_bytes = (int64_t)idle->bytes;
+	return 0;
+}
+
 int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const struct vfm_bench_step *b,
 	struct vfm_pack *packs, int64_t n, const struct vfm_pack_sums *largest, struct vfm_bench_result *out,
 	struct vfm_err *err)
@@ -241,6 +260,8 @@ int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const
 		.host_bytes = vfm_recompute_host_bytes(x->job.launch.local_size)};
 	struct vfm_oom_hints hints;
 	struct vfm_trainer *tr;
+	struct vfm_idle idle = {0};
+	struct vfm_bench_result exchange = {0};
 	struct step_timing t = {0};
 	int rc;
 
@@ -249,12 +270,16 @@ int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const
 	vfm_oom_hints_install(&hints, c, &x->mesh, x->device.dev);
 	tr = vfm_bench_trainer(x, c, err);
 	TRY_OUT(tr ? 0 : err->code);
+	TRY_OUT(vfm_job_failed(&x->job, predict_exchange(&idle, tr, x, c, &exchange, err), err));
 	TRY_OUT(vfm_job_failed(&x->job, vfm_trainer_plan(tr, &load, err), err));
 	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, x, b, &hints, &source, &t, err), err));
 	*out = result_of(&t, x->device.dev, x->mesh.size[VFM_AX_DP]);
+	memcpy(out->exchange_s, exchange.exchange_s, sizeof(out->exchange_s));
+	out->exchange_bytes = exchange.exchange_bytes;
 	if (vfm_trainer_recompute(tr)->made)
 		vfm_recompute_keeps_text(vfm_trainer_recompute(tr), out->recompute, sizeof(out->recompute));
 out:
+	vfm_idle_release(&idle);
 	vfm_trainer_free(tr);
 	vfm_oom_hints_remove(&hints);
 	free(t.step_s);

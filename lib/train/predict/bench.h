@@ -33,6 +33,10 @@ struct vfm_bench_result {
 	int64_t mem_peak_bytes; /* maximum over the ranks */
 	/* compactions of this rank's memory pool during the measured steps (device/dev/mapped.h) */
 	int64_t compactions;
+	/* Of a configuration with two networks, on a simulated device: seconds and bytes of an exchange
+	 * (train/step/idle.h); else 0. */
+	double exchange_s[VFM_ESTIMATES];
+	int64_t exchange_bytes;
 	double loss;                        /* loss of the last step; always finite */
 	char recompute[VFM_RECOMPUTE_TEXT]; /* the plan of this rank's blocks (recompute.h); "": none */
 };

@@ -10,6 +10,7 @@
 #include "device/sim/uneven.h"
 #include "spec/cost/goodput.h"
 #include "train/job/plan_check.h"
+#include "train/job/turns.h"
 #include "train/predict/bench.h"
 #include "train/predict/dry_run_packs.h"
 #include "train/predict/memory_chart.h"
@@ -194,6 +195,17 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 	}
 }
 
+/* Adds the exchanges of two networks to the time of a step. */
+static void add_exchanges(struct vfm_dry_run *out, const struct vfm_bench_result *r, double exchanges)
+{
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		out->s[e] += exchanges * r->exchange_s[e];
+	out->copy_s += exchanges * r->exchange_s[VFM_MID];
+	out->exchanges = exchanges;
+	out->exchange_s = r->exchange_s[VFM_MID];
+	out->exchange_bytes = r->exchange_bytes;
+}
+
 static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
 	struct dry_step *d = ctx;
@@ -213,8 +225,10 @@ static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	if (d->o->trace)
 		trace_rank(x, d, &predicted);
 	note_rank(x, d, &r, &predicted);
-	if (x->mesh.rank == 0)
+	if (x->mesh.rank == 0) {
 		memcpy(d->out->s, predicted.s, sizeof(d->out->s));
+		add_exchanges(d->out, &r, d->o->exchanges);
+	}
 	return 0;
 }
 
@@ -496,12 +510,36 @@ out:
 	return rc;
 }
 
-int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struct vfm_err *err)
+/* *exchanges: of two networks, per step; 0: one network. */
+static int count_exchanges(const struct vfm_dry_run_opts *o, double *exchanges, struct vfm_err *err)
 {
+	const struct vfm_plan_header equal = {.batch = (int32_t)o->packs, .context = (int32_t)o->context};
+	struct vfm_plan *m = NULL;
+	struct vfm_turns turns;
+	int rc;
+
+	*exchanges = 0;
+	if (!(o->config->experts.boundary > 0))
+		return 0;
+	if (o->plan && !(m = vfm_plan_open(o->plan, err)))
+		return err->code;
+	rc = vfm_turns_of(&turns, o->config, m ? vfm_plan_header(m) : &equal, err);
+	vfm_plan_close(m);
+	TRY(rc);
+	if (vfm_turns_divide(&turns))
+		return vfm_fail(err, VFM_EUSAGE, "experts.turn_packs: --dry-run predicts steps of one network");
+	*exchanges = vfm_turns_exchanges(&turns);
+	return 0;
+}
+
+int vfm_dry_run(const struct vfm_dry_run_opts *given, struct vfm_dry_run *out, struct vfm_err *err)
+{
+	struct vfm_dry_run_opts with_exchanges = *given, *o = &with_exchanges;
 	struct vfm_parallel p = o->config->parallel;
 
 	*out = (struct vfm_dry_run){0};
 	TRY(vfm_parallel_check(&p, &o->config->model, o->ranks, err));
+	TRY(count_exchanges(o, &o->exchanges, err));
 	TRY(o->plan ? run_plan(o, &p, out, err) : run_equal_packs(o, &p, out, err));
 	for (int i = 0; i < out->n; i++) {
 		out->launches += out->rank[i].launches;

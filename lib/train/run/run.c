@@ -449,18 +449,10 @@ static int open_records(struct train_run *r, struct vfm_err *err)
 	return vfm_trackers_start(r->o->trackers, r->o->dir, err);
 }
 
-/* Refuses keys of a second network without one. */
-static int check_experts(const struct train_run *r, struct vfm_err *err)
-{
-	const char *key = r->c->experts.boundary > 0 ? "boundary" : r->c->experts.low_lr > 0 ? "low_lr" : NULL;
-
-	return key && !r->o->low_noise ? vfm_fail(err, VFM_EUSAGE, "experts.%s: it needs --low-noise", key) : 0;
-}
-
 static int set_up(struct train_run *r, struct vfm_err *err)
 {
 	/* Check as much as possible before writing to RUN. */
-	TRY(vfm_job_agree(r->job, check_experts(r, err), err));
+	TRY(vfm_job_agree(r->job, r->o->low_noise ? 0 : vfm_experts_refuse(r->c, err), err));
 	TRY(vfm_job_agree(r->job, open_run_plan(r, err), err));
 	TRY(identify(r, err));
 	TRY(vfm_job_agree(r->job, vfm_mesh_add_views(r->mesh, vfm_plan_header(r->plan)->cp, err), err));
