@@ -14,6 +14,7 @@
 #include "ranks.h"
 #include "net/diffusion/sampler.h"
 #include "train/run/run.h"
+#include "train/step/idle.h"
 #include "train/step/synthetic.h"
 #include "train/step/trainer.h"
 
@@ -93,7 +94,16 @@ static void copy_state(struct outcome *o, struct vfm_trainer *tr)
 	OK(d->t->stream_sync(ps->stream, &err));
 }
 
-/* Reads the statistics of each step after enqueueing the next one. */
+/* Of two networks: exchanges after each step, and one more before the state is read.  0: one network. */
+static int exchanges;
+
+static void exchange(struct vfm_idle *idle, int64_t n)
+{
+	for (int64_t i = 0; i < n && exchanges; i++)
+		OK(vfm_idle_exchange(idle, &err));
+}
+
+/* Reads the statistics of each step after enqueueing the next one; of two networks before that. */
 static void train(struct outcome *o, const struct vfm_config *c, const struct vfm_mesh *mesh, struct vfm_dev *d)
 {
 	struct vfm_stream *s = d->t->stream_new(d, false, &err);
@@ -101,6 +111,7 @@ static void train(struct outcome *o, const struct vfm_config *c, const struct vf
 	struct vfm_pack b[PACKS];
 	struct vfm_pack_array packs = {b, mine, 0};
 	struct vfm_pack_source source = vfm_pack_array_source(&packs);
+	struct vfm_idle idle = {0};
 	struct vfm_trainer *tr;
 	int64_t tokens = 0;
 
@@ -114,13 +125,20 @@ static void train(struct outcome *o, const struct vfm_config *c, const struct vf
 	tr = vfm_trainer_new(c, mesh, s, &err);
 	OK(tr ? 0 : -1);
 	OK(vfm_params_fill_dense(vfm_trainer_params(tr), 3, &err));
+	if (exchanges)
+		OK(vfm_idle_new(&idle, tr, exchanges > 2, &err));
 	for (int k = 0; k <= STEPS; k++) {
 		if (k < STEPS)
 			OK(vfm_trainer_step(tr, k, mine, &source, 1e-3, &err));
-		if (k > 0)
+		if (k > 0 && !exchanges)
 			OK(vfm_trainer_stats(tr, &o->s[k - 1], &err));
+		else if (k < STEPS && exchanges)
+			OK(vfm_trainer_stats(tr, &o->s[k], &err));
+		exchange(&idle, k < STEPS);
 	}
+	exchange(&idle, exchanges % 2);
 	copy_state(o, tr);
+	vfm_idle_release(&idle);
 	o->graphs = vfm_trainer_graphs(tr);
 	vfm_trainer_free(tr);
 	MUST(d->mem_now == 0, "%lld bytes of device memory leaked", (long long)d->mem_now);
@@ -207,6 +225,20 @@ static void test_one_rank(void **state)
 	one(fp8, VFM_BF16, VFM_RECOMPUTE_LIGHT);
 	one(base8, VFM_F32, VFM_RECOMPUTE_NONE);
 	one(base8, VFM_BF16, VFM_RECOMPUTE_FULL);
+}
+
+/* Two networks in turn have the bits of the CPU: those trained in even and in odd steps, which wait in either memory. */
+static void test_two_networks(void **state)
+{
+	(void)state;
+	for (exchanges = 1; exchanges <= 4; exchanges++) {
+		one(dit, VFM_F32, VFM_RECOMPUTE_NONE);
+		one(moe, VFM_BF16, VFM_RECOMPUTE_FULL);
+		one(lean, VFM_BF16, VFM_RECOMPUTE_SELECTIVE);
+		one(fp8, VFM_BF16, VFM_RECOMPUTE_NONE);
+		one(base8, VFM_BF16, VFM_RECOMPUTE_FULL);
+	}
+	exchanges = 0;
 }
 
 /* ---- graphs ---- */
@@ -730,6 +762,7 @@ int main(void)
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_upload),
 		cmocka_unit_test(test_one_rank),
+		cmocka_unit_test(test_two_networks),
 		cmocka_unit_test(test_graphs),
 		cmocka_unit_test(test_ranks),
 		cmocka_unit_test(test_run),

@@ -203,8 +203,9 @@ static void test_two_networks(void **state)
 		fail_msg("an exchange of %g bytes, not %g", (double)two.exchange_bytes, bytes);
 	printf("an exchange of %.3f GB: %.2f ms, on the device %.2f ms\n", bytes / 1e9, two.exchange_s * 1e3,
 		device.exchange_s * 1e3);
-	assert_true(two.exchange_s * 1e9 * h200.pcie.v[VFM_MID] > 1.5 * bytes);
-	assert_true(two.exchange_s * 1e9 * h200.pcie.v[VFM_MID] < 3 * bytes);
+	/* both directions at a time */
+	assert_true(two.exchange_s * 1e9 * h200.pcie.v[VFM_MID] > bytes);
+	assert_true(two.exchange_s * 1e9 * h200.pcie.v[VFM_MID] < 1.3 * bytes);
 	assert_true(device.exchange_s < 0.2 * two.exchange_s);
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		assert_true(two.s[e] > one.s[e]);

@@ -7,7 +7,7 @@
 #include "device/ops/tensor.h"
 #include "net/nn/scales.h"
 
-enum { SCRATCH = 64 << 20 /* bytes that are exchanged at once */ };
+enum { MOST_BLOCK = 32 << 20 };
 
 static void list_array(struct vfm_idle *s, void *own, size_t bytes)
 {
@@ -36,6 +36,25 @@ static void list_state(struct vfm_idle *s)
 		list_array(s, ps->scales->past, (size_t)ps->scales->n_past * sizeof(float));
 }
 
+static int open_exchange(struct vfm_idle *s, struct vfm_stream *stream, struct vfm_err *err)
+{
+	struct vfm_dev *d = stream->dev;
+	size_t most = 0;
+
+	for (int i = 0; i < s->n; i++)
+		most = s->v[i].bytes > most ? s->v[i].bytes : most;
+	s->block = most < MOST_BLOCK ? (most + 63) / 64 * 64 : MOST_BLOCK;
+	s->scratch = vfm_dev_alloc(stream, 2 * s->block, "the exchange of two networks", err);
+	s->out = s->scratch ? d->t->stream_new(d, true, err) : NULL;
+	for (int i = 0; i < 2 && s->out; i++) {
+		s->written[i] = d->t->event_new(d, err);
+		s->sent[i] = s->written[i] ? d->t->event_new(d, err) : NULL;
+		if (!s->sent[i])
+			return VFM_EENV;
+	}
+	return s->out ? 0 : VFM_EENV;
+}
+
 int vfm_idle_new(struct vfm_idle *s, struct vfm_trainer *tr, bool on_device, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(tr);
@@ -44,10 +63,9 @@ int vfm_idle_new(struct vfm_idle *s, struct vfm_trainer *tr, bool on_device, str
 
 	*s = (struct vfm_idle){.tr = tr, .on_device = on_device};
 	list_state(s);
-	s->scratch = vfm_dev_alloc(stream, SCRATCH, "the exchange of two networks", err);
-	if (!s->scratch)
-		return VFM_EENV;
+	TRY(open_exchange(s, stream, err));
 	TRY(vfm_params_wait(ps, err));
+	TRY(t->stream_sync(stream, err)); /* moments in host memory are complete */
 	if (ps->scales) {
 		s->filled = vfm_calloc((size_t)ps->scales->n + 1, sizeof(*s->filled));
 		for (int64_t i = 0; i < ps->scales->n; i++)
@@ -66,18 +84,31 @@ int vfm_idle_new(struct vfm_idle *s, struct vfm_trainer *tr, bool on_device, str
 	return t->stream_sync(stream, err);
 }
 
-static int exchange_array(const struct vfm_idle *s, const struct vfm_idle_array *a, struct vfm_err *err)
+/* Exchanges a block: in on the compute stream, out on another, beside the next block. */
+static int exchange_block(struct vfm_idle *s, char *own, char *idle, size_t bytes, struct vfm_err *err)
 {
-	struct vfm_stream *stream = vfm_trainer_params(s->tr)->stream;
-	const struct vfm_dev_table *t = stream->dev->t;
+	struct vfm_stream *in = vfm_trainer_params(s->tr)->stream;
+	const struct vfm_dev_table *t = in->dev->t;
+	int64_t i = s->blocks % 2;
+	char *scratch = (char *)s->scratch + (size_t)i * s->block;
 
-	for (size_t at = 0; at < a->bytes; at += SCRATCH) {
-		size_t n = a->bytes - at < SCRATCH ? a->bytes - at : SCRATCH;
-		char *own = (char *)a->own + at, *idle = (char *)a->idle + at;
+	if (s->blocks >= 2)
+		TRY(t->event_wait(s->sent[i], in, err));
+	TRY(t->to_host(in, scratch, own, bytes, err));
+	TRY(t->to_device(in, own, idle, bytes, err));
+	TRY(t->event_record(s->written[i], in, err));
+	TRY(t->event_wait(s->written[i], s->out, err));
+	TRY(t->to_host(s->out, idle, scratch, bytes, err));
+	s->blocks++;
+	return t->event_record(s->sent[i], s->out, err);
+}
 
-		TRY(t->to_host(stream, s->scratch, own, n, err));
-		TRY(t->to_device(stream, own, idle, n, err));
-		TRY(t->to_host(stream, idle, s->scratch, n, err));
+static int exchange_array(struct vfm_idle *s, const struct vfm_idle_array *a, struct vfm_err *err)
+{
+	for (size_t at = 0; at < a->bytes; at += s->block) {
+		size_t n = a->bytes - at < s->block ? a->bytes - at : s->block;
+
+		TRY(exchange_block(s, (char *)a->own + at, (char *)a->idle + at, n, err));
 	}
 	return 0;
 }
@@ -85,6 +116,7 @@ static int exchange_array(const struct vfm_idle *s, const struct vfm_idle_array 
 int vfm_idle_exchange(struct vfm_idle *s, struct vfm_err *err)
 {
 	struct vfm_params *ps = vfm_trainer_params(s->tr);
+	const struct vfm_dev_table *t = ps->stream->dev->t;
 
 	TRY(vfm_params_wait(ps, err));
 	TRY(vfm_trainer_wait_held(s->tr, err));
@@ -97,25 +129,39 @@ int vfm_idle_exchange(struct vfm_idle *s, struct vfm_err *err)
 		ps->scales->of[i].filled = s->filled[i];
 		s->filled[i] = filled;
 	}
+	for (int64_t i = 0; i < s->blocks && i < 2; i++)
+		TRY(t->event_wait(s->sent[i], ps->stream, err));
 	TRY(vfm_params_refresh(ps, err));
-	return ps->stream->dev->t->stream_sync(ps->stream, err);
+	return t->stream_sync(ps->stream, err);
 }
 
 void vfm_idle_release(struct vfm_idle *s)
 {
 	struct vfm_stream *stream = s->tr ? vfm_trainer_params(s->tr)->stream : NULL;
+	const struct vfm_dev_table *t;
 
 	if (!stream)
 		return;
-	stream->dev->t->stream_sync(stream, NULL);
+	t = stream->dev->t;
+	t->stream_sync(stream, NULL);
+	if (s->out) {
+		t->stream_sync(s->out, NULL);
+		t->stream_free(s->out);
+	}
+	for (int i = 0; i < 2; i++) {
+		if (s->written[i])
+			t->event_free(s->written[i]);
+		if (s->sent[i])
+			t->event_free(s->sent[i]);
+	}
 	for (int i = 0; i < s->n; i++) {
 		if (s->v[i].idle && s->on_device)
 			vfm_dev_free(stream, s->v[i].idle, s->v[i].bytes);
 		else if (s->v[i].idle)
-			stream->dev->t->free_host(stream->dev, s->v[i].idle, s->v[i].bytes);
+			t->free_host(stream->dev, s->v[i].idle, s->v[i].bytes);
 	}
 	if (s->scratch)
-		vfm_dev_free(stream, s->scratch, SCRATCH);
+		vfm_dev_free(stream, s->scratch, 2 * s->block);
 	free(s->filled);
 	*s = (struct vfm_idle){0};
 }

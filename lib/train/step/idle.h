@@ -22,9 +22,15 @@ struct vfm_idle { /* `= {0}` may be released */
 		size_t bytes;
 	} v[VFM_IDLE_ARRAYS];
 	int n;
-	bool *filled;  /* [scales->n] of the fp8 histories (net/nn/scales.h) */
-	void *scratch; /* device */
-	size_t bytes;  /* of all copies */
+	bool *filled; /* [scales->n] of the fp8 histories (net/nn/scales.h) */
+	/* Two blocks on their way out, while others come in: device, written[i] after block i was copied to it, and the
+	 * trainer's block replaced; sent[i] after it was copied on */
+	void *scratch;
+	size_t block; /* bytes */
+	struct vfm_stream *out;
+	struct vfm_event *written[2], *sent[2];
+	int64_t blocks; /* exchanged so far */
+	size_t bytes;   /* of all copies */
 };
 
 /* Local.  Allocates the copies and fills them.  VFM_EENV: out of memory.  Release *s in any case. */
