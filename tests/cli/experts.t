@@ -297,6 +297,14 @@ like "$rc $err" "^2 .*'low-alone' trains one network: --low-noise needs another 
 run "${both[@]}" --set experts.turn=1000 --set experts.low_lr=0.001 --set train.lr=0 --set train.schedule=cosine -o long
 like "$rc $err" "^0 .*none of the 10 steps trains the high-noise network" "a turn longer than the run: a warning"
 is "$(jq -c 'select(.low_lr == null)' long/metrics.jsonl)" "" "a learning rate of 0 beside another is a number"
+run vfm-train --dry-run --init high5 --low-noise low5 --set experts.turn=10 --data plan.jsonl
+like "$rc $out" "^0 .*networks .*an exchange of .* GiB takes .* ms, .* ms a step on average" "a prediction of both"
+run vfm-train --dry-run --init high5 --low-noise low5 --set experts.turn_packs=1 --data plan2.jsonl
+like "$rc $err" "^2 .*experts.turn_packs: --dry-run predicts steps of one network" "but not of steps of both"
+run vfm-train --dry-run --init high5 --set experts.boundary=0.5 --data plan.jsonl
+like "$rc $err" "^2 .*experts.boundary: it needs --low-noise" "nor of a boundary alone"
+run vfm-bench step --model dit-s --set experts.boundary=0.5
+like "$rc $err" "^2 .*experts.boundary: a benchmark of a step does not use this key" "a benchmark has one network"
 wrong() { # REGEX ARG ...
 	local regex=$1
 	shift
