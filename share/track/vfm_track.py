@@ -44,8 +44,8 @@ LOCK_S = 30
 SUM = 8  # bytes of a digest
 
 # The results of a step, which a resumed run repeats.  All other values are measurements.
-RESULTS = ("loss", "mse", "held_out_loss", "held_out_levels", "grad_norm", "lr", "high_loss", "high_grad_norm", "high_lr",
-           "low_loss", "low_grad_norm", "low_lr", "tokens", "samples")
+RESULTS = ("loss", "mse", "held_out_loss", "held_out_levels", "grad_norm", "lr", "high_loss", "high_grad_norm",
+           "high_lr", "low_loss", "low_grad_norm", "low_lr", "tokens", "samples")
 
 
 class Stop(Exception):

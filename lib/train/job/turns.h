@@ -25,7 +25,7 @@ int vfm_turns_of(
 int vfm_turns_at(const struct vfm_turns *t, int64_t step, int64_t pack); /* VFM_EXPERT_… of a pack; both from 0 */
 bool vfm_turns_divide(const struct vfm_turns *t);                        /* a step may train both networks */
 int64_t vfm_turns_packs(const struct vfm_turns *t, int expert, int64_t step); /* of a step that train a network */
-/* Returns the network of which a step trains the packs first; the other's follow, if any. */
+/* Returns the network whose packs a step trains first; those of the other follow, if any. */
 int vfm_turns_first(const struct vfm_turns *t, int64_t step);
 int64_t vfm_turns_before(const struct vfm_turns *t, int expert, int64_t step); /* updates in the steps below `step` */
 double vfm_turns_share(const struct vfm_turns *t);                             /* of the high network, 0 to 1 */

@@ -563,8 +563,8 @@ static int64_t count_own_packs(const struct train_run *r, int64_t step)
 	return (vfm_turns_packs(&r->experts.turns, r->experts.active, step) + dp - 1) / dp;
 }
 
-/* Enqueues a step of the active network.  The steps of the trainer that are in flight are the ones not yet reported, the same on all ranks.
- */
+/* Enqueues a step of the active network.  The steps of the trainer that are in flight are the ones not yet reported,
+ * the same on all ranks. */
 static int enqueue_update(struct train_run *r, int64_t step, struct vfm_err *err)
 {
 	struct vfm_loader_stats before = vfm_loader_stats(r->loader), after;

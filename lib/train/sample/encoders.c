@@ -230,7 +230,8 @@ static int choose_encoders(struct vfm_sampling *s, const struct vfm_encoder_ids 
 	int rc = compare_encoders_used(s, used, &unnamed, err);
 
 	if (rc == 0 && unnamed.len && s->job->world->rank == 0)
-		vfm_info("%s does not name the encoders of its data: not compared with %s", s->trained_by, unnamed.data);
+		vfm_info(
+			"%s does not name the encoders of its data: not compared with %s", s->trained_by, unnamed.data);
 	vfm_buf_release(&unnamed);
 	return rc;
 }
