@@ -79,6 +79,7 @@ def main():
         why, _, at = str(e).rpartition(" (at ")
         line = re.match(r"line (\d+)", at)
         end = text.count("\n") + 1
+        why = re.sub(r"\(('.*)\)", lambda m: "'" + ".".join(re.findall("'([^']*)'", m[1])) + "'", why)  # a tuple
         refuse(f"'{name}', line {line.group(1) if line else end}: {why or e}")
     except RecursionError:
         refuse(f"'{name}': nested too deeply")
