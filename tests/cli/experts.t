@@ -191,7 +191,7 @@ is "$(same five/low/ckpt/step-00000005 low-alone/ckpt/step-00000005)" same "the 
 is "$(same five/low/ckpt/step-00000010 low-alone/ckpt/step-00000005)" same "and keeps them while the second trains"
 is "$(jq -c '[.config.diffusion.t_min, .config.diffusion.t_max]' five/*/ckpt/step-00000010/manifest.json | tr '\n' ' ')" "[0.5,1] [0,0.5] " "each checkpoint records its range"
 taken "vfm-sample takes the two" --ckpt five/high --low-noise five/low --boundary 0.5
-is "$(jq -s -c 'map(select(.copy_ms > 0) | .step)' five/metrics.jsonl)" "[1,6]" "an exchange counts as a copy of its step"
+is "$(jq -s -c 'map(select(.copy_ms > 0) | .step)' five/metrics.jsonl)" "[6]" "the exchange of a turn counts as a copy of its step"
 is "$(jq -s 'map(.step_ms >= .copy_ms) | all' five/metrics.jsonl)" true "and belongs to the step"
 run vfm-ckpt export -q -l original five/high high.safetensors
 rc_is 0 "each is exported as a run of its own"
@@ -253,8 +253,20 @@ for layout in "2 parallel.dp=2" "4 parallel.fsdp=true" "4 parallel.dp=2 --set pa
 	is "$(losses many many1t)" near "-n $layout: the same losses"
 	rm -rf many
 done
+nan=("${thirds[@]}" --steps 6 --set train.clip_norm=0 --set train.lr=10 --set train.beta2=0 --set train.weight_decay=1)
+run "${nan[@]}" --set train.skip_nonfinite=100 -o nan
+is "$rc $(jq -s -c 'map(select(.skipped) | .skipped) | . == [range(1; length + 1)]' nan/metrics.jsonl)" "0 true" "a step that is not finite counts once"
+like "$err" "step [0-9]+, high-noise network: the loss is .*step [0-9]+, low-noise network: the loss is" "a message names the network"
+bad=$(jq -s 'map(select(.skipped))[0].step' nan/metrics.jsonl)
+for lr in 0.001 0; do
+	rm -rf nan
+	run "${nan[@]}" --set experts.low_lr=$lr -o nan
+	is "$rc $(jq -s length nan/metrics.jsonl) $(jq .step nan/end.json)" "3 $bad $bad" "the step that ends a run has a record, experts.low_lr=$lr"
+done
+run "${both[@]}" --set experts.turn=1000 --set ckpt.every=1 -o saves
+is "$rc $(jq -s -c 'map(select(.copy_ms > 0) | .step)' saves/metrics.jsonl)" "0 []" "exchanges for saves are no part of steps"
 run vfm-train -c tiny.json --data plan2.jsonl --steps 1 --init all --low-noise all2 --set experts.boundary=0.6 --set experts.turn_packs=1 -n 2 --set parallel.dp=2 -o many
-like "$rc $err" "^0 .*34.3 % of the packs train .*experts.turn_packs is no multiple of parallel.dp = 2" "a network's packs that do not divide among the ranks are a note"
+like "$rc $err" "^0 .*34.3 % of the packs train .*the packs of a network do not divide among parallel.dp = 2 ranks" "a network's packs that do not divide among the ranks are a note"
 rm -rf many
 
 # ---- held-out data of both networks
@@ -295,7 +307,7 @@ like "$rc $err" "^2 .*'few/high' is one of two networks of a run" "one of the tw
 run "${both[@]}" -o low-alone
 like "$rc $err" "^2 .*'low-alone' trains one network: --low-noise needs another -o RUN" "two do not begin in the run of one"
 run "${both[@]}" --set experts.turn=1000 --set experts.low_lr=0.001 --set train.lr=0 --set train.schedule=cosine -o long
-like "$rc $err" "^0 .*none of the 10 steps trains the high-noise network" "a turn longer than the run: a warning"
+like "$rc $err" "^0 .*none of the 10 steps trains the high-noise network: experts.turn is too long" "a turn longer than the run: a warning"
 is "$(jq -c 'select(.low_lr == null)' long/metrics.jsonl)" "" "a learning rate of 0 beside another is a number"
 run vfm-train --dry-run --init high5 --low-noise low5 --set experts.turn=10 --data plan.jsonl
 like "$rc $out" "^0 .*networks .*an exchange of .* GiB takes .* ms, .* ms a step on average" "a prediction of both"

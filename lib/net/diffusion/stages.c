@@ -27,7 +27,7 @@ static int send_output(struct vfm_stages *s, struct vfm_tensor x, struct vfm_err
 	return t->event_wait(s->sent, s->stream, err);
 }
 
-/* Runs a chunk; *out is valid until the tape is reset. */
+/* Runs a chunk, and sends its output unless it is the last one: then *out is valid until the tape is reset. */
 static int run_chunk(struct vfm_stages *s, struct vfm_model *m, const struct vfm_model_in *in, int chunk,
 	struct vfm_tensor *out, struct vfm_err *err)
 {
@@ -45,8 +45,12 @@ static int run_chunk(struct vfm_stages *s, struct vfm_model *m, const struct vfm
 		TRY_OUT(rc);
 	}
 	v = vfm_model_forward(m, s->tape, in, chunk, first ? NULL : vfm_input(s->tape, x), NULL);
-	rc = vfm_tape_status(s->tape, err);
+	TRY_OUT(vfm_tape_status(s->tape, err));
 	*out = v->v;
+	if (!vfm_model_is_last(m, chunk)) {
+		rc = send_output(s, v->v, err);
+		vfm_tape_reset(s->tape);
+	}
 out:
 	vfm_dev_free(s->stream, x.data, bytes);
 	return rc;
@@ -59,13 +63,8 @@ int vfm_stages_forward(struct vfm_stages *s, struct vfm_model *m, const struct v
 	int chunks = vfm_model_chunks(m), rc = 0;
 
 	*pred = out;
-	for (int c = 0; c < chunks && rc == 0; c++) {
+	for (int c = 0; c < chunks && rc == 0; c++)
 		rc = run_chunk(s, m, in, c, &out, err);
-		if (rc < 0 || vfm_model_is_last(m, c))
-			continue;
-		rc = send_output(s, out, err);
-		vfm_tape_reset(s->tape);
-	}
 	if (rc == 0 && vfm_model_is_last(m, chunks - 1))
 		*pred = out;
 	return rc;

@@ -126,8 +126,20 @@ static void check_shares(const struct vfm_experts *x, int64_t last)
 {
 	for (int k = 0; k < VFM_EXPERTS; k++)
 		if (last > 0 && vfm_turns_before(&x->turns, k, last) == 0)
-			vfm_warn("none of the %lld steps trains the %s-noise network: experts.turn is too long",
-				(long long)last, vfm_expert_names[k]);
+			vfm_warn("none of the %lld steps trains the %s-noise network: experts.%s is too long",
+				(long long)last, vfm_expert_names[k],
+				x->v[k].c.experts.turn_packs ? "turn_packs" : "turn");
+}
+
+/* Returns whether the packs of a network do not divide among the dp ranks in some of the first steps. */
+static bool is_uneven(const struct vfm_turns *t, int64_t dp)
+{
+	enum { STEPS = 64 };
+	bool uneven = false;
+
+	for (int64_t step = 0; step < STEPS; step++)
+		uneven = uneven || vfm_turns_packs(t, VFM_EXPERT_HIGH, step) % dp;
+	return uneven;
 }
 
 /* Logs the share of each network, and the memory of the one that waits. */
@@ -138,9 +150,8 @@ static void log_turns(const struct vfm_experts *x, const struct vfm_origin *run)
 	vfm_info("%.1f %% of the %s train the high-noise network (t from %g); the other waits in %.4g MiB of %s memory",
 		100 * vfm_turns_share(&x->turns), vfm_turns_divide(&x->turns) ? "packs" : "steps",
 		run->config->experts.boundary, (double)x->idle.bytes / 0x1p20, x->idle.on_device ? "device" : "host");
-	if (vfm_turns_divide(&x->turns) && x->turns.block % dp)
-		vfm_info(
-			"experts.turn_packs is no multiple of parallel.dp = %lld: some ranks wait for others in a step",
+	if (is_uneven(&x->turns, dp))
+		vfm_info("the packs of a network do not divide among parallel.dp = %lld ranks: some wait for others",
 			(long long)dp);
 }
 

@@ -46,7 +46,7 @@ int vfm_experts_refuse(const struct vfm_config *c, struct vfm_err *err);
  * as in struct vfm_origin.  VFM_EUSAGE: the checkpoints of the two are of different steps. */
 int vfm_experts_begin(struct vfm_experts *x, const struct vfm_origin *run, int64_t *first, int64_t *saved,
 	int64_t *skipped, struct vfm_err *err);
-/* Collective.  Makes a network active.  No step may be in flight. */
+/* Collective.  Makes a network active.  All steps in flight have been read. */
 int vfm_experts_enter(struct vfm_experts *x, int expert, struct vfm_err *err);
 /* Returns the updates of a network in the steps below `step`. */
 int64_t vfm_experts_updates(const struct vfm_experts *x, const struct vfm_expert *e, int64_t step);

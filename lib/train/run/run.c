@@ -55,7 +55,8 @@ struct train_run {
 	struct vfm_held_out *held_out; /* NULL: none */
 	struct vfm_previews *previews; /* NULL: none */
 	struct vfm_experts experts;    /* {0}: one network */
-	double exchange_s;             /* between the last update and the next */
+	int trained;                   /* the network of the last update; -1: none */
+	double exchange_s;             /* since then, if the next one trains the other network */
 	struct vfm_step_record part;   /* of a step that trains two networks, before the second; step 0: none */
 	struct vfm_metrics metrics;
 	struct vfm_saver saver;
@@ -526,7 +527,8 @@ static int start_save(struct train_run *r, int64_t steps_done, struct vfm_err *e
 		return save_network(r, steps_done, NULL, err);
 	TRY(prune_experts(r, err)); /* the last save of both is complete */
 	TRY(save_network(r, steps_done, &x->v[x->active], err));
-	TRY(vfm_experts_enter(x, !x->active, err));
+	TRY(vfm_experts_enter(x, !x->active, err)); /* while the files of the first are written */
+	TRY(vfm_job_agree(r->job, vfm_saver_wait(&r->saver, err), err));
 	return save_network(r, steps_done, &x->v[x->active], err);
 }
 
@@ -579,6 +581,7 @@ static int enqueue_update(struct train_run *r, int64_t step, struct vfm_err *err
 	stats->network = r->experts.active;
 	stats->exchange_s = r->exchange_s;
 	r->exchange_s = 0;
+	r->trained = r->experts.active;
 	own = &stats->rank;
 	after = vfm_loader_stats(r->loader);
 	own->data_wait_s = after.wait_s - before.wait_s;
@@ -684,7 +687,7 @@ static int count_skipped(struct train_run *r, int k, struct vfm_step_record *rec
 
 	if (vfm_step_is_finite(&rec->s))
 		return 0;
-	rc = vfm_skipped_add(&r->skipped, r->tr, k, err);
+	rc = vfm_skipped_add(&r->skipped, r->tr, k, rec->update[0].network, err);
 	rec->skipped = r->skipped.n;
 	return rc;
 }
@@ -706,6 +709,12 @@ static int report_all(struct train_run *r, int n, struct vfm_err *err)
 		snprintf(r->progress.note, sizeof(r->progress.note), "loss %.4g", rec.s.loss);
 		if (rc == 0 && is_root(r))
 			rc = report(r, &rec, err);
+	}
+	if (ends < 0 && r->part.step) { /* the step ends here */
+		steps++;
+		if (rc == 0 && is_root(r))
+			rc = report(r, &r->part, err);
+		r->part.step = 0;
 	}
 	vfm_trainer_drop(r->tr, done);
 	vfm_trackers_poll(r->o->trackers);
@@ -818,7 +827,8 @@ static int enter_expert(struct train_run *r, int next, struct vfm_err *err)
 	TRY(drain_steps(r, true, err));
 	start = vfm_now();
 	TRY(vfm_experts_enter(&r->experts, next, err));
-	r->exchange_s += vfm_now() - start;
+	if (r->trained >= 0 && r->trained != next) /* else after a save or an evaluation */
+		r->exchange_s = vfm_now() - start;
 	return 0;
 }
 
@@ -960,6 +970,7 @@ int vfm_run(struct vfm_context *x, const struct vfm_config *c, const struct vfm_
 		.stream = x->device.stream,
 		.lock = -1,
 		.saved = -1,
+		.trained = -1,
 		.skipped = {.job = &x->job, .mesh = &x->mesh, .most = c->train.skip_nonfinite},
 		.config = vfm_config_to_json(c),
 		.ckpt_dir = vfm_strfmt("%s/ckpt", o->dir)};

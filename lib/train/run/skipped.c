@@ -85,8 +85,8 @@ static double drop_nan_sign(double x)
 }
 
 /* Collective. */
-static int describe_step(
-	const struct vfm_skipped *s, struct vfm_trainer *tr, int k, struct vfm_buf *out, struct vfm_err *err)
+static int describe_step(const struct vfm_skipped *s, struct vfm_trainer *tr, int k, const char *network,
+	struct vfm_buf *out, struct vfm_err *err)
 {
 	const struct vfm_step_stats *stats = vfm_trainer_stats_of(tr, k);
 	struct vfm_buf mine = {0};
@@ -96,8 +96,10 @@ static int describe_step(
 
 	TRY_OUT(vfm_job_agree(s->job, list_own_samples(s, tr, k, &mine, err), err));
 	TRY_OUT(vfm_comm_gather_bytes(s->job->world, mine.data ? mine.data : "", mine.len, &all, &off, err));
-	vfm_buf_addf(out, "step %lld: the loss is %g and the norm of the gradient %g, so the weights were not updated",
-		(long long)stats->step + 1, drop_nan_sign(stats->loss), drop_nan_sign(stats->grad_norm));
+	vfm_buf_addf(out,
+		"step %lld%s%s%s: the loss is %g and the norm of the gradient %g, so the weights were not updated",
+		(long long)stats->step + 1, network ? ", " : "", network ? network : "",
+		network ? "-noise network" : "", drop_nan_sign(stats->loss), drop_nan_sign(stats->grad_norm));
 	all = vfm_realloc(all, off[s->job->world->size] + 1, 1);
 	all[off[s->job->world->size]] = '\0';
 	describe_samples(all, stats->samples, out);
@@ -108,12 +110,14 @@ out:
 	return rc;
 }
 
-int vfm_skipped_add(struct vfm_skipped *s, struct vfm_trainer *tr, int k, struct vfm_err *err)
+int vfm_skipped_add(struct vfm_skipped *s, struct vfm_trainer *tr, int k, const char *network, struct vfm_err *err)
 {
 	struct vfm_buf text = {0};
-	int rc = describe_step(s, tr, k, &text, err);
+	int64_t step = vfm_trainer_stats_of(tr, k)->step + 1;
+	int rc = describe_step(s, tr, k, network, &text, err);
 
-	s->n++;
+	s->n += step != s->last;
+	s->last = step;
 	if (rc == 0 && s->n > s->most)
 		rc = vfm_fail(err, VFM_EENV, "%s (train.skip_nonfinite is %lld)", text.data, (long long)s->most);
 	else if (rc == 0 && s->mesh->rank == 0)

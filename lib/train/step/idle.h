@@ -35,7 +35,7 @@ struct vfm_idle { /* `= {0}` may be released */
 
 /* Local.  Allocates the copies and fills them.  VFM_EENV: out of memory.  Release *s in any case. */
 int vfm_idle_new(struct vfm_idle *s, struct vfm_trainer *tr, bool on_device, struct vfm_err *err);
-/* Collective.  No step may be in flight; waits for the copies of a save (vfm_trainer_hold).  Blocks until the trainer
+/* Collective.  All steps in flight have been read.  Waits for the copies of a save (vfm_trainer_hold).  Blocks until the trainer
  * has the other network. */
 int vfm_idle_exchange(struct vfm_idle *s, struct vfm_err *err);
 void vfm_idle_release(struct vfm_idle *s);
