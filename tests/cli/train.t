@@ -22,7 +22,7 @@ steps_of() { # RUN
 	jq .step "$1/metrics.jsonl" | tr '\n' ' '
 }
 documented_keys() { # of the record of a step that was not skipped, without a weighting or held-out data
-	sed -n '/^\.Ss Records/,/^\.El/s/^\.It Sy //p' "$TOP/man/vfm-train.1" | sed 's/ , /\n/g' | grep -vxE 'skipped|stage|expert|mse|previews|held_out_.*' | LC_ALL=C sort
+	sed -n '/^\.Ss Records/,/^\.El/s/^\.It Sy //p' "$TOP/man/vfm-train.1" | sed 's/ , /\n/g' | grep -vxE 'skipped|stage|(high|low)_.*|mse|previews|held_out_.*' | LC_ALL=C sort
 }
 same_as_ref() { # RUN DESC
 	is "$(steps_of "$1")" "$(seq -s ' ' 120) " "$2: one line a step"
