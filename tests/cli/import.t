@@ -277,7 +277,8 @@ if vfm-curate shard -q -d data enc.jsonl >log 2>&1 && vfm-pack -q --context 64 -
 	is "$rc $(weights run-fp8)" "0 $(weights want8)" "--init, weights in 8-bit floats with scales"
 	run "${train[@]}" --init fp8/new.safetensors -o mesh-fp8 -n 3 --set parallel.tp=3
 	rc_is 0 "on three ranks"
-	is "$(weights mesh-fp8)" "$(weights want8)" "the same weights"
+	# Zeros may differ in sign: with a learning rate of 0, -0 minus 0 times the update is 0 if that is negative.
+	is "$(vfm-ckpt diff --part model mesh-fp8 want8 2>&1)" "" "the same weights"
 	vfm-sample -q --device cpu --steps 2 --frames 4 --size 32x32 -o fp8.gif -p x --ckpt fp8/old.safetensors >/dev/null
 	vfm-sample -q --device cpu --steps 2 --frames 4 --size 32x32 -o want8.gif -p x --ckpt fp8/want.safetensors >/dev/null
 	ok "vfm-sample reads them, too" cmp fp8.gif want8.gif
