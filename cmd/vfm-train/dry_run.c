@@ -205,10 +205,11 @@ static void add_speed(const struct dry_report *r)
 static void add_networks_fact(const struct dry_report *r)
 {
 	const struct vfm_dry_run *d = r->d;
+	double s = d->exchange.s[VFM_MID];
 
 	if (d->exchanges > 0)
 		add_fact(r, "networks", "two in turn: an exchange of %.4g GiB takes %.1f ms, %.1f ms a step on average",
-			(double)d->exchange_bytes / 0x1p30, d->exchange_s * 1e3, d->exchanges * d->exchange_s * 1e3);
+			(double)d->exchange.bytes / 0x1p30, s * 1e3, d->exchanges * s * 1e3);
 }
 
 static void add_layout_fact(const struct dry_report *r)

@@ -227,7 +227,7 @@ static void test_one_rank(void **state)
 	one(base8, VFM_BF16, VFM_RECOMPUTE_FULL);
 }
 
-/* Two networks in turn have the bits of the CPU: those trained in even and in odd steps, which wait in either memory. */
+/* Two networks in turn have the bits of the CPU: that of even and that of odd steps, which wait in either memory. */
 static void test_two_networks(void **state)
 {
 	(void)state;

@@ -196,23 +196,23 @@ static void test_two_networks(void **state)
 			   rare = predict_two(0.75, 10, VFM_IDLE_HOST), device = predict_two(0.75, 1, VFM_IDLE_DEVICE);
 
 	(void)state;
-	assert_true(one.exchanges == 0 && one.exchange_s == 0 && one.exchange_bytes == 0);
+	assert_true(one.exchanges == 0 && one.exchange.s[VFM_MID] == 0 && one.exchange.bytes == 0);
 	assert_true(fabs(two.exchanges - 0.5) < 1e-3);
 	assert_true(fabs(rare.exchanges - 0.05) < 1e-3);
-	if (fabs((double)two.exchange_bytes / bytes - 1) > 0.01)
-		fail_msg("an exchange of %g bytes, not %g", (double)two.exchange_bytes, bytes);
-	printf("an exchange of %.3f GB: %.2f ms, on the device %.2f ms\n", bytes / 1e9, two.exchange_s * 1e3,
-		device.exchange_s * 1e3);
+	if (fabs((double)two.exchange.bytes / bytes - 1) > 0.01)
+		fail_msg("an exchange of %g bytes, not %g", (double)two.exchange.bytes, bytes);
+	printf("an exchange of %.3f GB: %.2f ms, on the device %.2f ms\n", bytes / 1e9, two.exchange.s[VFM_MID] * 1e3,
+		device.exchange.s[VFM_MID] * 1e3);
 	/* both directions at a time */
-	assert_true(two.exchange_s * 1e9 * h200.pcie.v[VFM_MID] > bytes);
-	assert_true(two.exchange_s * 1e9 * h200.pcie.v[VFM_MID] < 1.3 * bytes);
-	assert_true(device.exchange_s < 0.2 * two.exchange_s);
+	assert_true(two.exchange.s[VFM_MID] * 1e9 * h200.pcie.v[VFM_MID] > bytes);
+	assert_true(two.exchange.s[VFM_MID] * 1e9 * h200.pcie.v[VFM_MID] < 1.3 * bytes);
+	assert_true(device.exchange.s[VFM_MID] < 0.2 * two.exchange.s[VFM_MID]);
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		assert_true(two.s[e] > one.s[e]);
-	assert_true(fabs(two.s[VFM_MID] - one.s[VFM_MID] - 0.5 * two.exchange_s) < 0.01 * one.s[VFM_MID]);
-	assert_true(fabs(two.copy_s - one.copy_s - 0.5 * two.exchange_s) < 0.01 * one.s[VFM_MID]);
+	assert_true(fabs(two.s[VFM_MID] - one.s[VFM_MID] - 0.5 * two.exchange.s[VFM_MID]) < 0.01 * one.s[VFM_MID]);
+	assert_true(fabs(two.copy_s - one.copy_s - 0.5 * two.exchange.s[VFM_MID]) < 0.01 * one.s[VFM_MID]);
 	assert_true(two.mem_peak - one.mem_peak <= 64 << 20);
-	assert_true(device.mem_peak - two.mem_peak >= two.exchange_bytes);
+	assert_true(device.mem_peak - two.mem_peak >= two.exchange.bytes);
 	vfm_dry_run_release(&one);
 	vfm_dry_run_release(&two);
 	vfm_dry_run_release(&rare);

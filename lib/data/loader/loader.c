@@ -48,19 +48,19 @@ static struct vfm_cached_step *cache_entry(struct vfm_loader *l, int64_t step)
 /* Orders the packs of a step by turns. */
 static void order_packs(const struct vfm_loader *l, struct vfm_cached_step *e)
 {
-	int32_t n = 0;
+	int32_t n = 0, before;
 
 	vfm_grow(&e->order, &e->cap_order, (size_t)e->s.n_packs, sizeof(*e->order));
 	for (int turn = 0; turn < 2; turn++) {
+		before = n;
 		e->turn_tokens[turn] = 0;
-		e->n_turn[turn] = -n;
 		for (int32_t p = 0; p < e->s.n_packs; p++) {
 			if (l->o.turn_of(l->o.turn_ctx, e->step, p) != turn)
 				continue;
 			e->order[n++] = p;
 			e->turn_tokens[turn] += e->s.packs[p].tokens;
 		}
-		e->n_turn[turn] += n;
+		e->n_turn[turn] = n - before;
 	}
 }
 
@@ -113,8 +113,9 @@ static int32_t cp_of(const struct vfm_loader *l, const struct vfm_plan_pack *m)
 	return m->cp < l->o.n_parts ? m->cp : l->o.n_parts;
 }
 
-/* Returns the i-th pack of this rank in a step that is divided into turns; -1: one without samples, -2: none.  Sets the
- * tokens of its turn. */
+enum { PACK_EMPTY = -1, PACK_NONE = -2 }; /* one without samples; none that any rank uses */
+
+/* Returns the i-th pack of this rank in a step that is divided into turns, and sets the tokens of its turn. */
 static int64_t pack_of_turn(const struct vfm_loader *l, const struct vfm_cached_step *e, int64_t i, int64_t *tokens)
 {
 	int64_t begin = 0;
@@ -124,11 +125,11 @@ static int64_t pack_of_turn(const struct vfm_loader *l, const struct vfm_cached_
 
 		*tokens = e->turn_tokens[turn];
 		if (i < each)
-			return at < n ? e->order[begin + at] : -1;
+			return at < n ? e->order[begin + at] : PACK_EMPTY;
 		i -= each;
 		begin += n;
 	}
-	return -2;
+	return PACK_NONE;
 }
 
 static int fill_slot(struct vfm_load_slot *sl, struct vfm_load_facts *facts, struct vfm_err *err)
@@ -156,7 +157,7 @@ static int fill_slot(struct vfm_load_slot *sl, struct vfm_load_facts *facts, str
 			pack = pack_of_turn(l, e, at % l->per_step, &sl->p.step_tokens);
 		sl->p.index = pack;
 		sl->p.cp = pack < 0 ? 0 : cp_of(l, &e->s.packs[pack]);
-		facts->unused = pack == -2;
+		facts->unused = pack == PACK_NONE;
 		rc = vfm_load_pack(l, sl, &e->s, pack < 0 ? &empty : &e->s.packs[pack], facts, err);
 		if (rc < 0)
 			vfm_err_context(err, "step %lld, pack %lld", (long long)step, (long long)pack);
@@ -380,10 +381,10 @@ void vfm_loader_close(struct vfm_loader *l)
 		free(l->slots[i].sample);
 	}
 	vfm_ring_close(&l->ring);
-	for (int32_t i = 0; l->cache && i < l->n_cache; i++)
+	for (int32_t i = 0; l->cache && i < l->n_cache; i++) {
 		vfm_plan_step_release(&l->cache[i].s);
-	for (int32_t i = 0; l->cache && i < l->n_cache; i++)
 		free(l->cache[i].order);
+	}
 	for (int32_t i = 0; l->ix && i < l->h->n_sets; i++)
 		vfm_index_close(l->ix[i]);
 	free(l->slots);

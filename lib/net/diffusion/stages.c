@@ -27,9 +27,9 @@ static int send_output(struct vfm_stages *s, struct vfm_tensor x, struct vfm_err
 	return t->event_wait(s->sent, s->stream, err);
 }
 
-/* Runs a chunk, and sends its output unless it is the last one: then *out is valid until the tape is reset. */
+/* Runs a chunk, and sends its output.  The output of the last one is *pred instead. */
 static int run_chunk(struct vfm_stages *s, struct vfm_model *m, const struct vfm_model_in *in, int chunk,
-	struct vfm_tensor *out, struct vfm_err *err)
+	struct vfm_tensor *pred, struct vfm_err *err)
 {
 	struct vfm_tensor x = vfm_t2(NULL, vfm_model_residual(m), in->tok.rows, vfm_model_width(m));
 	bool first = vfm_model_is_first(m, chunk);
@@ -46,8 +46,9 @@ static int run_chunk(struct vfm_stages *s, struct vfm_model *m, const struct vfm
 	}
 	v = vfm_model_forward(m, s->tape, in, chunk, first ? NULL : vfm_input(s->tape, x), NULL);
 	TRY_OUT(vfm_tape_status(s->tape, err));
-	*out = v->v;
-	if (!vfm_model_is_last(m, chunk)) {
+	if (vfm_model_is_last(m, chunk)) {
+		*pred = v->v;
+	} else {
 		rc = send_output(s, v->v, err);
 		vfm_tape_reset(s->tape);
 	}
@@ -59,15 +60,10 @@ out:
 int vfm_stages_forward(struct vfm_stages *s, struct vfm_model *m, const struct vfm_model_in *in,
 	struct vfm_tensor *pred, struct vfm_err *err)
 {
-	struct vfm_tensor out = {0};
-	int chunks = vfm_model_chunks(m), rc = 0;
-
-	*pred = out;
-	for (int c = 0; c < chunks && rc == 0; c++)
-		rc = run_chunk(s, m, in, c, &out, err);
-	if (rc == 0 && vfm_model_is_last(m, chunks - 1))
-		*pred = out;
-	return rc;
+	*pred = (struct vfm_tensor){0};
+	for (int c = 0; c < vfm_model_chunks(m); c++)
+		TRY(run_chunk(s, m, in, c, pred, err));
+	return 0;
 }
 
 void vfm_stages_end(struct vfm_stages *s)

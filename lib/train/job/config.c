@@ -126,7 +126,7 @@ static const struct vfm_key train_keys[] = {
 		"of weights, noise, times, dropping of texts and images, and captions"},
 	NUM(experts.boundary, 0, 1, "of --low-noise: the t that divides the networks; 0: that of --init"),
 	INT(experts.turn, 1, 1e9, "steps of the plan that train one network in a row"),
-	INT(experts.turn_packs, 0, 1e9, "the same in packs: a step of several trains both networks; 0: experts.turn"),
+	INT(experts.turn_packs, 0, 1e9, "the same in packs, so that a step may train both networks; 0: experts.turn"),
 	ENUM(experts.idle, idle_names, NULL, "memory that holds the other network meanwhile"),
 	NUM(experts.low_lr, 0, 10, "peak learning rate of the low-noise network; 0: train.lr"),
 	INT(eval.every, 0, 1e12, "steps between evaluations of --held-out; 0: only at the end"),

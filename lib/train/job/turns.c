@@ -85,7 +85,7 @@ int vfm_turns_first(const struct vfm_turns *t, int64_t step)
 
 	if (high == 0 || high == t->batch)
 		return high ? VFM_EXPERT_HIGH : VFM_EXPERT_LOW;
-	return step % 2 ? VFM_EXPERT_LOW : VFM_EXPERT_HIGH; /* the one of the last exchange */
+	return step % 2 ? VFM_EXPERT_LOW : VFM_EXPERT_HIGH; /* the last step ended with it */
 }
 
 int64_t vfm_turns_before(const struct vfm_turns *t, int expert, int64_t step)

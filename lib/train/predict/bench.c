@@ -233,7 +233,7 @@ struct vfm_trainer *vfm_bench_trainer(struct vfm_context *x, const struct vfm_co
 
 /* Of two networks, allocates the one that waits, and predicts an exchange. */
 static int predict_exchange(struct vfm_idle *idle, struct vfm_trainer *tr, const struct vfm_context *x,
-	const struct vfm_config *c, struct vfm_bench_result *out, struct vfm_err *err)
+	const struct vfm_config *c, struct vfm_bench_exchange *out, struct vfm_err *err)
 {
 	double start[VFM_ESTIMATES];
 
@@ -242,10 +242,10 @@ static int predict_exchange(struct vfm_idle *idle, struct vfm_trainer *tr, const
 	TRY(vfm_idle_new(idle, tr, c->experts.idle == VFM_IDLE_DEVICE, err));
 	vfm_sim_host_now(x->device.dev, start);
 	TRY(vfm_idle_exchange(idle, err));
-	vfm_sim_host_now(x->device.dev, out->exchange_s);
+	vfm_sim_host_now(x->device.dev, out->s);
 	for (int e = 0; e < VFM_ESTIMATES; e++)
-		out->exchange_s[e] -= start[e];
-	out->exchange_bytes = (int64_t)idle->bytes;
+		out->s[e] -= start[e];
+	out->bytes = (int64_t)idle->bytes;
 	return 0;
 }
 
@@ -261,7 +261,7 @@ int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const
 	struct vfm_oom_hints hints;
 	struct vfm_trainer *tr;
 	struct vfm_idle idle = {0};
-	struct vfm_bench_result exchange = {0};
+	struct vfm_bench_exchange exchange = {0};
 	struct step_timing t = {0};
 	int rc;
 
@@ -274,8 +274,7 @@ int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const
 	TRY_OUT(vfm_job_failed(&x->job, vfm_trainer_plan(tr, &load, err), err));
 	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, x, b, &hints, &source, &t, err), err));
 	*out = result_of(&t, x->device.dev, x->mesh.size[VFM_AX_DP]);
-	memcpy(out->exchange_s, exchange.exchange_s, sizeof(out->exchange_s));
-	out->exchange_bytes = exchange.exchange_bytes;
+	out->exchange = exchange;
 	if (vfm_trainer_recompute(tr)->made)
 		vfm_recompute_keeps_text(vfm_trainer_recompute(tr), out->recompute, sizeof(out->recompute));
 out:

@@ -23,6 +23,12 @@ struct vfm_bench_step {
 	void *ctx;
 };
 
+/* An exchange of two networks (train/step/idle.h). */
+struct vfm_bench_exchange {
+	double s[VFM_ESTIMATES];
+	int64_t bytes;
+};
+
 struct vfm_bench_result {
 	int64_t n;                /* steps measured */
 	struct vfm_spread step_s; /* seconds per step on the slowest rank */
@@ -33,10 +39,7 @@ struct vfm_bench_result {
 	int64_t mem_peak_bytes; /* maximum over the ranks */
 	/* compactions of this rank's memory pool during the measured steps (device/dev/mapped.h) */
 	int64_t compactions;
-	/* Of a configuration with two networks, on a simulated device: seconds and bytes of an exchange
-	 * (train/step/idle.h); else 0. */
-	double exchange_s[VFM_ESTIMATES];
-	int64_t exchange_bytes;
+	struct vfm_bench_exchange exchange; /* of a configuration with two networks, on a simulated device; else 0 */
 	double loss;                        /* loss of the last step; always finite */
 	char recompute[VFM_RECOMPUTE_TEXT]; /* the plan of this rank's blocks (recompute.h); "": none */
 };

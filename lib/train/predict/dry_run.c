@@ -195,17 +195,6 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 	}
 }
 
-/* Adds the exchanges of two networks to the time of a step. */
-static void add_exchanges(struct vfm_dry_run *out, const struct vfm_bench_result *r, double exchanges)
-{
-	for (int e = 0; e < VFM_ESTIMATES; e++)
-		out->s[e] += exchanges * r->exchange_s[e];
-	out->copy_s += exchanges * r->exchange_s[VFM_MID];
-	out->exchanges = exchanges;
-	out->exchange_s = r->exchange_s[VFM_MID];
-	out->exchange_bytes = r->exchange_bytes;
-}
-
 static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 {
 	struct dry_step *d = ctx;
@@ -227,7 +216,7 @@ static int step_on_rank(struct vfm_context *x, void *ctx, struct vfm_err *err)
 	note_rank(x, d, &r, &predicted);
 	if (x->mesh.rank == 0) {
 		memcpy(d->out->s, predicted.s, sizeof(d->out->s));
-		add_exchanges(d->out, &r, d->o->exchanges);
+		d->out->exchange = r.exchange;
 	}
 	return 0;
 }
@@ -449,6 +438,21 @@ static void take_larger_memory(const struct vfm_dry_run_opts *o, const struct vf
 		}
 }
 
+/* Sets the exchanges of two networks per step. */
+static int count_exchanges(const struct vfm_dry_run_opts *o, const struct vfm_plan_header *plan,
+	struct vfm_dry_run *out, struct vfm_err *err)
+{
+	struct vfm_turns turns;
+
+	if (!(o->config->experts.boundary > 0))
+		return 0;
+	TRY(vfm_turns_of(&turns, o->config, plan, err));
+	if (vfm_turns_divide(&turns))
+		return vfm_fail(err, VFM_EUSAGE, "experts.turn_packs: --dry-run predicts steps of one network");
+	out->exchanges = vfm_turns_exchanges(&turns);
+	return 0;
+}
+
 /* The memory is that of the step with the largest pack, the time that of the median step. */
 static int run_plan(
 	const struct vfm_dry_run_opts *o, const struct vfm_parallel *p, struct vfm_dry_run *out, struct vfm_err *err)
@@ -467,6 +471,7 @@ static int run_plan(
 	timed = untraced;
 	timed.memory = false;
 	TRY_OUT(vfm_plan_check(vfm_plan_header(m), o->plan, o->config, p, &n, err));
+	TRY_OUT(count_exchanges(o, vfm_plan_header(m), out, err));
 	TRY_OUT(read_costs(&costs, m, o->config, n, p, err));
 	TRY_OUT(simulate_plan_step(&untraced, m, costs.largest_step, p, &costs, true, &large, err));
 	TRY_OUT(simulate_plan_step(o, m, costs.v[costs.n / 2].step, p, &costs, false, out, err));
@@ -489,10 +494,12 @@ static int run_equal_packs(
 	struct vfm_plan_step s = {.n_packs = (int32_t)o->packs};
 	struct vfm_dry_packs_opts how = {.most = 1, .text = o->text ? o->text : o->config->model.text_len};
 	struct vfm_dry_packs packs = {0};
+	const struct vfm_plan_header plan = {.batch = (int32_t)o->packs, .context = (int32_t)o->context};
 	struct vfm_pack_sums largest;
 	int rc;
 
 	TRY(vfm_bench_divides(o->packs, p->dp, err));
+	TRY(count_exchanges(o, &plan, out, err));
 	s.packs = vfm_calloc((size_t)o->packs, sizeof(*s.packs));
 	for (int32_t i = 0; i < s.n_packs; i++)
 		s.packs[i] = (struct vfm_plan_pack){
@@ -510,37 +517,25 @@ out:
 	return rc;
 }
 
-/* *exchanges: of two networks, per step; 0: one network. */
-static int count_exchanges(const struct vfm_dry_run_opts *o, double *exchanges, struct vfm_err *err)
+/* Adds the exchanges of two networks to the times of the steps. */
+static void add_exchanges(struct vfm_dry_run *out)
 {
-	const struct vfm_plan_header equal = {.batch = (int32_t)o->packs, .context = (int32_t)o->context};
-	struct vfm_plan *m = NULL;
-	struct vfm_turns turns;
-	int rc;
+	const double *s = out->exchange.s;
 
-	*exchanges = 0;
-	if (!(o->config->experts.boundary > 0))
-		return 0;
-	if (o->plan && !(m = vfm_plan_open(o->plan, err)))
-		return err->code;
-	rc = vfm_turns_of(&turns, o->config, m ? vfm_plan_header(m) : &equal, err);
-	vfm_plan_close(m);
-	TRY(rc);
-	if (vfm_turns_divide(&turns))
-		return vfm_fail(err, VFM_EUSAGE, "experts.turn_packs: --dry-run predicts steps of one network");
-	*exchanges = vfm_turns_exchanges(&turns);
-	return 0;
+	for (int e = 0; e < VFM_ESTIMATES; e++)
+		out->s[e] += out->exchanges * s[e];
+	out->copy_s += out->exchanges * s[VFM_MID];
+	out->total_s += out->exchanges * s[VFM_MID] * (double)out->steps;
 }
 
-int vfm_dry_run(const struct vfm_dry_run_opts *given, struct vfm_dry_run *out, struct vfm_err *err)
+int vfm_dry_run(const struct vfm_dry_run_opts *o, struct vfm_dry_run *out, struct vfm_err *err)
 {
-	struct vfm_dry_run_opts with_exchanges = *given, *o = &with_exchanges;
 	struct vfm_parallel p = o->config->parallel;
 
 	*out = (struct vfm_dry_run){0};
 	TRY(vfm_parallel_check(&p, &o->config->model, o->ranks, err));
-	TRY(count_exchanges(o, &o->exchanges, err));
 	TRY(o->plan ? run_plan(o, &p, out, err) : run_equal_packs(o, &p, out, err));
+	add_exchanges(out);
 	for (int i = 0; i < out->n; i++) {
 		out->launches += out->rank[i].launches;
 		out->imbalance += out->rank[i].wait_s * out->rank[i].stands_for / o->ranks / out->s[VFM_MID];

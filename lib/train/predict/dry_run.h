@@ -14,6 +14,7 @@
 #include "device/sim/sim_memory.h"
 #include "io/opt.h"
 #include "train/job/config.h"
+#include "train/predict/bench.h"
 #include "train/step/recompute.h"
 
 struct vfm_dry_run_opts {
@@ -33,7 +34,6 @@ struct vfm_dry_run_opts {
 	bool timeline;       /* fill the ranks' busy */
 	bool memory;         /* fill the ranks' memory */
 	FILE *trace;         /* gets the launches of the simulated step, in Chrome's Trace Event Format; NULL: none */
-	double exchanges;    /* private */
 };
 
 enum { VFM_TIMELINE_COLUMNS = 1000, VFM_STREAM_NAME = 32 };
@@ -78,10 +78,10 @@ struct vfm_dry_run {
 	double straggler;
 	double comm_s, bubble_s, copy_s; /* stalls of the step: means over the ranks */
 	double imbalance;                /* mean of wait_s over the ranks, as a fraction of the step */
-	/* of two networks: seconds and bytes of an exchange, and exchanges per step on average, which are part of s and
-	 * copy_s; else 0 */
-	double exchange_s, exchanges;
-	int64_t exchange_bytes;
+	/* of two networks: an exchange, and exchanges per step on average, which are part of s, total_s and copy_s; else
+	 * 0 */
+	struct vfm_bench_exchange exchange;
+	double exchanges;
 	double flops, tokens;         /* of that step; flops without recompute */
 	int fullest;                  /* index of the rank with the largest sum of mem_peak and mem_beside */
 	int64_t mem_peak, mem_beside; /* of that rank */

@@ -1,4 +1,4 @@
-/* experts.c - two networks that one trainer trains in turn: their blocks of steps, their starts and folders. */
+/* experts.c - two networks that one trainer trains in turn: their configurations, starts and folders. */
 #include "train/run/experts.h"
 
 #include <stdlib.h>

@@ -138,8 +138,7 @@ static int run_level(struct held_out_run *r, const struct vfm_pack *p, int level
 	return rc;
 }
 
-/* Returns whether the network computes a level of a sample of some length up to the context: t grows with the length.
- */
+/* Returns whether the network computes a level of any sample up to the context: t grows with the length. */
 static bool computes_level(const struct held_out_run *r, int64_t level)
 {
 	const struct vfm_diffusion *d = &r->h->c->diffusion;

@@ -39,19 +39,21 @@ void vfm_step_record_add(struct vfm_step_record *r, const struct vfm_step_record
 	*r = sum;
 }
 
-/* Adds grad_norm and lr; of one of two networks, high_loss, high_grad_norm and high_lr. */
+/* Adds a number as "lr", of one of two networks as "high_lr". */
+static void add_number(json_t *o, const char *network, const char *key, double x)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "%s%s%s", network ? network : "", network ? "_" : "", key);
+	json_object_set_new(o, name, vfm_json_real(x));
+}
+
 static void add_update(json_t *o, const struct vfm_step_update *u)
 {
-	const struct {
-		const char *key;
-		double x;
-	} all[] = {{"loss", u->loss}, {"grad_norm", u->grad_norm}, {"lr", u->lr}};
-	char key[32];
-
-	for (size_t i = u->network ? 0 : 1; i < sizeof(all) / sizeof(all[0]); i++) {
-		snprintf(key, sizeof(key), "%s%s%s", u->network ? u->network : "", u->network ? "_" : "", all[i].key);
-		json_object_set_new(o, key, vfm_json_real(all[i].x));
-	}
+	if (u->network)
+		add_number(o, u->network, "loss", u->loss);
+	add_number(o, u->network, "grad_norm", u->grad_norm);
+	add_number(o, u->network, "lr", u->lr);
 }
 
 json_t *vfm_step_json(const struct vfm_step_record *r)

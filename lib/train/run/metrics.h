@@ -29,8 +29,8 @@ struct vfm_step_record {
 void vfm_step_record_add(struct vfm_step_record *r, const struct vfm_step_record *next);
 /* Returns {v, step, loss, grad_norm, lr, tokens, samples, tok_s, tflops, mfu}, the keys of vfm_stats, `mse` if
  * weighted, held_out_loss and held_out_levels (an array) if evaluated, `previews` if samples were generated, and
- * `skipped` unless it is 0.  Of two networks, the record of one that was trained has high_loss, high_grad_norm
- * and high_lr, or the same of low, instead of grad_norm and lr.  A loss or norm that is not finite is null.  The caller owns the
+ * `skipped` unless it is 0.  Of two networks, those that were trained have high_loss, high_grad_norm and high_lr, and
+ * the same of low, instead of grad_norm and lr.  A loss or norm that is not finite is null.  The caller owns the
  * result. */
 json_t *vfm_step_json(const struct vfm_step_record *r);
 

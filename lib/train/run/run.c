@@ -663,8 +663,9 @@ static int report(struct train_run *r, const struct vfm_step_record *rec, struct
 	return rc == VFM_EPIPE ? 0 : rc;
 }
 
-/* Joins the record of an update to the one before of the same step.  Returns whether the step is complete. */
-static bool complete_record(struct train_run *r, struct vfm_step_record *rec)
+/* Joins the record of an update to the one before of the same step.  Returns whether the step is complete; ends: the
+ * run ends with this update. */
+static bool complete_record(struct train_run *r, struct vfm_step_record *rec, bool ends)
 {
 	struct vfm_step_record first = r->part;
 
@@ -674,7 +675,7 @@ static bool complete_record(struct train_run *r, struct vfm_step_record *rec)
 		*rec = first;
 		return true;
 	}
-	if (!r->o->low_noise || !vfm_turns_packs(&r->experts.turns, !rec->s.network, rec->s.step))
+	if (ends || !r->o->low_noise || !vfm_turns_packs(&r->experts.turns, !rec->s.network, rec->s.step))
 		return true;
 	r->part = *rec;
 	return false;
@@ -703,18 +704,12 @@ static int report_all(struct train_run *r, int n, struct vfm_err *err)
 		struct vfm_step_record rec = record_of(r, done);
 
 		ends = count_skipped(r, done, &rec, &why);
-		if (!complete_record(r, &rec))
+		if (!complete_record(r, &rec, ends < 0))
 			continue;
 		steps++;
 		snprintf(r->progress.note, sizeof(r->progress.note), "loss %.4g", rec.s.loss);
 		if (rc == 0 && is_root(r))
 			rc = report(r, &rec, err);
-	}
-	if (ends < 0 && r->part.step) { /* the step ends here */
-		steps++;
-		if (rc == 0 && is_root(r))
-			rc = report(r, &r->part, err);
-		r->part.step = 0;
 	}
 	vfm_trainer_drop(r->tr, done);
 	vfm_trackers_poll(r->o->trackers);
@@ -769,7 +764,7 @@ static void report_rest(struct train_run *r)
 			(!vfm_trainer_done(r->tr) || vfm_trainer_read(r->tr, NULL) < 0))
 			return;
 		rec = record_of(r, k);
-		if (complete_record(r, &rec) && report(r, &rec, NULL) < 0)
+		if (complete_record(r, &rec, false) && report(r, &rec, NULL) < 0)
 			return;
 	}
 }

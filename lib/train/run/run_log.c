@@ -70,15 +70,20 @@ static double record_number(const json_t *o, const char *key)
 	return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-/* Returns whether the losses and gradients of a step are finite: others are null. */
-static bool is_applied(const json_t *o)
+/* Returns whether the loss and the gradients of a step are finite: others are null. */
+static bool is_finite_step(const json_t *o)
 {
-	static const char *const keys[] = {"loss", "grad_norm", "high_grad_norm", "low_grad_norm"};
-	bool applied = true;
+	static const char *const norms[] = {"grad_norm", "high_grad_norm", "low_grad_norm"};
+	bool found = false;
 
-	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-		applied = applied && !json_is_null(json_object_get(o, keys[i]));
-	return applied;
+	for (size_t i = 0; i < sizeof(norms) / sizeof(norms[0]); i++) {
+		const json_t *norm = json_object_get(o, norms[i]);
+
+		if (norm && !json_is_number(norm))
+			return false;
+		found = found || norm;
+	}
+	return found && !isnan(record_number(o, "loss"));
 }
 
 static void set_levels(struct vfm_run_log *l, struct vfm_trace *t, const json_t *levels)
@@ -145,7 +150,7 @@ static int add_step_record(
 	l->first = l->steps && l->first < step ? l->first : step;
 	l->last = l->steps && l->last > step ? l->last : step;
 	l->steps++;
-	l->not_finite += !is_applied(o);
+	l->not_finite += !is_finite_step(o);
 	l->tokens += json_number_value(json_object_get(o, "tokens")); /* 0 if it is null or missing */
 	l->samples += json_number_value(json_object_get(o, "samples"));
 	l->replaced += json_number_value(json_object_get(o, "replaced"));

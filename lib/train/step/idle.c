@@ -7,7 +7,7 @@
 #include "device/ops/tensor.h"
 #include "net/nn/scales.h"
 
-enum { MOST_BLOCK = 32 << 20 };
+enum { MOST_BLOCK = 32 << 20 /* bytes of a block */ };
 
 static void list_array(struct vfm_idle *s, void *own, size_t bytes)
 {

@@ -23,10 +23,10 @@ struct vfm_idle { /* `= {0}` may be released */
 	} v[VFM_IDLE_ARRAYS];
 	int n;
 	bool *filled; /* [scales->n] of the fp8 histories (net/nn/scales.h) */
-	/* Two blocks on their way out, while others come in: device, written[i] after block i was copied to it, and the
-	 * trainer's block replaced; sent[i] after it was copied on */
-	void *scratch;
-	size_t block; /* bytes */
+	/* Blocks come in on the compute stream and leave on `out`, through two buffers on the device: written[i] after
+	 * a block was copied to buffer i and replaced in the trainer, sent[i] after it was copied on. */
+	void *scratch; /* both buffers */
+	size_t block;  /* bytes of one */
 	struct vfm_stream *out;
 	struct vfm_event *written[2], *sent[2];
 	int64_t blocks; /* exchanged so far */
@@ -35,8 +35,8 @@ struct vfm_idle { /* `= {0}` may be released */
 
 /* Local.  Allocates the copies and fills them.  VFM_EENV: out of memory.  Release *s in any case. */
 int vfm_idle_new(struct vfm_idle *s, struct vfm_trainer *tr, bool on_device, struct vfm_err *err);
-/* Collective.  All steps in flight have been read.  Waits for the copies of a save (vfm_trainer_hold).  Blocks until the trainer
- * has the other network. */
+/* Collective.  All steps in flight have been read.  Waits for the copies of a save (vfm_trainer_hold), and until the
+ * trainer has the other network. */
 int vfm_idle_exchange(struct vfm_idle *s, struct vfm_err *err);
 void vfm_idle_release(struct vfm_idle *s);
 

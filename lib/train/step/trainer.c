@@ -358,9 +358,15 @@ int vfm_trainer_have_read(const struct vfm_trainer *tr)
 	return (int)(tr->read - tr->dropped);
 }
 
+/* Returns step k in flight. */
+static struct flight *flight_of(const struct vfm_trainer *tr, int k)
+{
+	return (struct flight *)&tr->flight[(tr->dropped + k) % VFM_STEPS_IN_FLIGHT];
+}
+
 struct vfm_step_stats *vfm_trainer_stats_of(struct vfm_trainer *tr, int k)
 {
-	return &tr->flight[(tr->dropped + k) % VFM_STEPS_IN_FLIGHT].stats;
+	return &flight_of(tr, k)->stats;
 }
 
 bool vfm_trainer_done(const struct vfm_trainer *tr)
@@ -449,14 +455,14 @@ static int sum_segments(float *loss, const int32_t *sample, int64_t n)
 
 int64_t vfm_trainer_packs(const struct vfm_trainer *tr, int k)
 {
-	return tr->flight[(tr->dropped + k) % VFM_STEPS_IN_FLIGHT].n_packs;
+	return flight_of(tr, k)->n_packs;
 }
 
 int vfm_trainer_sample_losses(
 	struct vfm_trainer *tr, int k, int64_t pack, int64_t *index, float **loss, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = tr->stream->dev->t;
-	const struct flight *u = &tr->flight[(tr->dropped + k) % VFM_STEPS_IN_FLIGHT];
+	const struct flight *u = flight_of(tr, k);
 	const struct vfm_tensor *x = &u->each[pack];
 
 	*loss = NULL;

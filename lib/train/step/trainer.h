@@ -24,10 +24,7 @@ struct vfm_trainer;
 struct vfm_step_stats {
 	/* of the global step, identical on every rank */
 	int64_t step; /* as in vfm_trainer_step */
-	/* of two networks, set by the caller (train/run/experts.h): the one that was trained, and the time of the
-	 * exchange before it, which counts as a copy and as a part of the step */
-	int network;
-	double exchange_s;
+	int network;  /* of two, set by the caller: the one that was trained (train/run/experts.h) */
 	double loss, grad_norm;
 	double mse;   /* mean squared error without weights and auxiliary losses; with diffusion.weighting=none 0 */
 	double flops; /* of forward and backward (spec/model/linears.h) */
@@ -36,6 +33,9 @@ struct vfm_step_stats {
 	 * caller sets the others.  A step lasts from the end of the previous one, or from its start on the host if
 	 * later, until the host observes its end. */
 	struct vfm_rank_stats rank;
+	/* of this rank, set by the caller: the exchange of two networks before the step, which becomes a part of
+	 * rank.copy_s and rank.step_s */
+	double exchange_s;
 };
 
 /* Collective.  Builds the model on the device and fills its weights from the seed.  Returns NULL on failure.  The mesh
