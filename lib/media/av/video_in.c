@@ -704,6 +704,51 @@ int vfm_video_seek(struct vfm_video *v, int64_t index, int64_t pts, struct vfm_e
 	return skip_to(v, index, err);
 }
 
+/* ---- kept frames ---- */
+
+struct vfm_kept_frame {
+	AVFrame *frame;
+	struct vfm_frame facts;
+};
+
+struct vfm_kept_frame *vfm_video_keep(const struct vfm_video *v, const struct vfm_frame *f)
+{
+	struct vfm_kept_frame *k = vfm_calloc(1, sizeof(*k));
+
+	k->facts = *f;
+	k->frame = av_frame_clone(v->frame);
+	if (k->frame)
+		return k;
+	free(k);
+	return NULL;
+}
+
+int vfm_video_show(struct vfm_video *v, const struct vfm_kept_frame *k, struct vfm_frame *f, struct vfm_err *err)
+{
+	av_frame_unref(v->frame);
+	if (av_frame_ref(v->frame, k->frame) < 0)
+		return vfm_fail(err, VFM_EENV, "out of memory");
+	*f = k->facts;
+	return 0;
+}
+
+size_t vfm_kept_frame_bytes(const struct vfm_kept_frame *k)
+{
+	size_t n = sizeof(*k) + sizeof(*k->frame);
+
+	for (int i = 0; i < AV_NUM_DATA_POINTERS && k->frame->buf[i]; i++)
+		n += k->frame->buf[i]->size;
+	return n;
+}
+
+void vfm_kept_frame_free(struct vfm_kept_frame *k)
+{
+	if (!k)
+		return;
+	av_frame_free(&k->frame);
+	free(k);
+}
+
 /* ---- pixels ---- */
 
 /* The job of converting the frame that was decoded last; without a size. */

@@ -501,25 +501,28 @@ static int compare_starts(const void *a, const void *b)
 					  : (x->clip < y->clip ? -1 : x->clip > y->clip);
 }
 
+static struct cutting prepare_cutting(const char *src, struct vfm_cut_clip *clip)
+{
+	const struct vfm_cut_opts *o = &clip->o;
+	struct cutting c = {.clip = clip,
+		.o = o,
+		.r = &clip->result,
+		.src = src,
+		.limit = o->timeout_s > 0 ? vfm_limit_start(o->timeout_s) : o->video.limit,
+		.keep = o->vfr && !o->bad_times && o->new_fps <= 0};
+
+	clip->rc = 0;
+	if (c.limit.until <= 0)
+		c.limit = vfm_limit_start(DEFAULT_LIMIT_S);
+	return c;
+}
+
 void vfm_cut_clips(const char *src, struct vfm_cut_clip *clips, int n)
 {
 	struct cut_pass p = {.src = src, .cut = vfm_calloc((size_t)n, sizeof(p.cut[0])), .n = n};
 
-	for (int i = 0; i < n; i++) {
-		const struct vfm_cut_opts *o = &clips[i].o;
-
-		clips[i].rc = 0;
-		p.cut[i] = (struct cutting){.clip = &clips[i],
-			.o = o,
-			.r = &clips[i].result,
-			.src = src,
-			.limit = o->video.limit,
-			.keep = o->vfr && !o->bad_times && o->new_fps <= 0};
-		if (o->timeout_s > 0)
-			p.cut[i].limit = vfm_limit_start(o->timeout_s);
-		if (p.cut[i].limit.until <= 0)
-			p.cut[i].limit = vfm_limit_start(DEFAULT_LIMIT_S);
-	}
+	for (int i = 0; i < n; i++)
+		p.cut[i] = prepare_cutting(src, &clips[i]);
 	qsort(p.cut, (size_t)n, sizeof(p.cut[0]), compare_starts);
 	copy_clips(&p);
 	while (count_clips(&p, CUT_WAITING)) {
@@ -536,4 +539,29 @@ void vfm_cut_clips(const char *src, struct vfm_cut_clip *clips, int n)
 				end_clips(&p, k, 0, fatal->code, fatal);
 	}
 	free(p.cut);
+}
+
+/* Writes the clip from kept frames.  Returns 0, UNEVEN or SILENT. */
+static int cut_kept_frames(
+	struct cutting *c, struct vfm_video *in, struct vfm_kept_frame *const *frames, int64_t n, struct vfm_err *err)
+{
+	struct vfm_frame f;
+	int rc = start_clip(c, in, err);
+
+	for (int64_t i = 0; i < n && rc == 0 && !is_complete(c); i++) {
+		rc = vfm_video_show(in, frames[i], &f, err);
+		if (rc == 0)
+			rc = cut_frame(c, &f, err);
+	}
+	return rc == 0 ? finish_clip(c, err) : rc;
+}
+
+void vfm_cut_kept(const char *src, struct vfm_cut_clip *clip, struct vfm_video *in,
+	struct vfm_kept_frame *const *frames, int64_t n)
+{
+	struct cutting c = prepare_cutting(src, clip);
+	struct vfm_err err = {0};
+
+	while (c.state == CUT_WAITING)
+		end_clip(&c, cut_kept_frames(&c, in, frames, n, &err), &err);
 }
