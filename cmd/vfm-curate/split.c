@@ -1,4 +1,4 @@
-/* split - one record per file -> one record per clip. */
+/* split - one record per file -> one record per clip, and per range of frames that belongs to no clip. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,17 +39,45 @@ static void remove_captions(json_t *rec)
 	json_object_del(rec, "windows");
 }
 
-static json_t *make_clip_record(const json_t *rec, const struct vfm_shots *s, int64_t i, double min_s)
+/* The spans of a video, by kind. */
+struct span_counts {
+	int64_t clips, transitions;
+};
+
+static struct span_counts count_spans(const struct vfm_shots *s)
 {
-	const struct vfm_span *c = &s->spans[i];
+	struct span_counts n = {0};
+
+	for (int64_t i = 0; i < s->n; i++)
+		*(s->spans[i].kind == VFM_SPAN_TRANSITION ? &n.transitions : &n.clips) += 1;
+	return n;
+}
+
+/* Drops the record of a span that is not for use. */
+static void drop_span(json_t *clip, const struct vfm_span *c, double min_s)
+{
+	static const char *const names[] = {
+		[VFM_CUT_HARD] = "cut", [VFM_CUT_DISSOLVE] = "dissolve", [VFM_CUT_FADE] = "fade"};
+	char least[VFM_REAL_TEXT];
+
+	if (c->kind == VFM_SPAN_SHORT) {
+		vfm_stage_drop(clip, "split", "shorter than %s s", vfm_real_text(least, min_s));
+	} else if (c->kind == VFM_SPAN_TRANSITION) {
+		json_object_set_new(clip, "transition", json_string(names[c->transition]));
+		vfm_stage_drop(clip, "split", "in a transition");
+	}
+}
+
+static json_t *make_clip_record(
+	const json_t *rec, const struct vfm_shots *s, const struct vfm_span *c, struct span_counts n, double min_s)
+{
 	json_t *clip = json_deep_copy(rec);
 	const char *parent = vfm_rec_str(rec, "id", "");
-	double length_s = vfm_shots_length_s(s, c);
-	char length[VFM_REAL_TEXT], least[VFM_REAL_TEXT];
 
 	json_object_set_new(clip, "id", json_sprintf("%s-%lld", parent, (long long)c->start));
 	json_object_set_new(clip, "parent", json_string(parent));
-	json_object_set_new(clip, "siblings", json_integer(s->n));
+	json_object_set_new(clip, "siblings", json_integer(n.clips));
+	json_object_set_new(clip, "transitions", json_integer(n.transitions));
 	json_object_set_new(clip, "start_frame", json_integer(c->start));
 	json_object_set_new(clip, "end_frame", json_integer(c->end));
 	set_seconds(clip, "start_s", s->time_s[c->start]);
@@ -57,13 +85,11 @@ static json_t *make_clip_record(const json_t *rec, const struct vfm_shots *s, in
 	if (s->pts)
 		json_object_set_new(clip, "start_pts", json_integer(s->pts[c->start]));
 	json_object_set_new(clip, "frames", json_integer(c->end - c->start));
-	set_seconds(clip, "duration_s", length_s);
+	set_seconds(clip, "duration_s", vfm_shots_length_s(s, c));
 	set_confidence(clip, "start_confidence", c->start_confidence);
 	set_confidence(clip, "end_confidence", c->end_confidence);
 	json_object_set_new(clip, "damaged_frames", json_integer(s->damaged[c->end] - s->damaged[c->start]));
-	if (c->is_short)
-		vfm_stage_drop(clip, "split", "%s s is less than %s s", vfm_real_text(length, length_s),
-			vfm_real_text(least, min_s));
+	drop_span(clip, c, min_s);
 	return clip;
 }
 
@@ -92,6 +118,7 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	struct vfm_shots_opts opts = sp->shots;
 	struct vfm_rec_media m;
 	struct vfm_shots shots;
+	struct span_counts n;
 
 	opts.video.limit = vfm_limit_start(sp->timeout_s);
 	TRY(vfm_rec_media(rec, &m, err));
@@ -104,8 +131,9 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	TRY(read_shots(sp, &opts, vfm_rec_str(rec, "id", NULL), m.src, worker, &shots, err));
 	if (sp->no_captions)
 		remove_captions(rec);
+	n = count_spans(&shots);
 	for (int64_t i = 0; i < shots.n; i++)
-		vfm_stage_emit(out, make_clip_record(rec, &shots, i, opts.min_s));
+		vfm_stage_emit(out, make_clip_record(rec, &shots, &shots.spans[i], n, opts.min_s));
 	vfm_shots_release(&shots);
 	return 0;
 }
@@ -146,7 +174,11 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 	struct split sp = {.shots = {.min_s = 1, .max_s = 30, .threshold = VFM_SCENE_THRESHOLD},
 		.timeout_s = 3600,
 		.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600, .shows_windows = true}};
-	struct vfm_stage stage = {.name = "split", .version = 5, .fn = split_record, .ctx = &sp, .one_to_many = true};
+	struct vfm_stage stage = {.name = "split",
+		.version = 6, /* 5: frames in no clip had no record */
+		.fn = split_record,
+		.ctx = &sp,
+		.one_to_many = true};
 	int detector = NOT_GIVEN;
 	char *options;
 	struct vfm_opt opts[] = {

@@ -91,13 +91,9 @@ static void add_shot(struct span_list *l, int64_t start, int64_t end, const stru
 		int64_t a = start_of_part(rule, start, end, i, parts),
 			b = start_of_part(rule, start, end, i + 1, parts);
 
-		if (rule->max <= 0)
-			add_clip(l, a, b);
-		else if (!rule->at && a < b)
-			add_clip(l, a, end_of_clip(rule, rule->max, a, b));
-		else /* around a frame that lasts long, a part becomes several clips */
-			for (int64_t c; a < b; a = c)
-				add_clip(l, a, c = end_of_clip(rule, rule->max, a, b));
+		/* A part that exceeds the maximum, as around a frame that lasts long, becomes several clips. */
+		for (int64_t c; a < b; a = c)
+			add_clip(l, a, c = rule->max > 0 ? end_of_clip(rule, rule->max, a, b) : b);
 	}
 }
 
@@ -126,15 +122,32 @@ static void add_shot_between(struct span_list *l, const struct vfm_cut *before, 
 		l->v[l->n - 1].end_confidence = after->confidence;
 }
 
-int64_t vfm_clips_of(int64_t frames, const struct vfm_cut *cuts, int64_t n_cuts, const struct vfm_clip_rule *rule,
+static void add_transition(struct span_list *l, const struct vfm_cut *cut, int64_t frames)
+{
+	int64_t end = cut->frame < frames ? cut->frame : frames;
+	struct vfm_span *span;
+
+	if (cut->from >= end)
+		return;
+	add_clip(l, cut->from, end);
+	span = &l->v[l->n - 1];
+	span->kind = VFM_SPAN_TRANSITION;
+	span->transition = cut->kind;
+	span->start_confidence = span->end_confidence = cut->confidence;
+}
+
+int64_t vfm_spans_of(int64_t frames, const struct vfm_cut *cuts, int64_t n_cuts, const struct vfm_clip_rule *rule,
 	struct vfm_span **spans)
 {
 	struct span_list l = {0};
 
 	if (rule->stride > 0)
 		add_strides(&l, frames, rule);
-	for (int64_t i = 0; rule->stride <= 0 && i <= n_cuts; i++)
+	for (int64_t i = 0; rule->stride <= 0 && i <= n_cuts; i++) {
 		add_shot_between(&l, i ? &cuts[i - 1] : NULL, i < n_cuts ? &cuts[i] : NULL, frames, rule);
+		if (i < n_cuts)
+			add_transition(&l, &cuts[i], frames);
+	}
 	*spans = l.v;
 	return l.n;
 }
@@ -225,10 +238,12 @@ static int find_shots(struct shot_reading *r, const struct vfm_shots_opts *o, st
 	else if (r->scene)
 		cuts = vfm_scene_cuts(r->scene, o->threshold, !o->hard_only, &n_cuts);
 	rule = clip_rule(r, o, (double)rate.num / rate.den);
-	s->n = vfm_clips_of(s->frames, cuts, n_cuts, &rule, &s->spans);
+	s->n = vfm_spans_of(s->frames, cuts, n_cuts, &rule, &s->spans);
 	/* A clock of milliseconds may round 24 frames down to less than a second. */
 	for (int64_t i = 0; i < s->n; i++)
-		s->spans[i].is_short = vfm_shots_length_s(s, &s->spans[i]) < o->min_s - r->times.tick_s;
+		if (s->spans[i].kind == VFM_SPAN_CLIP &&
+			vfm_shots_length_s(s, &s->spans[i]) < o->min_s - r->times.tick_s)
+			s->spans[i].kind = VFM_SPAN_SHORT;
 	return 0;
 }
 

@@ -11,9 +11,16 @@
 
 /* ---- clips between cuts ---- */
 
+enum vfm_span_kind {
+	VFM_SPAN_CLIP,
+	VFM_SPAN_SHORT,      /* a shot, or the rest of a divided one, that is shorter than the minimum */
+	VFM_SPAN_TRANSITION, /* the frames of a dissolve or fade, or the mixed frame of a hard cut */
+};
+
 struct vfm_span {
 	int64_t start, end; /* frames, end exclusive */
-	bool is_short;      /* shorter than the minimum; reported, but not for use */
+	enum vfm_span_kind kind;
+	enum vfm_cut_kind transition; /* of a VFM_SPAN_TRANSITION */
 	/* of the cuts at start and end; < 0: the file begins or ends there, or a shot was divided */
 	double start_confidence, end_confidence;
 };
@@ -26,9 +33,10 @@ struct vfm_clip_rule {
 	const double *at; /* [frames + 1], not decreasing: times of frames with a variable rate; NULL: frame numbers */
 };
 
-/* Makes the clips of `frames` frames between `cuts`.  Frames within a transition are in no clip.  A single frame that
- * exceeds the maximum is a clip.  Leaves is_short false.  Returns their number; the caller frees *spans. */
-int64_t vfm_clips_of(int64_t frames, const struct vfm_cut *cuts, int64_t n_cuts, const struct vfm_clip_rule *rule,
+/* Divides `frames` frames at `cuts` into clips and transitions, in order.  Each frame belongs to exactly one span.  A
+ * single frame that exceeds the maximum is a clip.  Makes no VFM_SPAN_SHORT: the caller knows the durations.  Returns
+ * the number of spans; the caller frees *spans. */
+int64_t vfm_spans_of(int64_t frames, const struct vfm_cut *cuts, int64_t n_cuts, const struct vfm_clip_rule *rule,
 	struct vfm_span **spans);
 
 /* ---- a file ---- */
@@ -52,7 +60,7 @@ struct vfm_shots_opts {
 };
 
 struct vfm_shots {
-	struct vfm_span *spans; /* [n] */
+	struct vfm_span *spans; /* [n], of all frames, in order */
 	int64_t n, frames;
 	/* [frames + 1], the last is the end; computed from the rate if the file's timestamps are bad */
 	double *time_s;   /* media/av/times.h */
@@ -61,7 +69,7 @@ struct vfm_shots {
 };
 
 int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots_opts *opts, struct vfm_err *err);
-/* Returns the duration of a clip, rounded to microseconds.  Records contain this number, and min_s is compared with
+/* Returns the duration of a span, rounded to microseconds.  Records contain this number, and min_s is compared with
  * it. */
 double vfm_shots_length_s(const struct vfm_shots *s, const struct vfm_span *span);
 void vfm_shots_release(struct vfm_shots *s);
