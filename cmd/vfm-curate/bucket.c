@@ -56,7 +56,10 @@ int curate_bucket(int argc, char **argv, struct vfm_err *err)
 {
 	struct bucket b = {
 		.o = {.max_upscale = 1, .max_crop = 0.5}, .patch = "1x2x2", .encoder = {VFM_ENCODER_DEFAULTS}};
-	struct vfm_stage stage = {.name = "bucket", .fn = bucket_record, .ctx = &b};
+	struct vfm_stage stage = {.name = "bucket",
+		.version = 1, /* 0: reasons had the numbers of the record */
+		.fn = bucket_record,
+		.ctx = &b};
 	struct vfm_opt opts[] = {
 		{VFM_OPT_STR, 0, "sizes", "LIST", "these sizes: 832x480,480x832,624x624", &b.o.sizes},
 		{VFM_OPT_STR, 0, "area", "LIST", "sizes of these areas, 480p or 832x480, in each of --aspects",

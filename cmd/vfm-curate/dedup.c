@@ -82,9 +82,9 @@ out:
 int curate_dedup(int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_stage stage = {.name = "dedup",
-		.version = 4, /* 3: clips were not compared by their changes; 2: images were not fit to each other; 1:
-				 images were compared with longer clips; 0: other limits of motion, and fewer keys of
-				 crops */
+		.version = 5, /* 4: reasons had an id; 3: clips were not compared by their changes; 2: images were not
+				 fit to each other; 1: images were compared with longer clips; 0: other limits of
+				 motion, and fewer keys of crops */
 		.fn = dedup_record,
 		.unique_ids = true};
 	struct vfm_dedup_opts o = {0};

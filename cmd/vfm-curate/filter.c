@@ -70,7 +70,7 @@ static int filter_side(json_t *rec, const struct filter *f, struct vfm_err *err)
 static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
 	const struct filter *f = ctx;
-	char value[VFM_REAL_TEXT], limit[VFM_REAL_TEXT];
+	char limit[VFM_REAL_TEXT];
 	double x;
 
 	(void)out, (void)worker;
@@ -86,8 +86,8 @@ static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 			return 0;
 		}
 		if (m->is_max ? x > m->value : x < m->value) {
-			vfm_stage_drop(rec, "filter", "%s %s %s %s", m->path, vfm_real_text(value, x),
-				m->is_max ? ">" : "<", vfm_real_text(limit, m->value));
+			vfm_stage_drop(rec, "filter", "%s %s %s", m->path, m->is_max ? "above" : "below",
+				vfm_real_text(limit, m->value));
 			return 0;
 		}
 	}
@@ -125,7 +125,10 @@ static char *filter_options(const struct filter *f)
 int curate_filter(int argc, char **argv, struct vfm_err *err)
 {
 	struct filter f = {0};
-	struct vfm_stage stage = {.name = "filter", .fn = filter_record, .ctx = &f};
+	struct vfm_stage stage = {.name = "filter",
+		.version = 1, /* 0: reasons had the number of the record */
+		.fn = filter_record,
+		.ctx = &f};
 	struct vfm_strlist min = {0}, max = {0};
 	static const char *const kinds[] = {"video", "image"};
 	int side = -1, kind = -1; /* not given */

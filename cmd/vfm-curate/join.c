@@ -92,7 +92,9 @@ static int run_join(struct vfm_join_opts *o, struct vfm_stage *stage, struct vfm
 
 int curate_join(int argc, char **argv, struct vfm_err *err)
 {
-	struct vfm_stage stage = {.name = "join", .fn = join_record};
+	struct vfm_stage stage = {.name = "join",
+		.version = 1, /* 0: reasons had the key of the record */
+		.fn = join_record};
 	struct vfm_join_opts o = {0};
 	const char *sep = NULL;
 	struct vfm_opt opts[] = {

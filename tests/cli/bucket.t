@@ -23,9 +23,9 @@ is "$(jq -r '.bucket.name // .drop' <<<"$out")" "80x48x12
 48x80x8
 48x80x8
 80x48x1
-bucket: too short: 3 frames, and the shortest bucket has 4
-bucket: too small: 32x32 would be enlarged 2.000 times for 64x64 (--max-upscale 1)
-bucket: aspect ratio too far: 80x48, the nearest, crops 0.733 of 400x64 (--max-crop 0.5)" "the bucket of each record, or why it has none"
+bucket: too short: fewer than 4 frames
+bucket: too small for the buckets (--max-upscale 1)
+bucket: aspect ratio too far from the buckets (--max-crop 0.5)" "the bucket of each record, or why it has none"
 is "$(jq -c '.bucket | select(.)' <<<"$out" | sort -u)" '{"name":"48x80x8","width":48,"height":80,"frames":8}
 {"name":"80x48x1","width":80,"height":48,"frames":1}
 {"name":"80x48x12","width":80,"height":48,"frames":12}' "bucket has name, width, height and frames"
@@ -48,7 +48,7 @@ is "$(jq -c '.bucket | select(.) | [.name, .fps]' <<<"$out" | sort -u)" '["80x48
 run vfm-curate stats -q --format json bucketed.jsonl
 is "$(jq -c '.words["bucket.name"]' <<<"$out")" '{"80x48x12":3,"48x80x8":2,"80x48x1":1}' "stats counts the buckets"
 is "$(jq -c '.reasons | keys' <<<"$out")" \
-	'["bucket: aspect ratio too far: 80x48, the nearest, crops 0.733 of 400x64 (--max-crop 0.5)","bucket: too short: 3 frames, and the shortest bucket has 4","bucket: too small: 32x32 would be enlarged 2.000 times for 64x64 (--max-upscale 1)"]' \
+	'["bucket: aspect ratio too far from the buckets (--max-crop 0.5)","bucket: too short: fewer than 4 frames","bucket: too small for the buckets (--max-upscale 1)"]' \
 	"and the reasons"
 run vfm-curate report -q -o page.html --pictures 0 bucketed.jsonl
 like "$rc $(cat page.html)" "^0 .*80x48x12" "report counts them, too"
@@ -165,9 +165,9 @@ run_stage vfm-curate bucket -q --vae wan --sizes 32x16,16x32 --max-frames 16 --p
 is "$(jq -r '.bucket.name // .drop' <<<"$out" | uniq)" "32x16x13
 16x32x5
 bucket: an image: the tokenizer takes no single frame
-bucket: too short: 3 frames, and the shortest bucket has 5
+bucket: too short: fewer than 5 frames
 32x16x13
-bucket: aspect ratio too far: 32x16, the nearest, crops 0.680 of 400x64 (--max-crop 0.5)" "--vae, patches of two latent frames"
+bucket: aspect ratio too far from the buckets (--max-crop 0.5)" "--vae, patches of two latent frames"
 printf '%s\n' "$out" >wan.jsonl
 run_stage vfm-curate encode -q -d wan.latents --vae wan --patch 2x2x2 --size bucket --frames bucket wan.jsonl
 is "$rc $(jq -c 'select(.latent) | .latent.shape' <<<"$out" | uniq | tr '\n' ' ')" "0 [16,4,2,4] [16,2,4,2] [16,4,2,4] " "encode --vae"

@@ -50,7 +50,7 @@ if [ -d "$MEDIA/broken" ]; then
 		ok "broken: $name is marked" jq -e --arg n "/$name" -s 'map(select((.src // "") | contains($n)))[0].decode_errors > 0' probe.jsonl
 	done
 	is "$(by_name probe.jsonl 04_ .frames_claimed)" 150 "broken: what the header claimed is told"
-	is "$(by_name split.jsonl 09_ .drop)" '"split: 0.033367 s is less than 0.05 s"' "broken: one frame is too short"
+	is "$(by_name split.jsonl 09_ .drop)" '"split: shorter than 0.05 s"' "broken: one frame is too short"
 	is "$(jq -c 'select(.origin.src // "" | contains("/16_")) | .score.black_ratio' score.jsonl)" 1 "broken: all black is seen"
 	is "$(records score.jsonl | jq -c 'select(.error == null and .drop == null) | .score.luma | type' | sort -u)" '"number"' "broken: good parts are scored"
 	is "$(jq -rs 'map(select(.origin.src // "" | contains("/04_")))[0].frames' score.jsonl)" 71 "broken: good parts are kept"

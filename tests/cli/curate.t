@@ -122,7 +122,7 @@ is "$(grep -c '"error"' split.jsonl)" 4 "split: failed records pass through"
 is "$(field split.jsonl still.jpg .id)" "$(field probe.jsonl still.jpg .id)" "split: images pass through"
 run_stage vfm-curate split --detector stride --max-s 0.8 --min-s 0.5 probe.jsonl
 is "$(field "$SCRATCH/io/out" shots.mp4 '[.start_frame,.end_frame,.drop]' | tail -2 | tr -d '\n')" \
-	'[120,140,null][140,150,"split: 0.4 s is less than 0.5 s"]' "split: a stride; what is too short is dropped, not lost"
+	'[120,140,null][140,150,"split: shorter than 0.5 s"]' "split: a stride; what is too short is dropped, not lost"
 for x in 0 1 1.05; do
 	run_stage vfm-curate split --threshold $x probe.jsonl
 	rc_is 2 "split: --threshold $x is no confidence"
@@ -136,7 +136,7 @@ rc_is 1 "split: clips cannot be split again"
 run_stage vfm-curate clip -d clips --codec ffv1 -j 2 split.jsonl
 rc_is 0 "clip"
 cp "$SCRATCH/io/out" clip.jsonl
-like "$(jq -r 'select((.src // "") | test("quoted")) | .drop' clip.jsonl)" '^clip: equal to input record [0-9]+, but for its path$' "clip: of two equal files, one"
+like "$(jq -r 'select((.src // "") | test("quoted")) | .drop' clip.jsonl)" '^clip: equal to an earlier record, but for its path$' "clip: of two equal files, one"
 middle=$(field clip.jsonl clips/ 'select(.origin.start_frame == 50) | .src' | tr -d '"')
 hashes() { # FILE FILTER
 	ffmpeg -nostdin -v error -i "$1" -vf "$2,scale=32:24:flags=area,format=gray" -f framemd5 - | grep -v '^#' | awk '{ print $NF }'
@@ -174,7 +174,7 @@ ok "score: a range of a file, as its clip" jq -en --argjson a "$(vfm-curate scor
 run_stage vfm-curate filter --min motion=0.5 --max score.black_ratio=0.1 score.jsonl
 cp "$SCRATCH/io/out" filter.jsonl
 rc_is 0 "filter"
-like "$(jq -r 'select(.origin.src == "raw/black.mp4") | .drop' filter.jsonl)" '^filter: motion 0 < 0.5$' "filter: names stage and reason"
+like "$(jq -r 'select(.origin.src == "raw/black.mp4") | .drop' filter.jsonl)" '^filter: motion below 0.5$' "filter: names stage and reason"
 like "$(last "$err")" '13 dropped|[0-9]+ in = [0-9]+ out \+ [0-9]+ dropped \+ 4 failed' "filter: counts"
 run_stage vfm-curate filter --min nothing=1 score.jsonl
 is "$(jq -r 'select(.error == null and (.provenance | not) and ((.drop // "") | startswith("clip") | not)) | .drop' "$SCRATCH/io/out" | sort -u)" 'filter: nothing is missing' "filter: a key that is missing drops"
@@ -197,7 +197,7 @@ run vfm-curate sheet -o none.html /dev/null
 rc_is 1 "sheet: of nothing fails"
 ok "sheet: and leaves nothing" test ! -e none.html
 run vfm-curate stats filter.jsonl
-like "$out" '4  filter: motion 0 < 0.5' "stats: reasons fall together"
+like "$out" '4  filter: motion below 0.5' "stats: reasons fall together"
 run vfm-curate stats --format json filter.jsonl
 is "$(jq -c '[.records, .numbers["score.motion"].count > 0, (.numbers.width.bins | length)]' <<<"$out")" "[$(count filter.jsonl),true,20]" "stats: as JSON"
 for i in 1 2 2 3 10 10 10; do echo "{\"id\":\"$i\",\"frames\":$i,\"width\":64,\"codec\":\"c$((i % 3))\",\"score\":{\"motion\":0.5}}"; done >known.jsonl
@@ -287,11 +287,34 @@ make_media short.mp4 -f lavfi -i testsrc2=s=160x120:r=25:d=0.5 -f lavfi -i smpte
 vfm-curate probe -q short.mp4 >short.jsonl
 run_stage vfm-curate split short.jsonl
 printf '%s\n' "$out" >short.split
-is "$(jq -r '.drop // "good"' short.split)" "$(printf 'split: 0.52 s is less than 1 s\ngood')" "split: the first of two shots is short"
+is "$(jq -r '.drop // "good"' short.split)" "$(printf 'split: shorter than 1 s\ngood')" "split: the first of two shots is short"
 like "$(last "$err")" '1 in = 1 out \+ 0 dropped' "split: the file counts as good"
 run_stage vfm-curate split --done short.split --threshold 0.5 short.jsonl
 is "$out" "$(cat short.split)" "--done: both records are copied"
 like "$(last "$err")" '1 in = 1 out \+ 0 dropped .* 1 were done already' "--done: and counted as before"
+
+# Every frame has a record: three shots, a dissolve from 2 to 3 s, black from 5 to 7 s, and a fade to black at the end.
+# shellcheck disable=SC2016 # FFmpeg's $
+make_media mixed.mp4 -f lavfi -i testsrc2=s=160x120:r=25:d=3 -f lavfi -i mandelbrot=s=160x120:r=25 -f lavfi -i smptebars=s=160x120:r=25:d=0.4 \
+	-filter_complex '[1]trim=duration=6,fade=out:st=3.5:d=0.5,setpts=PTS-STARTPTS[b];[0][b]xfade=fade:duration=1:offset=2,fps=25[c];[2]fps=25[d];[c][d]concat=n=2:v=1,fade=out:st=8:d=0.3,format=yuv420p' \
+	-c:v libx264
+vfm-curate probe -q mixed.mp4 >mixed.jsonl
+run_stage vfm-curate split mixed.jsonl
+cp "$SCRATCH/io/out" mixed.split
+ok "split: the records cover each frame once" jq -es 'map(select(.parent)) | .[0].start_frame == 0 and ([range(1; length) as $i | .[$i].start_frame == .[$i - 1].end_frame] | all)' mixed.split
+is "$(records mixed.split | jq -s 'map(.duration_s) | add * 1e6 | round')" "$(records mixed.jsonl | jq '.duration_s * 1e6 | round')" "split: their durations add up to that of the video"
+is "$(records mixed.split | jq -r '.drop // empty' | sort -u)" "split: in a transition
+split: shorter than 1 s" "split: transitions and short clips are dropped, with a constant reason"
+is "$(records mixed.split | jq -r '.transition // empty' | sort -u | paste -sd' ')" "dissolve fade" "split: transitions have their kind"
+is "$(records mixed.split | jq -s '[.[0].siblings, .[0].transitions] == [map(select(.transition | not)), map(select(.transition)) | length]')" true "split: siblings counts the clips"
+sed '$d' mixed.split >cut.split
+run_stage vfm-curate split --done cut.split mixed.jsonl
+is "$(records <<<"$out")" "$(records mixed.split)" "--done: a video whose last record is missing is done again"
+unlike "$(last "$err")" "done already" "--done: is done again"
+run_stage vfm-curate split --done mixed.split mixed.jsonl
+is "$(records <<<"$out")" "$(records mixed.split)" "--done: all records of a video are copied"
+like "$(last "$err")" "1 were done already" "--done: and the video counts as done"
+
 run bash -c 'vfm-curate filter score.jsonl >/dev/full'
 rc_is 3 "a full disk ends a stage with status 3"
 run bash -c 'vfm-curate filter score.jsonl | head -n 1 >/dev/null; exit "${PIPESTATUS[0]}"'

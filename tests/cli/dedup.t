@@ -30,7 +30,7 @@ like "$err" '6 in = 4 out \+ 2 dropped \+ 0 failed' "two copies are dropped, cou
 cp "$SCRATCH/io/out" out.jsonl
 is "$(records out.jsonl | jq -r 'select(.drop and .width < 200 and (.src | test("mirrored"))) | .dedup.mirrored')" true "the smaller copy is dropped, and mirrored"
 small=$(jq -r 'select(.src | test("films/1")).id' films.jsonl) large=$(records out.jsonl | jq -r 'select(.src | test("large")) | .id')
-is "$(records out.jsonl | jq -r "select(.id == \"$small\") | .drop")" "dedup: duplicate of $large" "the larger one of two is kept"
+is "$(records out.jsonl | jq -r "select(.id == \"$small\") | .drop + \" of \" + .dedup.of")" "dedup: duplicate of $large" "the larger one of two is kept"
 is "$(records out.jsonl | jq "select(.id == \"$large\") | .dedup.copies")" 1 "... which counts its copies"
 
 # Two takes before one fixed camera, in which a small square takes other ways, and copies of the first.
@@ -95,7 +95,7 @@ vfm-curate dedup -q many1.jsonl many2.jsonl >of_many
 vfm-curate dedup -q parsed1.jsonl many2.jsonl >of_many_parsed
 ok "blocks of records as text and parsed give the same" cmp of_many of_many_parsed
 is "$(grep -c '"provenance"' of_many)" 2 "a header in the middle makes another"
-is "$(grep -c 'dedup: equal to input record' of_many)" 3 "records that come again are dropped"
+is "$(grep -c 'dedup: equal to an earlier record' of_many)" 3 "records that come again are dropped"
 is "$(grep -c 'has the id .* too, but differs' of_many)" 3 "others of their ids fail"
 is "$(grep -c . of_many)" $((6 * 402 + 9)) "nothing is lost"
 

@@ -37,7 +37,7 @@ like "$err" 'table: 3 rows = 2 joined \+ 1 not joined; 2 records had no row' "th
 cp "$SCRATCH/io/out" joined.jsonl
 
 join --with t.csv --on src:name=video --take caption --missing drop r.jsonl
-is "$(jq -r '.drop // empty' <<<"$out")" "join: no row with the video 'z.mp4'
+is "$(jq -r '.drop // empty' <<<"$out")" "join: no row with its video
 join: src is missing
 filter: x" "--missing drop, with the reason"
 join --with t.csv --on src:name=video --take caption --missing error r.jsonl

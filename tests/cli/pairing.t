@@ -46,7 +46,7 @@ for j in 1 4; do
 	rc_is 1 "-j $j: a second caption for an id: status 1"
 	is "$(jq -r '.error // empty' <<<"$out")" \
 		"input record 1 has the id '$id' too, but differs: give each record an id of its own; one record may hold several captions of a clip, by name" "-j $j: and an error"
-	is "$(jq -r '.drop // empty' <<<"$out")" "encode: equal to input record 2, but for its path" "-j $j: an equal file is dropped"
+	is "$(jq -r '.drop // empty' <<<"$out")" "encode: equal to an earlier record, but for its path" "-j $j: an equal file is dropped"
 	ok "-j $j: the files are those of the first" cmp "enc/$id.text.npy" "twice$j/$id.text.npy"
 	like "$err" "8 in = 6 out \+ 1 dropped \+ 1 failed" "-j $j: the counts add up"
 done

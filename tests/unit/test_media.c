@@ -585,24 +585,52 @@ static void test_scenes(void **state)
 
 static void test_clip_rules(void **state)
 {
-	struct vfm_cut cuts[2] = {{.from = 10, .frame = 10}, {.from = 50, .frame = 60}};
+	struct vfm_cut cuts[2] = {
+		{.from = 10, .frame = 10}, {.from = 50, .frame = 60, .kind = VFM_CUT_DISSOLVE, .confidence = 0.75}};
 	struct vfm_clip_rule rule = {.min = 12, .max = 25};
 	struct vfm_span *s;
 
 	(void)state;
-	assert_int_equal(vfm_clips_of(100, cuts, 2, &rule, &s), 5);
+	assert_int_equal(vfm_spans_of(100, cuts, 2, &rule, &s), 6);
 	assert_true(s[0].start == 0 && s[0].end == 10);
 	assert_true(s[1].start == 10 && s[1].end == 30 && s[2].start == 30 && s[2].end == 50);
-	assert_true(s[3].start == 60 && s[3].end == 80 && s[4].end == 100);
+	assert_true(s[3].start == 50 && s[3].end == 60 && s[3].kind == VFM_SPAN_TRANSITION);
+	assert_true(s[3].transition == VFM_CUT_DISSOLVE && s[3].start_confidence == 0.75);
+	assert_true(s[4].start == 60 && s[4].end == 80 && s[5].end == 100 && s[5].kind == VFM_SPAN_CLIP);
 	free(s);
 	rule = (struct vfm_clip_rule){.min = 12, .stride = 30};
-	assert_int_equal(vfm_clips_of(100, cuts, 2, &rule, &s), 4);
+	assert_int_equal(vfm_spans_of(100, cuts, 2, &rule, &s), 4);
 	assert_true(s[3].start == 90 && s[3].end == 100);
 	free(s);
 	rule = (struct vfm_clip_rule){.min = 20, .max = 25};
-	assert_int_equal(vfm_clips_of(30, NULL, 0, &rule, &s), 1); /* two of 15 would be too short */
-	assert_true(s[0].end - s[0].start == 25);
+	assert_int_equal(vfm_spans_of(30, NULL, 0, &rule, &s), 2); /* two of 15 would be too short */
+	assert_true(s[0].end == 25 && s[1].start == 25 && s[1].end == 30);
 	free(s);
+}
+
+/* Each frame belongs to exactly one span, also if the video begins or ends within a transition. */
+static void test_spans_tile(void **state)
+{
+	const struct vfm_cut cuts[] = {{.from = 0, .frame = 7, .kind = VFM_CUT_FADE}, {.from = 40, .frame = 40},
+		{.from = 90, .frame = 91}, {.from = 180, .frame = 200, .kind = VFM_CUT_FADE}};
+	const struct vfm_clip_rule rules[] = {{0}, {.min = 20, .max = 25}, {.min = 30, .max = 30}, {.min = 1, .max = 1},
+		{.min = 3, .stride = 11, .max = 11}};
+	struct vfm_span *s;
+	int64_t n, end, in_transitions;
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(rules) / sizeof(rules[0]); k++) {
+		n = vfm_spans_of(200, cuts, 4, &rules[k], &s);
+		end = in_transitions = 0;
+		for (int64_t i = 0; i < n; i++) {
+			assert_true(s[i].start == end && s[i].end > s[i].start);
+			end = s[i].end;
+			in_transitions += s[i].kind == VFM_SPAN_TRANSITION ? s[i].end - s[i].start : 0;
+		}
+		assert_int_equal(end, 200);
+		assert_int_equal(in_transitions, rules[k].stride > 0 ? 0 : 28);
+		free(s);
+	}
 }
 
 /* ---- scores ---- */
@@ -798,6 +826,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_rejects, setup, teardown),
 		cmocka_unit_test(test_scenes),
 		cmocka_unit_test(test_clip_rules),
+		cmocka_unit_test(test_spans_tile),
 		cmocka_unit_test_setup_teardown(test_scores, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_text_ratio, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gif_colours, setup, teardown),

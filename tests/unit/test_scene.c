@@ -178,10 +178,11 @@ static void test_title_on_black(void **state)
 	assert_in_range(c[0].frame, 63, 66);
 	assert_in_range(c[1].from, 90, 93);
 	assert_in_range(c[1].frame, 113, 116);
-	assert_int_equal(vfm_clips_of(156, c, n, &rule, &spans), 3);
+	assert_int_equal(vfm_spans_of(156, c, n, &rule, &spans), 5);
 	assert_true(spans[0].start_confidence < 0 && spans[0].end_confidence >= 0.5);
-	assert_true(spans[1].start_confidence == c[0].confidence && spans[1].end_confidence == c[1].confidence);
-	assert_true(spans[2].end_confidence < 0);
+	assert_true(spans[1].kind == VFM_SPAN_TRANSITION && spans[1].transition == VFM_CUT_FADE);
+	assert_true(spans[2].start_confidence == c[0].confidence && spans[2].end_confidence == c[1].confidence);
+	assert_true(spans[4].end_confidence < 0);
 	free(spans);
 	vfm_scene_free(s);
 }

@@ -322,7 +322,8 @@ static void test_duplicate_ids(void **state)
 	assert_int_equal(c.dropped, 2);
 	assert_int_equal(c.failed, 2);
 	assert_int_equal(c.failed_here, 1);
-	assert_non_null(strstr(one, "\"src\":\"copy\",\"drop\":\"work: equal to input record 2, but for its path\"}"));
+	assert_non_null(
+		strstr(one, "\"src\":\"copy\",\"drop\":\"work: equal to an earlier record, but for its path\"}"));
 	assert_non_null(strstr(one, "{\"v\":1,\"id\":\"a\",\"n\":2,\"error\":\"input record 2 has the id 'a' too, "));
 	s.opts.jobs = 5;
 	many = run(s, input, VFM_EINPUT, &c);

@@ -459,17 +459,14 @@ static int explain(const struct vfm_dedup *d, const json_t *rec, struct vfm_err 
 static void mark_member(const struct vfm_dedup *d, json_t *rec, const struct vfm_duplicate *m)
 {
 	const char *of = name_of_rank(d, m->of);
-	json_t *o = json_pack("{s:s,s:o}", "of", of, "distance", round_distance((double)m->distance)), *drop;
-	char *text = vfm_strfmt("dedup: duplicate of %s", of);
+	json_t *o = json_pack("{s:s,s:o}", "of", of, "distance", round_distance((double)m->distance));
 
 	if (!d->o.vectors) {
 		json_object_set_new(o, "offset_s", round_distance((double)m->offset_s));
 		json_object_set_new(o, "mirrored", json_boolean(m->mirrored));
 	}
 	json_object_set_new(rec, "dedup", o);
-	drop = json_string(text);
-	json_object_set_new(rec, "drop", drop);
-	free(text);
+	json_object_set_new(rec, "drop", json_string("dedup: duplicate"));
 }
 
 static void mark_item(const struct vfm_dedup *d, json_t *rec, int64_t item, const char *id)

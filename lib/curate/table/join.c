@@ -344,7 +344,7 @@ static int pass_without_row(struct vfm_join *j, json_t *rec, const char *key, st
 		return key ? vfm_fail(err, VFM_EINPUT, "the table has no row with the %s '%s'", name, text)
 			   : vfm_fail(err, VFM_EINPUT, "the record has no %s", name);
 	if (key)
-		vfm_stage_drop(rec, "join", "no row with the %s '%s'", name, text);
+		vfm_stage_drop(rec, "join", "no row with its %s", name);
 	else
 		vfm_stage_drop(rec, "join", "%s is missing", name);
 	return 0;

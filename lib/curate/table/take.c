@@ -18,7 +18,7 @@ enum { MAX_PATH_PART = 127 };
 static bool is_stage_key(const char *key, bool takes_id)
 {
 	static const char *const reserved[] = {
-		"v", "by", "part", "siblings", "provenance", "error", "drop", "id", NULL};
+		"v", "by", "part", "siblings", "transitions", "provenance", "error", "drop", "id", NULL};
 	size_t n = strcspn(key, ".");
 
 	for (int i = 0; reserved[i]; i++)

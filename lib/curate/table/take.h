@@ -3,7 +3,7 @@
  * A list contains "COLUMN" or "COLUMN=KEY"; one string may have several, separated by commas.  KEY is a dotted path
  * ("score.aesthetic"), by default the name of the column.  A string that equals the name of a column means this column.
  * A column of JSON may also be a dotted path.  Without a list, all columns are selected, except those without a name
- * and those with a key of the stages: v, id, by, part, siblings, provenance, error, drop.
+ * and those with a key of the stages: v, id, by, part, siblings, transitions, provenance, error, drop.
  *
  * Strings in the columns of `numbers` become numbers; "nan" in any case is a missing value.
  */

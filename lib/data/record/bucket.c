@@ -405,27 +405,17 @@ static const struct vfm_bucket_size *choose_bucket_size(const struct vfm_buckets
 /* Says why no size fits: all crop too much, or the others need too much scaling. */
 static void explain_size(const struct vfm_buckets *b, const struct vfm_bucket_source *s, char why[VFM_BUCKET_WHY])
 {
-	const struct vfm_bucket_size *nearest = NULL, *least = NULL;
 	char limit[VFM_REAL_TEXT];
+	bool fits = false;
 
-	for (size_t i = 0; i < b->n_sizes; i++) {
-		const struct vfm_bucket_size *z = &b->sizes[i];
-
-		if (!nearest || kept_share(z, s) > kept_share(nearest, s))
-			nearest = z;
-		if (keeps_enough(b, kept_share(z, s)) && (!least || scale_to(z, s) < scale_to(least, s)))
-			least = z;
-	}
-	if (least)
-		snprintf(why, VFM_BUCKET_WHY,
-			"too small: %lldx%lld would be enlarged %.3f times for %dx%d (--max-upscale %s)",
-			(long long)s->width, (long long)s->height, scale_to(least, s), least->width, least->height,
+	for (size_t i = 0; i < b->n_sizes; i++)
+		fits |= keeps_enough(b, kept_share(&b->sizes[i], s));
+	if (fits)
+		snprintf(why, VFM_BUCKET_WHY, "too small for the buckets (--max-upscale %s)",
 			vfm_real_text(limit, b->max_upscale));
 	else
-		snprintf(why, VFM_BUCKET_WHY,
-			"aspect ratio too far: %dx%d, the nearest, crops %.3f of %lldx%lld (--max-crop %s)",
-			nearest->width, nearest->height, 1 - kept_share(nearest, s), (long long)s->width,
-			(long long)s->height, vfm_real_text(limit, b->max_crop));
+		snprintf(why, VFM_BUCKET_WHY, "aspect ratio too far from the buckets (--max-crop %s)",
+			vfm_real_text(limit, b->max_crop));
 }
 
 bool vfm_buckets_choose(const struct vfm_buckets *b, const struct vfm_bucket_source *s, struct vfm_bucket *out,
@@ -448,8 +438,7 @@ bool vfm_buckets_choose(const struct vfm_buckets *b, const struct vfm_bucket_sou
 	while (i && b->frames[i - 1] > s->frames)
 		i--;
 	if (!i) {
-		snprintf(why, VFM_BUCKET_WHY, "too short: %lld frames, and the shortest bucket has %lld",
-			(long long)s->frames, (long long)b->frames[0]);
+		snprintf(why, VFM_BUCKET_WHY, "too short: fewer than %lld frames", (long long)b->frames[0]);
 		return false;
 	}
 	out->frames = b->frames[i - 1];

@@ -19,7 +19,7 @@ struct done_entry {
 	uint64_t hash; /* 0 = empty */
 	uint64_t fingerprint;
 	uint64_t offset, bytes;
-	uint32_t lines, siblings;
+	uint32_t lines, siblings; /* siblings: the lines of a complete group */
 };
 
 struct vfm_done {
@@ -76,12 +76,22 @@ static uint64_t parse_fingerprint(const char *fingerprint)
 		: 0;
 }
 
+/* Returns the number of records of the parent of a record. */
+static uint32_t count_siblings(const json_t *rec)
+{
+	json_int_t clips = json_integer_value(json_object_get(rec, "siblings")),
+		   transitions = json_integer_value(json_object_get(rec, "transitions"));
+
+	if (clips < 0 || transitions < 0 || clips > INT32_MAX || transitions > INT32_MAX || clips + transitions < 1)
+		return 1;
+	return (uint32_t)(clips + transitions);
+}
+
 static void add_record(struct vfm_done *d, const json_t *rec, uint64_t start, uint64_t end)
 {
 	const char *key = vfm_rec_key(rec, d->o.key);
-	/* Only a stage with several outputs per input checks "siblings"; later stages just copy the key. */
+	/* Only a stage with several outputs per input checks their number; later stages just copy the keys. */
 	bool group = d->o.key && !strcmp(d->o.key, "parent") && json_object_get(rec, "parent");
-	json_int_t siblings = group ? json_integer_value(json_object_get(rec, "siblings")) : 1;
 	uint64_t fingerprint = parse_fingerprint(vfm_done_fingerprint(rec, d->o.stage));
 	struct done_entry *e;
 
@@ -100,7 +110,7 @@ static void add_record(struct vfm_done *d, const json_t *rec, uint64_t start, ui
 	d->n += !e->hash;
 	*e = (struct done_entry){
 		.hash = hash_of(key), .fingerprint = fingerprint, .offset = start, .bytes = end - start, .lines = 1};
-	e->siblings = siblings > 1 && siblings < UINT32_MAX ? (uint32_t)siblings : 1;
+	e->siblings = group ? count_siblings(rec) : 1;
 }
 
 static int read_index(struct vfm_done *d, struct vfm_err *err)

@@ -32,8 +32,8 @@ const char *vfm_done_fingerprint(const json_t *rec, const char *stage);
 
 /* Indexes a file of JSON Lines; a file that does not exist is empty.  Records with "error", without a fingerprint of
  * the stage, or of a version other than 1 are not finished.  With the key "parent", a parent is finished if the file
- * has all its records, as many as "siblings".  Ignores a truncated last line, as of a killed run.  The strings of `o`
- * must outlive *d. */
+ * has all its records, as many as the sum of "siblings" and "transitions".  Ignores a truncated last line, as of a
+ * killed run.  The strings of `o` must outlive *d. */
 int vfm_done_open(struct vfm_done **d, const char *path, const struct vfm_done_opts *o, struct vfm_err *err);
 
 /* Returns the merged chain of the file's headers (provenance.h); it belongs to d. */

@@ -38,7 +38,7 @@ struct vfm_histogram {
 };
 
 /* Keys without useful statistics: ids and bookkeeping. */
-static const char *const ignored[] = {"v", "start_pts", "siblings", "rotation"};
+static const char *const ignored[] = {"v", "start_pts", "siblings", "transitions", "rotation"};
 /* Texts of few values, and keys that are true or absent. */
 static const char *const word_keys[N_WORDS] = {"kind", "container", "codec", "fps", "bucket.name", "pix_fmt", "sar",
 	"color_transfer", "color_primaries", "has_audio", "vfr", "interlaced", "mirrored", "resized", "bad_times"};

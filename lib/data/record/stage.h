@@ -135,8 +135,8 @@ struct vfm_stage {
 	int threads; /* threads that call fn; 0: -j. Differs from -j if -j is the number of children */
 	/* the key that identifies a record for --part and --done; NULL: "id", or "src" without id */
 	const char *key;
-	/* outputs have "parent" (their input) and "siblings" (their number); --done copies them only if it has all of
-	 * them */
+	/* outputs have "parent" (their input), and "siblings" and "transitions", whose sum is their number; --done
+	 * copies them only if it has all of them */
 	bool one_to_many;
 	/* outputs are files named by id.  A second record with an id is dropped if it is equal except for its source;
 	 * else it gets an error */

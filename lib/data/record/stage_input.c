@@ -129,8 +129,7 @@ static int check_duplicate(struct vfm_stage_input *in, json_t *rec, struct vfm_e
 	if (rc <= 0)
 		return rc;
 	if (first.content == s.content) {
-		vfm_stage_drop(
-			rec, in->s->name, "equal to input record %lld, but for its path", (long long)first.place);
+		vfm_stage_drop(rec, in->s->name, "equal to an earlier record, but for its path");
 		in->refused = true;
 		return 0;
 	}
