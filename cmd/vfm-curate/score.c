@@ -138,7 +138,7 @@ static int parse_score(struct score *s, struct vfm_stage *stage, int argc, char 
 
 #define SCORE_DEFAULTS                                                                                                 \
 	{                                                                                                              \
-		.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600}                                                \
+		.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600 }                                               \
 	}
 
 bool curate_score_is_plain(int argc, char **argv)

@@ -84,8 +84,8 @@ static void emit_spans(struct vfm_stage_out *out, const json_t *rec, const json_
 	json_t *keys, *clip;
 	size_t i;
 
-	json_array_foreach((json_t *)(uintptr_t)spans, i, keys)
-		transitions += json_object_get(keys, "transition") != NULL;
+	json_array_foreach((json_t *)(uintptr_t)spans, i, keys) transitions +=
+		json_object_get(keys, "transition") != NULL;
 	json_array_foreach((json_t *)(uintptr_t)spans, i, keys)
 	{
 		clip = json_deep_copy(rec);
@@ -201,8 +201,11 @@ static int check_split(const struct split *sp, int detector, struct vfm_err *err
 
 #define SPLIT_DEFAULTS                                                                                                 \
 	{                                                                                                              \
-		.shots = {.min_s = 1, .max_s = 30, .threshold = VFM_SCENE_THRESHOLD}, .timeout_s = 3600,               \
-		.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600, .shows_windows = true}                         \
+		.shots = {.min_s = 1, .max_s = 30, .threshold = VFM_SCENE_THRESHOLD}, .timeout_s = 3600, .model = {    \
+			.opts = VFM_EXEC_DEFAULTS,                                                                     \
+			.timeout_s = 3600,                                                                             \
+			.shows_windows = true                                                                          \
+		}                                                                                                      \
 	}
 
 /* Sets *detector to the number of the option, or NOT_GIVEN. */

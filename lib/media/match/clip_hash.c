@@ -244,8 +244,7 @@ static void end_quarter(struct vfm_clip_hasher *s, int next)
 
 #define FRAME_S 0.08 /* frames that follow closer are left out */
 
-int vfm_clip_hasher_push(
-	struct vfm_clip_hasher *s, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
+int vfm_clip_hasher_push(struct vfm_clip_hasher *s, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
 {
 	double t;
 	int q;

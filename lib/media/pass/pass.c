@@ -98,8 +98,8 @@ static void end_look(struct clip_look *l)
 
 static struct clip_look begin_look(bool score, bool hash, const struct vfm_score_opts *o, const struct vfm_video *v)
 {
-	return (struct clip_look){score ? vfm_scorer_new(o, vfm_video_info(v)) : NULL,
-		hash ? vfm_clip_hasher_new() : NULL};
+	return (struct clip_look){
+		score ? vfm_scorer_new(o, vfm_video_info(v)) : NULL, hash ? vfm_clip_hasher_new() : NULL};
 }
 
 static int look_at_frame(struct clip_look *l, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
@@ -165,10 +165,8 @@ out:
 
 static int look_at_file(const struct pass *p, struct vfm_pass_clip *c, struct vfm_err *err)
 {
-	struct vfm_score_opts o = {.video = {.threads = p->o->video.threads},
-		.end = -1,
-		.start_pts = INT64_MIN,
-		.about = c->cut.frames};
+	struct vfm_score_opts o = {
+		.video = {.threads = p->o->video.threads}, .end = -1, .start_pts = INT64_MIN, .about = c->cut.frames};
 	bool hashed;
 
 	TRY(vfm_pass_clip_of(c->file, &o, c->score, c->hash, &hashed, err));
@@ -322,8 +320,7 @@ static void add_frame(struct pass *p, const struct vfm_frame *f)
 	if (!wants_frames(p->o))
 		return;
 	keep_frame(p, f);
-	if ((f->index + 1) % CHECK == 0 &&
-		vfm_shot_track_may_cut(p->track, p->closed + 1, f->index + 1 - margin_of(p)))
+	if ((f->index + 1) % CHECK == 0 && vfm_shot_track_may_cut(p->track, p->closed + 1, f->index + 1 - margin_of(p)))
 		look_for_clips(p);
 	while (p->kept_bytes > p->o->kept_bytes)
 		drop_frames(p, p->first + 1);

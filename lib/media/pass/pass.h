@@ -21,14 +21,14 @@
 #include "media/shots/shots.h"
 
 struct vfm_pass_opts {
-	struct vfm_video_opts video;  /* must not deinterlace, draft or keep HDR */
-	bool facts;                   /* complete `probe`; else only its info and `interlaced` count */
-	struct vfm_shots_opts shots;  /* without detector; its `video` is unused */
-	bool score, hash;             /* of each clip */
+	struct vfm_video_opts video;    /* must not deinterlace, draft or keep HDR */
+	bool facts;                     /* complete `probe`; else only its info and `interlaced` count */
+	struct vfm_shots_opts shots;    /* without detector; its `video` is unused */
+	bool score, hash;               /* of each clip */
 	const struct vfm_cut_opts *cut; /* NULL, or writes each clip; score and hash are then those of the files.
 					   Sets the range and times; not with copy, audio, keep_hdr or hwaccel */
-	const char *dir;              /* of the clips, which get temporary names: .ahead-… */
-	size_t kept_bytes;            /* limit of the decoded frames */
+	const char *dir;                /* of the clips, which get temporary names: .ahead-… */
+	size_t kept_bytes;              /* limit of the decoded frames */
 };
 
 /* What the pass knows of a clip.  For an image: of the whole file. */

@@ -48,8 +48,7 @@ bool vfm_scene_may_cut(const struct vfm_scene *s, int64_t from, int64_t to)
 		if (s->candidates[i].frame <= to && s->candidates[i].confidence >= MAYBE)
 			return true;
 	for (int64_t i = s->n_dissolves; i-- > 0 && s->dissolves[i].frame >= from - SCENE_RING;)
-		if (s->dissolves[i].frame >= from && s->dissolves[i].frame <= to &&
-			s->dissolves[i].confidence >= MAYBE)
+		if (s->dissolves[i].frame >= from && s->dissolves[i].frame <= to && s->dissolves[i].confidence >= MAYBE)
 			return true;
 	for (int64_t i = s->n_runs; i-- > 0 && s->runs[i].end >= from;)
 		if (s->runs[i].end <= to)

@@ -193,8 +193,7 @@ void vfm_shot_track_free(struct vfm_shot_track *t)
 	free(t);
 }
 
-int vfm_shot_track_push(
-	struct vfm_shot_track *t, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
+int vfm_shot_track_push(struct vfm_shot_track *t, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
 {
 	struct vfm_shots *s = &t->s;
 	int64_t n = s->frames++;

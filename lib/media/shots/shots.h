@@ -73,8 +73,7 @@ struct vfm_shot_track;
 struct vfm_shot_track *vfm_shot_track_new(const struct vfm_shots_opts *o, const struct vfm_video_info *info);
 void vfm_shot_track_free(struct vfm_shot_track *t); /* no-op for NULL */
 /* Adds the next frame: the last one that `v` decoded, described by `f`.  The reader must not deinterlace. */
-int vfm_shot_track_push(
-	struct vfm_shot_track *t, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err);
+int vfm_shot_track_push(struct vfm_shot_track *t, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err);
 /* Returns whether the frames from..to may hold the end of a shot or clip. */
 bool vfm_shot_track_may_cut(const struct vfm_shot_track *t, int64_t from, int64_t to);
 /* Sets *s to the shots of the frames so far, at least one, as if the video ended with them.  May be called again after
