@@ -221,6 +221,7 @@ static void set_colors(struct vfm_video *v, const AVFrame *f)
 	if (primaries && f->color_primaries != AVCOL_PRI_UNSPECIFIED)
 		snprintf(i->color_primaries, sizeof(i->color_primaries), "%s", primaries);
 	i->wide = vfm_sdr_is_due(f);
+	i->nearest = vfm_pixels_layout(f, !v->opts.keep_hdr);
 }
 
 static void gather_info(struct vfm_video *v)
@@ -763,8 +764,8 @@ static int start_job(struct vfm_video *v, struct vfm_pixels_job *job, struct vfm
 	return 0;
 }
 
-static int convert(
-	struct vfm_video *v, int width, int height, enum vfm_fit fit, bool luma, uint8_t *dst, struct vfm_err *err)
+static int convert(struct vfm_video *v, int width, int height, enum vfm_fit fit, bool luma, enum vfm_layout layout,
+	uint8_t *dst, struct vfm_err *err)
 {
 	struct vfm_pixels_job job;
 
@@ -773,6 +774,7 @@ static int convert(
 	job.height = height;
 	job.cover = fit == VFM_FIT_COVER;
 	job.luma = luma;
+	job.layout = layout;
 	job.dst = dst;
 	if (vfm_pixels_run(v->pixels, &job, err) < 0)
 		return vfm_err_context(err, "'%s'", v->path);
@@ -791,12 +793,18 @@ int vfm_video_thumb(struct vfm_video *v, struct vfm_thumb *t, struct vfm_err *er
 
 int vfm_video_rgb(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *rgb, struct vfm_err *err)
 {
-	return convert(v, width, height, fit, false, rgb, err);
+	return convert(v, width, height, fit, false, VFM_LAYOUT_RGB, rgb, err);
+}
+
+int vfm_video_picture(struct vfm_video *v, int width, int height, enum vfm_fit fit, enum vfm_layout layout,
+	uint8_t *picture, struct vfm_err *err)
+{
+	return convert(v, width, height, fit, false, layout, picture, err);
 }
 
 int vfm_video_luma(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *luma, struct vfm_err *err)
 {
-	return convert(v, width, height, fit, true, luma, err);
+	return convert(v, width, height, fit, true, VFM_LAYOUT_RGB, luma, err);
 }
 
 void vfm_video_coded_size(const struct vfm_video *v, int *width, int *height)

@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "media/av/layout.h"
 
 struct vfm_video;
 
@@ -59,8 +60,9 @@ struct vfm_video_info {
 	bool has_audio;
 	/* "smpte2084", "bt709", …; "": not in the file */
 	char color_transfer[24], color_primaries[24];
-	bool wide;       /* HDR or BT.2020; converted unless keep_hdr */
-	bool interlaced; /* the stream or its first frame, before deinterlacing */
+	bool wide;               /* HDR or BT.2020; converted unless keep_hdr */
+	bool interlaced;         /* the stream or its first frame, before deinterlacing */
+	enum vfm_layout nearest; /* Y'CbCr 4:2:0 with the matrix of the first frame, after conversion */
 };
 
 struct vfm_frame {
@@ -124,6 +126,9 @@ enum vfm_fit {
  * - rgb [height, width, 3] uint8, sRGB-like values as in the file, no stride
  * - luma [height, width] uint8, full range (0 black, 255 white) */
 int vfm_video_rgb(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *rgb, struct vfm_err *err);
+/* picture: as layout.h; width and height are even unless it is RGB. */
+int vfm_video_picture(struct vfm_video *v, int width, int height, enum vfm_fit fit, enum vfm_layout layout,
+	uint8_t *picture, struct vfm_err *err);
 int vfm_video_luma(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *luma, struct vfm_err *err);
 
 /* Scales the last decoded frame, upright, to the size of thumb.h.  Scales most planar Y'CbCr directly, in less time
