@@ -29,7 +29,7 @@ enum {
 struct vfm_artifacts {
 	uint8_t *rows, *next; /* [n_rows, w], of the last frame and of the one after it */
 	int w, n_rows;
-	int64_t next_at; /* vfm_video_at() when `next` was read; 0: never */
+	int64_t next_at; /* 1 + the number of the frame in `next`; 0: none */
 	double blur;
 	int64_t n_blur, frames;
 	int64_t steps[GRID], columns[GRID]; /* steps between columns x - 1 and x, and columns, by x mod GRID */
@@ -225,7 +225,7 @@ int vfm_artifacts_add(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_e
 	int w, h, which[BANDS * BAND], n;
 
 	vfm_video_coded_size(v, &w, &h);
-	if (a->next_at == vfm_video_at(v)) { /* vfm_artifacts_next has read them */
+	if (a->next_at == vfm_video_shown(v) + 1) { /* vfm_artifacts_next has read them */
 		uint8_t *read = a->next;
 
 		a->next = a->rows;
@@ -251,7 +251,7 @@ int vfm_artifacts_next(struct vfm_artifacts *a, struct vfm_video *v, struct vfm_
 	if (!a->frames || w != a->w || n != a->n_rows)
 		return 0; /* the size changes here */
 	TRY(vfm_video_coded_rows(v, which, n, a->next, err));
-	a->next_at = vfm_video_at(v);
+	a->next_at = vfm_video_shown(v) + 1;
 	add_combing(a);
 	return 0;
 }
