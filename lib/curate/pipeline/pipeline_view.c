@@ -139,15 +139,6 @@ static struct view_columns choose_view_columns(int columns)
 	return w;
 }
 
-static int64_t count_reasons_of(const struct vfm_view_stage *s)
-{
-	int64_t n = 0;
-
-	for (int i = 0; i < VFM_PROGRESS_REASONS; i++)
-		n += s->c.reasons[i].n;
-	return n;
-}
-
 static void add_bar_text(struct vfm_buf *b, int width, double share)
 {
 	int full = (int)(fmin(1, fmax(0, share)) * width);
@@ -163,7 +154,7 @@ static void add_stage_row(
 	struct vfm_buf *b, const struct vfm_view_stage *s, const struct view_columns *w, double total, double left)
 {
 	const struct vfm_stage_counts *c = &s->c.counts;
-	int64_t own = count_reasons_of(s), failed = c->failed_here < own ? c->failed_here : own;
+	int64_t own = c->dropped_here + c->failed_here;
 	bool runs = s->state == VFM_VIEW_RUNS && records_in(s) > s->at_start;
 	char text[32];
 
@@ -172,9 +163,9 @@ static void add_stage_row(
 		add_bar_text(b, w->bar - 1, s->state == VFM_VIEW_DONE ? 1 : total > 0 ? (double)c->in / total : 0);
 	vfm_buf_addf(b, "%*lld", RECORDS_WIDTH, (long long)(c->in - (c->dropped + c->failed - own)));
 	if (w->dropped)
-		vfm_buf_addf(b, "%*lld", w->dropped, (long long)(own - failed));
+		vfm_buf_addf(b, "%*lld", w->dropped, (long long)c->dropped_here);
 	if (w->failed)
-		vfm_buf_addf(b, "%*lld", w->failed, (long long)failed);
+		vfm_buf_addf(b, "%*lld", w->failed, (long long)c->failed_here);
 	rate_text(text, sizeof(text), s->rate);
 	if (w->rate)
 		vfm_buf_addf(b, "%*s", w->rate, runs ? text : "-");
@@ -211,11 +202,14 @@ void vfm_view_table(struct vfm_buf *b, const struct vfm_view *v, int columns, in
 
 void vfm_view_reasons(struct vfm_buf *b, const struct vfm_view *v, int columns)
 {
-	for (int k = 0; k < v->n; k++)
-		for (int i = 0; i < VFM_PROGRESS_REASONS && v->stage[k].c.reasons[i].n; i++) {
-			const struct vfm_progress_reason *r = &v->stage[k].c.reasons[i];
+	char seconds[VFM_DURATION_TEXT];
 
-			char *line = vfm_strfmt("  %9lld  %s: %s", (long long)r->n, v->stage[k].name, r->text);
+	for (int k = 0; k < v->n; k++)
+		for (int i = 0; i < VFM_REASONS && v->stage[k].c.reasons.v[i].n; i++) {
+			const struct vfm_reason *r = &v->stage[k].c.reasons.v[i];
+			char *line = vfm_strfmt("  %9lld %11s  %s: %s%s", (long long)r->n,
+				r->s > 0 ? vfm_duration_text(seconds, r->s) : "", v->stage[k].name,
+				r->is_error ? "failed: " : "", r->text);
 
 			vfm_buf_addf(b, "%.*s\n", (int)vfm_utf8_cut(line, columns), line);
 			free(line);
@@ -253,15 +247,17 @@ static void add_stage_table(struct vfm_buf *b, const struct vfm_view *v)
 
 static void add_reason_table(struct vfm_buf *b, const struct vfm_view *v)
 {
-	vfm_buf_adds(b, "<h2>Dropped and failed</h2>\n");
-	vfm_html_table(b, "stage|reason|#records|of those of the stage");
-	for (int k = 0; k < v->n; k++)
-		for (int i = 0; i < VFM_PROGRESS_REASONS; i++) {
-			const struct vfm_progress_reason *r = &v->stage[k].c.reasons[i];
+	char seconds[VFM_DURATION_TEXT];
 
-			if (r->n)
-				vfm_html_row(b, "%s|%s|#%'lld|=%f", v->stage[k].name, r->text, (long long)r->n,
-					(double)r->n / (double)records_in(&v->stage[k]));
+	vfm_buf_adds(b, "<h2>Dropped and failed</h2>\n");
+	vfm_html_table(b, "stage|reason|#records|of those of the stage|#video");
+	for (int k = 0; k < v->n; k++)
+		for (int i = 0; i < VFM_REASONS && v->stage[k].c.reasons.v[i].n; i++) {
+			const struct vfm_reason *r = &v->stage[k].c.reasons.v[i];
+
+			vfm_html_row(b, "%s|%s%s|#%'lld|=%f|#%s", v->stage[k].name, r->is_error ? "failed: " : "",
+				r->text, (long long)r->n, (double)r->n / (double)v->stage[k].c.counts.written,
+				r->s > 0 ? vfm_duration_text(seconds, r->s) : "-");
 		}
 	vfm_html_table_end(b);
 }

@@ -19,17 +19,7 @@
 #include "data/record/stage.h"
 #include "io/hash.h"
 
-enum {
-	VFM_PROGRESS_STAGES = 32,
-	VFM_PROGRESS_REASONS = 16, /* the last one collects all others */
-	VFM_PROGRESS_REASON = 120, /* bytes of the text of a reason */
-};
-
-struct vfm_progress_reason {
-	char text
-		[VFM_PROGRESS_REASON]; /* of a drop, or "failed: " and the error; names are masked, and numbers that differ */
-	int64_t n;
-};
+enum { VFM_PROGRESS_STAGES = 32 };
 
 struct vfm_stage_progress {
 	int64_t inputs; /* inputs whose outputs are in the file: records and headers */
@@ -37,7 +27,7 @@ struct vfm_stage_progress {
 	int64_t bytes;  /* of the file */
 	uint64_t hash;  /* of the inputs of the first stage */
 	struct vfm_stage_counts counts;
-	struct vfm_progress_reason reasons[VFM_PROGRESS_REASONS];
+	struct vfm_reasons reasons; /* of this stage */
 	uint32_t crc, reserved;
 };
 
@@ -98,8 +88,9 @@ void vfm_stage_link_set(struct vfm_stage_link *k);
 struct vfm_stage_link *vfm_stage_link(void); /* NULL: none */
 
 /* Opens the output after the published bytes and, if the link has an input, opens it as a stream of lines (else *in is
- * NULL).  Sets *counts to the published ones.  VFM_EENV: a file cannot be opened or cut. */
-int vfm_stage_link_begin(struct vfm_stage_link *k, FILE **in, struct vfm_stage_counts *counts, struct vfm_err *err);
+ * NULL).  Sets *counts and *reasons to the published ones.  VFM_EENV: a file cannot be opened or cut. */
+int vfm_stage_link_begin(struct vfm_stage_link *k, FILE **in, struct vfm_stage_counts *counts,
+	struct vfm_reasons *reasons, struct vfm_err *err);
 
 /* For a stage that reads all its inputs before it processes the first; it calls this before anything else.  Blocks
  * until the previous stage has finished; meanwhile any number of records may wait.  No-op for the first stage.
@@ -118,17 +109,15 @@ void vfm_stage_link_rest(struct vfm_stage_link *k); /* returns the token */
 
 /* The outcome of one input, in the order of the inputs. */
 struct vfm_stage_written {
-	int64_t inputs;   /* its number, from 1 */
-	uint64_t hash;    /* vfm_stage_link.hash after it */
-	const char *text; /* [len] its output lines */
-	size_t len;
-	int64_t lines;
-	const char *stage; /* NULL: the input was passed on; else its reasons are counted */
+	int64_t inputs;       /* its number, from 1 */
+	uint64_t hash;        /* vfm_stage_link.hash after it */
+	int64_t bytes, lines; /* of its outputs */
 };
 /* Returns whether the output must be flushed now. */
 bool vfm_stage_link_wrote(struct vfm_stage_link *k, const struct vfm_stage_written *w);
 /* Publishes the progress.  The caller must have flushed the output.  Blocks while the next stage's queue is full. */
-void vfm_stage_link_publish(struct vfm_stage_link *k, const struct vfm_stage_counts *counts);
+void vfm_stage_link_publish(
+	struct vfm_stage_link *k, const struct vfm_stage_counts *counts, const struct vfm_reasons *reasons);
 /* Syncs and closes the output; `done`: all inputs are done. */
 int vfm_stage_link_close(struct vfm_stage_link *k, bool done, struct vfm_err *err);
 
