@@ -10,6 +10,7 @@
 #include "io/input.h"
 #include "io/json.h"
 #include "io/opt.h"
+#include "ahead.h"
 #include "curate.h"
 #include "data/record/bucket.h"
 #include "data/record/sample_key.h"
@@ -27,6 +28,7 @@ struct clip_work {
 	 * (data/record/bucket.h)
 	 */
 	bool bucket_size, bucket_frames;
+	struct curate_ahead ahead;
 };
 
 static void move_key(json_t *from, json_t *to, const char *key)
@@ -79,6 +81,32 @@ static void set_result(
 	json_object_set_new(rec, "duration_s", vfm_json_real(round(r->duration_s * 1e6) / 1e6));
 	if (r->vfr)
 		json_object_set_new(rec, "vfr", json_true());
+}
+
+json_t *curate_cut_json(const char *file, const struct vfm_cut_result *r)
+{
+	return json_pack("{s:s,s:i,s:i,s:i,s:i,s:I,s:f,s:b,s:s}", "file", file, "width", r->width, "height", r->height,
+		"fps_num", r->fps_num, "fps_den", r->fps_den, "frames", (json_int_t)r->frames, "duration_s",
+		r->duration_s, "vfr", r->vfr, "codec", r->codec);
+}
+
+/* Gives the file of a clip that an earlier stage wrote its name.  Returns 1, or 0 if there is none. */
+static int take_written(json_t *ahead, const char *out, struct vfm_cut_result *r)
+{
+	const char *file, *codec;
+	json_int_t frames;
+	int vfr;
+
+	*r = (struct vfm_cut_result){0};
+	if (json_unpack(ahead, "{s:s,s:i,s:i,s:i,s:i,s:I,s:F,s:b,s:s}", "file", &file, "width", &r->width, "height",
+		    &r->height, "fps_num", &r->fps_num, "fps_den", &r->fps_den, "frames", &frames, "duration_s",
+		    &r->duration_s, "vfr", &vfr, "codec", &codec) != 0 ||
+		rename(file, out) != 0)
+		return 0;
+	r->frames = frames;
+	r->vfr = vfr;
+	snprintf(r->codec, sizeof(r->codec), "%s", codec);
+	return 1;
 }
 
 static int copy_image_bytes(const struct vfm_input *in, struct vfm_atomic *out, const char *src,
@@ -189,7 +217,8 @@ static char *clip_path(const struct clip_work *c, const char *id, bool image)
 }
 
 /* Prepares a clip.  Returns 1, or 0 if the record is finished. */
-static int prepare_clip(json_t *rec, const struct clip_work *c, struct vfm_cut_clip *clip, struct vfm_err *err)
+static int prepare_clip(
+	json_t *rec, const struct clip_work *c, json_t *ahead, struct vfm_cut_clip *clip, struct vfm_err *err)
 {
 	struct vfm_limit limit = vfm_limit_start(c->timeout_s);
 	const char *id = vfm_rec_str(rec, "id", NULL);
@@ -202,6 +231,11 @@ static int prepare_clip(json_t *rec, const struct clip_work *c, struct vfm_cut_c
 	if (m.is_image && !clip->o.width && !clip->o.height)
 		return copy_image(rec, c, id, &limit, err);
 	clip->out = clip_path(c, id, m.is_image);
+	if (ahead && take_written(ahead, clip->out, &clip->result)) {
+		set_result(rec, c, &clip->result, clip->out, false);
+		free((char *)clip->out);
+		return 0;
+	}
 	clip->o.timeout_s = c->timeout_s;
 	clip->o.start = m.start_frame;
 	clip->o.end = m.end_frame;
@@ -218,18 +252,34 @@ static int prepare_clip(json_t *rec, const struct clip_work *c, struct vfm_cut_c
 	return 1;
 }
 
+/* Scores and hashes the file of a clip for later stages. */
+static void look_at_written(struct clip_work *c, json_t *rec, const char *path)
+{
+	struct vfm_score_opts o = {.video = {.threads = c->cut.threads, .limit = vfm_limit_start(c->timeout_s)},
+		.end = -1,
+		.start_pts = INT64_MIN,
+		.about = json_integer_value(json_object_get(rec, "frames"))};
+	struct vfm_err err;
+
+	if (curate_ahead_is_wanted(&c->ahead))
+		curate_ahead_look(&c->ahead, rec, path, &o, NULL, &err); /* else the later stage says why */
+}
+
 /* Cuts the clips of a source. */
 static void cut_records(struct vfm_stage_item *items, int n, void *ctx, int worker)
 {
 	struct vfm_cut_clip *clips = vfm_calloc((size_t)n, sizeof(*clips));
 	int *item_of = vfm_calloc((size_t)n, sizeof(*item_of)), n_clips = 0;
-	const struct clip_work *c = ctx;
+	struct clip_work *c = ctx;
 
 	(void)worker;
 	for (int i = 0; i < n; i++) {
-		items[i].rc = prepare_clip(items[i].rec, c, &clips[n_clips], &items[i].err);
+		json_t *ahead = vfm_ahead_take(items[i].rec, "clip");
+
+		items[i].rc = prepare_clip(items[i].rec, c, ahead, &clips[n_clips], &items[i].err);
 		if (items[i].rc == 1)
 			item_of[n_clips++] = i;
+		json_decref(ahead);
 	}
 	if (n_clips)
 		vfm_cut_clips(vfm_rec_str(items[item_of[0]].rec, "src", ""), clips, n_clips);
@@ -241,8 +291,10 @@ static void cut_records(struct vfm_stage_item *items, int n, void *ctx, int work
 		item->err = clips[k].err;
 		if (item->rc == 0 && c->bucket_frames)
 			item->rc = check_bucket_frames(item->rec, &clips[k], &item->err);
-		if (item->rc == 0)
+		if (item->rc == 0) {
 			set_result(item->rec, c, &clips[k].result, clips[k].out, image);
+			look_at_written(c, item->rec, clips[k].out);
+		}
 		free((char *)clips[k].out);
 	}
 	free(item_of);
@@ -306,44 +358,34 @@ static char *clip_options(const struct clip_work *c)
 		c->bucket_size ? " size-of-bucket" : "", c->bucket_frames ? " frames-of-bucket" : "");
 }
 
-int curate_clip(int argc, char **argv, struct vfm_err *err)
+static int parse_clip(struct clip_work *c, struct vfm_stage *stage, int argc, char **argv, struct vfm_err *err)
 {
-	struct clip_work c = {.cut = {.codec = "h264", .even = true}, .timeout_s = 3600};
-	static const char *const outputs[] = {"src", NULL};
-	struct vfm_stage stage = {.name = "clip",
-		.version = 3, /* 2: has_audio was that of the source; 1: HLG sources gave other colours */
-		.batch = cut_records,
-		.batch_key = "src",
-		.ctx = &c,
-		.unique_ids = true,
-		.outputs = outputs};
 	const char *size = NULL, *frames = NULL;
-	char *options;
 	int64_t crf = 18, width = 0, height = 0;
 	int audio = 0, sdr = 0;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write the clips into DIR", &c.dir, .required = true},
-		VFM_TIMEOUT_OPT("give up on a clip after so long (default 3600)", &c.timeout_s),
+		{VFM_OPT_TEXT, 'd', "dir", "DIR", "write the clips into DIR", &c->dir, .required = true},
+		VFM_TIMEOUT_OPT("give up on a clip after so long (default 3600)", &c->timeout_s),
 		{VFM_OPT_GROUP, 0, NULL, NULL, "Size, rate and length:", NULL},
 		{VFM_OPT_STR, 0, "size", "WxH|bucket", "scale to cover W x H, or its bucket, and crop the middle",
 			&size},
 		{VFM_OPT_INT, 0, "width", "W", "scale to this width, keep the shape", &width},
 		{VFM_OPT_INT, 0, "height", "H", "scale to this height, keep the shape", &height},
-		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &c.cut.new_fps, 0, 240},
+		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &c->cut.new_fps, 0, 240},
 		{VFM_OPT_STR, 0, "frames", "N|bucket", "write at most N frames of a clip, or those of its bucket",
 			&frames},
 		{VFM_OPT_GROUP, 0, NULL, NULL, "Coding:", NULL},
-		{VFM_OPT_STR, 0, "codec", "NAME", "h264, hevc, av1, vp9, mpeg4 or ffv1 (default h264)", &c.cut.codec},
+		{VFM_OPT_STR, 0, "codec", "NAME", "h264, hevc, av1, vp9, mpeg4 or ffv1 (default h264)", &c->cut.codec},
 		{VFM_OPT_INT, 0, "crf", "N", "quality, 0 best to 51 (default 18)", &crf, 0, 51},
-		{VFM_OPT_FLAG, 0, "copy", NULL, "copy the packets of clips that begin at a key frame", &c.cut.copy},
+		{VFM_OPT_FLAG, 0, "copy", NULL, "copy the packets of clips that begin at a key frame", &c->cut.copy},
 		{VFM_OPT_NAME, 0, "audio", "drop|keep", "drop (default) or keep the sound", &audio},
 		{VFM_OPT_NAME, 0, "hwaccel", "none|auto|cuda|vaapi", "decode on a device (default none)",
-			&c.cut.video.hwaccel},
+			&c->cut.video.hwaccel},
 		{VFM_OPT_GROUP, 0, NULL, NULL, "Conversions:", NULL},
 		{VFM_OPT_NAME, 0, "sdr", "auto|off", "convert HDR and BT.2020 to BT.709 (default auto)", &sdr},
 		{VFM_OPT_NAME, 0, "deinterlace", "auto|off|all", "auto (default): frames flagged as interlaced",
-			&c.cut.video.deinterlace},
-		VFM_STAGE_OPTS(&stage.opts),
+			&c->cut.video.deinterlace},
+		VFM_STAGE_OPTS(&stage->opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
@@ -352,18 +394,61 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 		.summary = "write each clip to a file of its own",
 		.opts = opts,
 	};
-	int rc = curate_parse(&cmd, &stage, argc, argv, err);
+	int rc = curate_parse(&cmd, stage, argc, argv, err);
 
 	if (rc != 0)
 		return rc;
-	c.cut.crf = (int)crf;
-	c.cut.audio = audio;
-	c.cut.video.keep_hdr = sdr;
-	TRY(check_clip_opts(&c, size, frames, width, height, err));
-	c.cut.threads = c.cut.video.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
+	c->cut.crf = (int)crf;
+	c->cut.audio = audio;
+	c->cut.video.keep_hdr = sdr;
+	TRY(check_clip_opts(c, size, frames, width, height, err));
+	c->cut.threads = c->cut.video.threads = stage->opts.jobs > 1 ? 1 : vfm_par_threads();
+	return 0;
+}
+
+#define CLIP_DEFAULTS                                                                                                  \
+	{                                                                                                              \
+		.cut = {.codec = "h264", .even = true}, .timeout_s = 3600                                              \
+	}
+
+bool curate_clip_opts(int argc, char **argv, struct vfm_cut_opts *o, const char **dir)
+{
+	struct clip_work c = CLIP_DEFAULTS;
+	struct vfm_stage stage = {0};
+	struct vfm_err err;
+
+	if (parse_clip(&c, &stage, argc, argv, &err) != 0 || stage.n_files || c.bucket_size || c.bucket_frames ||
+		c.cut.copy || c.cut.audio || c.cut.video.keep_hdr || c.cut.video.hwaccel ||
+		c.cut.video.deinterlace != VFM_DEINTERLACE_AUTO)
+		return false;
+	*o = c.cut;
+	o->timeout_s = c.timeout_s;
+	*dir = c.dir;
+	return true;
+}
+
+int curate_clip(int argc, char **argv, struct vfm_err *err)
+{
+	struct clip_work c = CLIP_DEFAULTS;
+	static const char *const outputs[] = {"src", NULL};
+	struct vfm_stage stage = {.name = "clip",
+		.version =
+			4, /* 3: Y'CbCr was converted to RGB and back; 2: has_audio was that of the source; 1: HLG sources gave other colours */
+		.batch = cut_records,
+		.batch_key = "src",
+		.ctx = &c,
+		.unique_ids = true,
+		.outputs = outputs};
+	char *options;
+	int rc = parse_clip(&c, &stage, argc, argv, err);
+
+	if (rc != 0)
+		return rc;
 	stage.max_batch = stage.opts.jobs > 1 ? BATCH_PER_JOB : BATCH_ALONE;
 	stage.options = options = clip_options(&c);
+	c.ahead = (struct curate_ahead)CURATE_AHEAD("clip", stage.opts.jobs);
 	rc = vfm_stage_run(&stage, NULL, err);
+	curate_ahead_release(&c.ahead);
 	free(options);
 	return rc;
 }

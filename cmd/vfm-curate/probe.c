@@ -9,6 +9,7 @@
 #include "io/hash.h"
 #include "io/json.h"
 #include "io/opt.h"
+#include "ahead.h"
 #include "curate.h"
 #include "curate/table/caption_files.h"
 #include "inputs.h"
@@ -21,6 +22,7 @@ struct probe {
 	struct curate_inputs inputs;
 	struct vfm_caption_files *captions; /* NULL: --captions none */
 	bool at_rest;                       /* all media files have been read */
+	struct curate_ahead ahead;
 };
 
 /* The key of a record whose caption is at fault, from next_name to probe_record. */
@@ -179,7 +181,25 @@ static void set_id(json_t *rec, char hex[VFM_SHA256_HEX])
 	json_decref(was);
 }
 
-static int probe_src(const struct probe *p, json_t *rec, const char *fault, struct vfm_err *err)
+/* Reads the facts of a file, and what later stages want, in one decode. */
+static int decode_src(
+	struct probe *p, json_t *rec, const char *src, const struct vfm_video_opts *video, struct vfm_err *err)
+{
+	struct vfm_pass_opts o = {.video = *video, .facts = true};
+	struct vfm_pass pass;
+
+	curate_ahead_pass_opts(&p->ahead, vfm_rec_str(rec, "id", NULL), &o);
+	TRY(vfm_pass_file(&pass, src, &o, err));
+	curate_set_facts(rec, &pass.probe);
+	if (pass.shots.n)
+		vfm_ahead_put(rec, "split", curate_ahead_spans(&pass, o.shots.min_s));
+	else
+		curate_ahead_put_image(rec, &pass);
+	vfm_pass_release(&pass);
+	return 0;
+}
+
+static int probe_src(struct probe *p, json_t *rec, const char *fault, struct vfm_err *err)
 {
 	struct vfm_video_opts opts = {.threads = p->threads, .limit = vfm_limit_start(p->timeout_s)};
 	char *src, hex[VFM_SHA256_HEX];
@@ -196,10 +216,13 @@ static int probe_src(const struct probe *p, json_t *rec, const char *fault, stru
 		set_id(rec, hex);
 	if (rc == 0 && fault)
 		rc = vfm_fail(err, VFM_EINPUT, "%s", fault);
-	if (rc == 0)
+	if (rc == 0 && !p->fast && curate_ahead_is_wanted(&p->ahead)) {
+		rc = decode_src(p, rec, src, &opts, err);
+	} else if (rc == 0) {
 		rc = vfm_probe_file(&facts, src, &opts, p->fast, err);
-	if (rc == 0)
-		curate_set_facts(rec, &facts);
+		if (rc == 0)
+			curate_set_facts(rec, &facts);
+	}
 	free(src);
 	return rc;
 }
@@ -214,7 +237,7 @@ static json_t *take_out(json_t *rec, const char *key)
 
 static int probe_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
-	const struct probe *p = ctx;
+	struct probe *p = ctx;
 	json_t *caption = p->records ? NULL : take_out(rec, "caption"); /* its place is after the id */
 	json_t *fault = p->records ? NULL : take_out(rec, caption_error);
 	int rc = probe_src(p, rec, json_string_value(fault), err);
@@ -289,7 +312,9 @@ int curate_probe(int argc, char **argv, struct vfm_err *err)
 	TRY(open_captions(&p, captions, by_line, err));
 	stage.options = p.fast ? "fast" : NULL;
 	p.threads = stage.opts.jobs > 1 ? 1 : vfm_par_threads();
+	p.ahead = (struct curate_ahead)CURATE_AHEAD("probe", stage.opts.jobs);
 	rc = vfm_stage_run(&stage, NULL, err);
+	curate_ahead_release(&p.ahead);
 	curate_inputs_release(&p.inputs);
 	vfm_caption_files_close(p.captions);
 	return rc;

@@ -7,6 +7,7 @@
 #include "encoder/exec/payload.h"
 #include "io/json.h"
 #include "io/opt.h"
+#include "ahead.h"
 #include "curate.h"
 #include "exec_stage.h"
 #include "media/score/score.h"
@@ -18,7 +19,7 @@ static json_t *rounded_json(double x)
 	return vfm_json_real(round(x * 1e4) / 1e4);
 }
 
-static json_t *score_json(const struct vfm_score *s)
+json_t *curate_score_json(const struct vfm_score *s)
 {
 	json_t *o = json_object(), *bars = json_array();
 
@@ -33,6 +34,7 @@ static json_t *score_json(const struct vfm_score *s)
 
 struct score {
 	struct vfm_video_opts video;
+	struct curate_ahead ahead;
 	struct exec_stage model; /* with --exec */
 };
 
@@ -51,20 +53,26 @@ static void add_scores(json_t *rec, json_t *scores)
 
 static int score_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
-	const struct score *s = ctx;
+	struct score *s = ctx;
 	struct vfm_score_opts opts = {.video = s->video};
+	json_t *ahead = vfm_ahead_take(rec, "score");
 	struct vfm_score score;
 	struct vfm_rec_media m;
 
 	(void)out, (void)worker;
+	if (ahead) {
+		add_scores(rec, ahead);
+		return 0;
+	}
 	opts.video.limit = vfm_limit_start(s->model.timeout_s);
 	TRY(vfm_rec_media(rec, &m, err));
 	opts.start = m.start_frame;
 	opts.end = m.end_frame;
 	opts.start_pts = m.start_pts;
 	opts.about = json_integer_value(json_object_get(rec, "frames"));
-	TRY(vfm_score_file(&score, m.src, &opts, err));
-	add_scores(rec, score_json(&score));
+	if (!curate_ahead_is_wanted(&s->ahead) || curate_ahead_look(&s->ahead, rec, m.src, &opts, &score, err) < 0)
+		TRY(vfm_score_file(&score, m.src, &opts, err));
+	add_scores(rec, curate_score_json(&score));
 	return 0;
 }
 
@@ -108,15 +116,13 @@ static int score_outside(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	return rc;
 }
 
-int curate_score(int argc, char **argv, struct vfm_err *err)
+static int parse_score(struct score *s, struct vfm_stage *stage, int argc, char **argv, struct vfm_err *err)
 {
-	struct score s = {.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600}};
-	struct vfm_stage stage = {.name = "score", .version = 4, .fn = score_record, .ctx = &s};
 	struct vfm_opt opts[] = {
-		VFM_TIMEOUT_OPT("give up on a clip after so long (default 3600)", &s.model.timeout_s),
-		EXEC_STAGE_OPTS(&s.model),
-		VFM_EXEC_OPTS(&s.model.opts),
-		VFM_STAGE_OPTS(&stage.opts),
+		VFM_TIMEOUT_OPT("give up on a clip after so long (default 3600)", &s->model.timeout_s),
+		EXEC_STAGE_OPTS(&s->model),
+		VFM_EXEC_OPTS(&s->model.opts),
+		VFM_STAGE_OPTS(&stage->opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
@@ -126,7 +132,29 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 		.opts = opts,
 		.stage = &exec_stage_traits,
 	};
-	int rc = curate_parse(&cmd, &stage, argc, argv, err);
+
+	return curate_parse(&cmd, stage, argc, argv, err);
+}
+
+#define SCORE_DEFAULTS                                                                                                 \
+	{                                                                                                              \
+		.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600 }                                               \
+	}
+
+bool curate_score_is_plain(int argc, char **argv)
+{
+	struct score s = SCORE_DEFAULTS;
+	struct vfm_stage stage = {0};
+	struct vfm_err err;
+
+	return parse_score(&s, &stage, argc, argv, &err) == 0 && !s.model.command && !stage.n_files;
+}
+
+int curate_score(int argc, char **argv, struct vfm_err *err)
+{
+	struct score s = SCORE_DEFAULTS;
+	struct vfm_stage stage = {.name = "score", .version = 4, .fn = score_record, .ctx = &s};
+	int rc = parse_score(&s, &stage, argc, argv, err);
 
 	if (rc != 0)
 		return rc;
@@ -142,5 +170,8 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 	 * picture takes a third longer. */
 	mallopt(M_MMAP_THRESHOLD, 8 << 20);
 	mallopt(M_TRIM_THRESHOLD, 64 << 20);
-	return vfm_stage_run(&stage, NULL, err);
+	s.ahead = (struct curate_ahead)CURATE_AHEAD("score", stage.opts.jobs);
+	rc = vfm_stage_run(&stage, NULL, err);
+	curate_ahead_release(&s.ahead);
+	return rc;
 }

@@ -8,6 +8,7 @@
 #include "encoder/exec/payload.h"
 #include "io/json.h"
 #include "io/opt.h"
+#include "ahead.h"
 #include "curate.h"
 #include "encoder/exec/shot_model.h"
 #include "exec_stage.h"
@@ -18,6 +19,7 @@ struct split {
 	double timeout_s;
 	bool no_captions;
 	struct exec_stage model; /* with --exec */
+	struct curate_ahead ahead;
 };
 
 static void set_seconds(json_t *rec, const char *key, double s)
@@ -39,20 +41,6 @@ static void remove_captions(json_t *rec)
 	json_object_del(rec, "windows");
 }
 
-/* The spans of a video, by kind. */
-struct span_counts {
-	int64_t clips, transitions;
-};
-
-static struct span_counts count_spans(const struct vfm_shots *s)
-{
-	struct span_counts n = {0};
-
-	for (int64_t i = 0; i < s->n; i++)
-		*(s->spans[i].kind == VFM_SPAN_TRANSITION ? &n.transitions : &n.clips) += 1;
-	return n;
-}
-
 /* Drops the record of a span that is not for use. */
 static void drop_span(json_t *clip, const struct vfm_span *c, double min_s)
 {
@@ -68,29 +56,48 @@ static void drop_span(json_t *clip, const struct vfm_span *c, double min_s)
 	}
 }
 
-static json_t *make_clip_record(
-	const json_t *rec, const struct vfm_shots *s, const struct vfm_span *c, struct span_counts n, double min_s)
+json_t *curate_span_keys(const struct vfm_shots *s, int64_t i, double min_s)
 {
-	json_t *clip = json_deep_copy(rec);
-	const char *parent = vfm_rec_str(rec, "id", "");
+	const struct vfm_span *c = &s->spans[i];
+	json_t *keys = json_object();
 
-	json_object_set_new(clip, "id", json_sprintf("%s-%lld", parent, (long long)c->start));
-	json_object_set_new(clip, "parent", json_string(parent));
-	json_object_set_new(clip, "siblings", json_integer(n.clips));
-	json_object_set_new(clip, "transitions", json_integer(n.transitions));
-	json_object_set_new(clip, "start_frame", json_integer(c->start));
-	json_object_set_new(clip, "end_frame", json_integer(c->end));
-	set_seconds(clip, "start_s", s->time_s[c->start]);
-	set_seconds(clip, "end_s", s->time_s[c->end]);
+	json_object_set_new(keys, "start_frame", json_integer(c->start));
+	json_object_set_new(keys, "end_frame", json_integer(c->end));
+	set_seconds(keys, "start_s", s->time_s[c->start]);
+	set_seconds(keys, "end_s", s->time_s[c->end]);
 	if (s->pts)
-		json_object_set_new(clip, "start_pts", json_integer(s->pts[c->start]));
-	json_object_set_new(clip, "frames", json_integer(c->end - c->start));
-	set_seconds(clip, "duration_s", vfm_shots_length_s(s, c));
-	set_confidence(clip, "start_confidence", c->start_confidence);
-	set_confidence(clip, "end_confidence", c->end_confidence);
-	json_object_set_new(clip, "damaged_frames", json_integer(s->damaged[c->end] - s->damaged[c->start]));
-	drop_span(clip, c, min_s);
-	return clip;
+		json_object_set_new(keys, "start_pts", json_integer(s->pts[c->start]));
+	json_object_set_new(keys, "frames", json_integer(c->end - c->start));
+	set_seconds(keys, "duration_s", vfm_shots_length_s(s, c));
+	set_confidence(keys, "start_confidence", c->start_confidence);
+	set_confidence(keys, "end_confidence", c->end_confidence);
+	json_object_set_new(keys, "damaged_frames", json_integer(s->damaged[c->end] - s->damaged[c->start]));
+	drop_span(keys, c, min_s);
+	return keys;
+}
+
+/* Emits a record for each span of a video. */
+static void emit_spans(struct vfm_stage_out *out, const json_t *rec, const json_t *spans)
+{
+	const char *parent = vfm_rec_str(rec, "id", "");
+	json_int_t transitions = 0;
+	json_t *keys, *clip;
+	size_t i;
+
+	json_array_foreach((json_t *)(uintptr_t)spans, i, keys) transitions +=
+		json_object_get(keys, "transition") != NULL;
+	json_array_foreach((json_t *)(uintptr_t)spans, i, keys)
+	{
+		clip = json_deep_copy(rec);
+		json_object_set_new(clip, "id",
+			json_sprintf("%s-%lld", parent,
+				(long long)json_integer_value(json_object_get(keys, "start_frame"))));
+		json_object_set_new(clip, "parent", json_string(parent));
+		json_object_set_new(clip, "siblings", json_integer((json_int_t)json_array_size(spans) - transitions));
+		json_object_set_new(clip, "transitions", json_integer(transitions));
+		json_object_update(clip, keys);
+		vfm_stage_emit(out, clip);
+	}
 }
 
 /* Finds the shots of the file of a record, with the child's help if there is one. */
@@ -112,30 +119,53 @@ static int read_shots(const struct split *sp, const struct vfm_shots_opts *o, co
 	return rc;
 }
 
+/* Makes the keys of each span, and the results of its clip for later stages; the caller owns *spans. */
+static int find_spans(
+	struct split *sp, const json_t *rec, const char *src, int worker, json_t **spans, struct vfm_err *err)
+{
+	struct vfm_pass_opts o = {.shots = sp->shots, .video = sp->shots.video};
+	const char *id = vfm_rec_str(rec, "id", NULL);
+	struct vfm_pass pass;
+
+	o.video.limit = o.shots.video.limit = vfm_limit_start(sp->timeout_s);
+	if (!sp->model.command && curate_ahead_is_wanted(&sp->ahead)) {
+		curate_ahead_pass_opts(&sp->ahead, id, &o);
+		TRY(vfm_pass_file(&pass, src, &o, err));
+		*spans = curate_ahead_spans(&pass, o.shots.min_s);
+		vfm_pass_release(&pass);
+		if (json_array_size(*spans))
+			return 0;
+		json_decref(*spans); /* no shots: what follows says why */
+	}
+	pass = (struct vfm_pass){0};
+	TRY(read_shots(sp, &o.shots, id, src, worker, &pass.shots, err));
+	*spans = curate_ahead_spans(&pass, o.shots.min_s);
+	vfm_pass_release(&pass);
+	return 0;
+}
+
 static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
 {
-	const struct split *sp = ctx;
-	struct vfm_shots_opts opts = sp->shots;
+	struct split *sp = ctx;
+	json_t *spans = vfm_ahead_take(rec, "split");
 	struct vfm_rec_media m;
-	struct vfm_shots shots;
-	struct span_counts n;
+	int rc = 0;
 
-	opts.video.limit = vfm_limit_start(sp->timeout_s);
-	TRY(vfm_rec_media(rec, &m, err));
+	TRY_OUT(vfm_rec_media(rec, &m, err));
 	if (m.is_image)
-		return 0;
+		goto out;
 	if (json_object_get(rec, "start_frame") || json_object_get(rec, "parent"))
-		return vfm_fail(err, VFM_EINPUT, "the record is already a clip");
+		TRY_OUT(vfm_fail(err, VFM_EINPUT, "the record is already a clip"));
 	if (!vfm_rec_str(rec, "id", NULL))
-		return vfm_fail(err, VFM_EINPUT, "the record has no id");
-	TRY(read_shots(sp, &opts, vfm_rec_str(rec, "id", NULL), m.src, worker, &shots, err));
+		TRY_OUT(vfm_fail(err, VFM_EINPUT, "the record has no id"));
+	if (!spans)
+		TRY_OUT(find_spans(sp, rec, m.src, worker, &spans, err));
 	if (sp->no_captions)
 		remove_captions(rec);
-	n = count_spans(&shots);
-	for (int64_t i = 0; i < shots.n; i++)
-		vfm_stage_emit(out, make_clip_record(rec, &shots, &shots.spans[i], n, opts.min_s));
-	vfm_shots_release(&shots);
-	return 0;
+	emit_spans(out, rec, spans);
+out:
+	json_decref(spans);
+	return rc;
 }
 
 /* The options that change the clips (data/record/stage.h). */
@@ -169,33 +199,34 @@ static int check_split(const struct split *sp, int detector, struct vfm_err *err
 	return 0;
 }
 
-int curate_split(int argc, char **argv, struct vfm_err *err)
+#define SPLIT_DEFAULTS                                                                                                 \
+	{                                                                                                              \
+		.shots = {.min_s = 1, .max_s = 30, .threshold = VFM_SCENE_THRESHOLD}, .timeout_s = 3600, .model = {    \
+			.opts = VFM_EXEC_DEFAULTS,                                                                     \
+			.timeout_s = 3600,                                                                             \
+			.shows_windows = true                                                                          \
+		}                                                                                                      \
+	}
+
+/* Sets *detector to the number of the option, or NOT_GIVEN. */
+static int parse_split(
+	struct split *sp, struct vfm_stage *stage, int *detector, int argc, char **argv, struct vfm_err *err)
 {
-	struct split sp = {.shots = {.min_s = 1, .max_s = 30, .threshold = VFM_SCENE_THRESHOLD},
-		.timeout_s = 3600,
-		.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600, .shows_windows = true}};
-	struct vfm_stage stage = {.name = "split",
-		.version = 6, /* 5: frames in no clip had no record */
-		.fn = split_record,
-		.ctx = &sp,
-		.one_to_many = true};
-	int detector = NOT_GIVEN;
-	char *options;
 	struct vfm_opt opts[] = {
-		{VFM_OPT_NAME, 0, "detector", "content|stride", "content (default): cuts, dissolves, fades", &detector},
-		{VFM_OPT_NUM, 0, "min-s", "SECONDS", "drop clips shorter than this (default 1)", &sp.shots.min_s, 0,
+		{VFM_OPT_NAME, 0, "detector", "content|stride", "content (default): cuts, dissolves, fades", detector},
+		{VFM_OPT_NUM, 0, "min-s", "SECONDS", "drop clips shorter than this (default 1)", &sp->shots.min_s, 0,
 			HUGE_VAL},
 		{VFM_OPT_NUM, 0, "max-s", "SECONDS", "cut clips longer than this; the stride (default 30, 0 = any)",
-			&sp.shots.max_s, 0, HUGE_VAL},
+			&sp->shots.max_s, 0, HUGE_VAL},
 		{VFM_OPT_NUM, 0, "threshold", "X", "minimum confidence of a cut, 0 to 1; lower cuts more (default 0.5)",
-			&sp.shots.threshold, VFM_ABOVE_0, VFM_BELOW_1},
-		{VFM_OPT_FLAG, 0, "hard-only", NULL, "look for hard cuts only", &sp.shots.hard_only},
-		{VFM_OPT_FLAG, 0, "no-captions", NULL, "clips do not get the caption of their video", &sp.no_captions},
-		VFM_TIMEOUT_OPT("give up on a file after so long (default 3600)", &sp.timeout_s),
+			&sp->shots.threshold, VFM_ABOVE_0, VFM_BELOW_1},
+		{VFM_OPT_FLAG, 0, "hard-only", NULL, "look for hard cuts only", &sp->shots.hard_only},
+		{VFM_OPT_FLAG, 0, "no-captions", NULL, "clips do not get the caption of their video", &sp->no_captions},
+		VFM_TIMEOUT_OPT("give up on a file after so long (default 3600)", &sp->timeout_s),
 		{VFM_OPT_STR, 0, "exec", "CMD", "a learnt detector: -j N children that speak vfm-exec(7)",
-			&sp.model.command},
-		VFM_EXEC_OPTS(&sp.model.opts),
-		VFM_STAGE_OPTS(&stage.opts),
+			&sp->model.command},
+		VFM_EXEC_OPTS(&sp->model.opts),
+		VFM_STAGE_OPTS(&stage->opts),
 		{0},
 	};
 	struct vfm_cmd cmd = {
@@ -205,13 +236,46 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 		.opts = opts,
 		.stage = &exec_stage_traits,
 	};
-	int rc = curate_parse(&cmd, &stage, argc, argv, err);
+	int rc;
 
+	*detector = NOT_GIVEN;
+	rc = curate_parse(&cmd, stage, argc, argv, err);
 	if (rc != 0)
 		return rc;
-	TRY(check_split(&sp, detector, err));
-	sp.shots.stride = detector == STRIDE;
-	sp.shots.video.threads = sp.model.command || stage.opts.jobs > 1 ? 1 : vfm_par_threads();
+	TRY(check_split(sp, *detector, err));
+	sp->shots.stride = *detector == STRIDE;
+	sp->shots.video.threads = sp->model.command || stage->opts.jobs > 1 ? 1 : vfm_par_threads();
+	return 0;
+}
+
+bool curate_split_opts(int argc, char **argv, struct vfm_shots_opts *o)
+{
+	struct split sp = SPLIT_DEFAULTS;
+	struct vfm_stage stage = {0};
+	struct vfm_err err;
+	int detector;
+
+	if (parse_split(&sp, &stage, &detector, argc, argv, &err) != 0 || sp.model.command || stage.n_files)
+		return false;
+	*o = sp.shots;
+	return true;
+}
+
+int curate_split(int argc, char **argv, struct vfm_err *err)
+{
+	struct split sp = SPLIT_DEFAULTS;
+	struct vfm_stage stage = {.name = "split",
+		.version = 6, /* 5: frames in no clip had no record, and the pixels had no loop filter */
+		.fn = split_record,
+		.ctx = &sp,
+		.one_to_many = true};
+	char *options;
+	int detector, rc;
+
+	rc = parse_split(&sp, &stage, &detector, argc, argv, err);
+	if (rc != 0)
+		return rc;
+	sp.ahead = (struct curate_ahead)CURATE_AHEAD("split", stage.opts.jobs);
 	options = split_options(&sp, sp.model.command ? "exec" : sp.shots.stride ? "stride" : "content");
 	if (sp.model.command) {
 		rc = exec_stage_run(&sp.model, &stage, "shots", options, err);
@@ -219,6 +283,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 		stage.options = options;
 		rc = vfm_stage_run(&stage, NULL, err);
 	}
+	curate_ahead_release(&sp.ahead);
 	free(options);
 	return rc;
 }

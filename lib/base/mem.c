@@ -57,6 +57,13 @@ void *vfm_realloc(void *p, size_t n, size_t size)
 	return p;
 }
 
+void *vfm_memdup(const void *p, size_t size)
+{
+	void *copy = vfm_malloc(size);
+
+	return size ? memcpy(copy, p, size) : copy;
+}
+
 char *vfm_strdup(const char *s)
 {
 	size_t n = strlen(s) + 1;

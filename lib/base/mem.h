@@ -18,6 +18,7 @@ void *vfm_malloc(size_t size);                     /* never NULL */
 void *vfm_calloc(size_t n, size_t size);           /* never NULL, overflow checked */
 void *vfm_realloc(void *p, size_t n, size_t size); /* never NULL, overflow checked */
 char *vfm_strdup(const char *s);
+void *vfm_memdup(const void *p, size_t size); /* a copy of the bytes; never NULL */
 char *vfm_strfmt(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 char *vfm_vstrfmt(const char *fmt, va_list ap);
 

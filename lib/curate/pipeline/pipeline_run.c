@@ -325,10 +325,16 @@ static void run_child_stage(struct pipeline_run *r, int i, bool only_counts)
 		.takes_tokens = !s->has_jobs && !s->has_model,
 		.begins_again = s->has_resume,
 		.only_counts = only_counts};
+	struct vfm_later_stages later = {0};
 	struct vfm_err err = {0};
 	char **argv;
 	int argc, rc;
 
+	for (int k = i + 1; k < r->p->n; k++) {
+		argv = stage_words(r, k, &argc);
+		vfm_later_stages_add(&later, argc, argv);
+	}
+	link.later = &later;
 	argv = stage_words(r, i, &argc);
 	vfm_stage_link_set(&link);
 	if (only_counts)

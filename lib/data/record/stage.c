@@ -326,8 +326,8 @@ static int run_threads(struct vfm_stage_loop *l, int jobs, struct vfm_err *err)
 
 /* ---- lines that the stage reads ---- */
 
-const char *const vfm_stage_source_keys[] = {"v", "by", "part", "src", "origin", NULL};
-const char *const vfm_stage_uncovered_keys[] = {"v", "by", "part", NULL};
+const char *const vfm_stage_source_keys[] = {"v", "by", "part", "src", "origin", VFM_AHEAD_KEY, NULL};
+const char *const vfm_stage_uncovered_keys[] = {"v", "by", "part", VFM_AHEAD_KEY, NULL};
 
 char *vfm_stage_fingerprint_head(const struct vfm_stage *s, const char *settings, const char *clip)
 {

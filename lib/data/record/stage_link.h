@@ -16,6 +16,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "data/record/ahead.h"
 #include "data/record/stage.h"
 #include "io/hash.h"
 
@@ -73,6 +74,7 @@ struct vfm_stage_link {
 	bool takes_tokens;              /* its work needs tokens; false: only its number of threads limits it */
 	bool begins_again;              /* its output is written again from the beginning (shard --resume) */
 	bool only_counts;               /* only sets progress->total */
+	const struct vfm_later_stages *later; /* ahead.h; NULL: none */
 	/* of stage_link.c */
 	bool begun;                   /* a stage has opened it */
 	struct vfm_stage_progress at; /* of the writer */

@@ -3,7 +3,7 @@
  *
  * An output record gets the fingerprint by.STAGE, a hash of
  *   - the stage, its version, options and models
- *   - the input record without "v", "part" and "by"; by.clip, the contents of the clip's file, is included
+ *   - the input record without "v", "part", "ahead" and "by"; by.clip, the contents of the clip's file, is included
  * A record of the --done FILE with the same id and fingerprint, without "error", is copied; its "part" becomes that of
  * this run.
  */
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "data/record/ahead.h"
 #include "data/record/stage_impl.h"
 #include "io/hash.h"
 
@@ -259,6 +260,8 @@ static void add_outputs(const struct vfm_stage_work *w, struct vfm_stage_record 
 
 	for (size_t i = 0; i < n && !w->stage->silent; i++) {
 		had_error |= json_object_get(recs[i], "error") != NULL;
+		if (vfm_rec_is_out(recs[i])) /* later stages pass it on */
+			json_object_del(recs[i], VFM_AHEAD_KEY);
 		if (!json_object_get(recs[i], "error"))
 			set_fingerprint(recs[i], w->stage->name, fingerprint);
 		add_line(r, recs[i]);

@@ -143,6 +143,7 @@ FN(AVFrameSideData *, AVUTIL, av_frame_get_side_data, (const AVFrame *frame, enu
 	(frame, type))
 FN(int, AVUTIL, av_frame_make_writable, (AVFrame * frame), (frame))
 VOID(AVUTIL, av_frame_move_ref, (AVFrame * dst, AVFrame *src), (dst, src))
+FN(AVFrame *, AVUTIL, av_frame_clone, (const AVFrame *src), (src))
 FN(int, AVUTIL, av_frame_ref, (AVFrame * dst, const AVFrame *src), (dst, src))
 VOID(AVUTIL, av_frame_unref, (AVFrame * frame), (frame))
 VOID(AVUTIL, av_free, (void *ptr), (ptr))

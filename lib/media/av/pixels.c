@@ -23,6 +23,7 @@ struct context {
 	int sw, sh, dw, dh;
 	enum AVPixelFormat sf, df;
 	int range, space;
+	int out_space; /* of Y'CbCr of limited range; else 0: full range, and the space of the source */
 };
 
 struct vfm_pixels {
@@ -113,7 +114,8 @@ static struct SwsContext *context_for(struct vfm_pixels *p, const struct context
 	for (int i = 0; i < N_CONTEXTS; i++) {
 		c = &p->ctx[i];
 		if (c->sws && c->sw == want->sw && c->sh == want->sh && c->dw == want->dw && c->dh == want->dh &&
-			c->sf == want->sf && c->df == want->df && c->range == want->range && c->space == want->space)
+			c->sf == want->sf && c->df == want->df && c->range == want->range && c->space == want->space &&
+			c->out_space == want->out_space)
 			return c->sws;
 	}
 	c = &p->ctx[p->next++ % N_CONTEXTS];
@@ -125,7 +127,8 @@ static struct SwsContext *context_for(struct vfm_pixels *p, const struct context
 	c->sws = sws_getContext(want->sw, want->sh, want->sf, want->dw, want->dh, want->df, flags, NULL, NULL, NULL);
 	if (c->sws)
 		sws_setColorspaceDetails(c->sws, sws_getCoefficients(want->space), want->range,
-			sws_getCoefficients(want->space), 1, 0, 1 << 16, 1 << 16);
+			sws_getCoefficients(want->out_space ? want->out_space : want->space), !want->out_space, 0,
+			1 << 16, 1 << 16);
 	return c->sws;
 }
 
@@ -245,48 +248,166 @@ out:
 	return rc;
 }
 
+/* The planes of a picture in p->buf: packed pixels of `bytes`, or Y'CbCr 4:2:0 if `bytes` is 0. */
+struct planes {
+	uint8_t *data[4];
+	int strides[4];
+};
+
+static int need_planes(struct vfm_pixels *p, int w, int h, int bytes, struct planes *out, struct vfm_err *err)
+{
+	int stride = (w * (bytes ? bytes : 1) + 63) / 64 * 64 + 64, rows = h + 1;
+	size_t plane = (size_t)stride * (size_t)rows;
+
+	TRY(need_buf(p, bytes ? plane : 3 * plane, err));
+	*out = (struct planes){{p->buf}, {stride}};
+	for (int i = 1; i < 3 && !bytes; i++) {
+		out->data[i] = p->buf + (size_t)i * plane;
+		out->strides[i] = stride;
+	}
+	return 0;
+}
+
+static bool has_alpha(const AVPixFmtDescriptor *desc, const AVFrame *f)
+{
+	return desc->flags & AV_PIX_FMT_FLAG_ALPHA || f->format == AV_PIX_FMT_PAL8;
+}
+
+enum vfm_layout vfm_pixels_layout(const AVFrame *frame, bool sdr)
+{
+	int space = colour_space(frame);
+
+	if (sdr && vfm_sdr_is_due(frame))
+		return VFM_LAYOUT_BT709;
+	return space == SWS_CS_ITU709 || space == SWS_CS_SMPTE240M || space == SWS_CS_BT2020 ? VFM_LAYOUT_BT709
+											     : VFM_LAYOUT_BT601;
+}
+
+/* Converts an RGB picture of the job's size to its layout. */
+static int rgb_to_layout(struct vfm_pixels *p, const struct vfm_pixels_job *job, uint8_t *rgb, struct vfm_err *err)
+{
+	size_t pixels = (size_t)job->width * (size_t)job->height;
+	int space = job->layout == VFM_LAYOUT_BT709 ? SWS_CS_ITU709 : SWS_CS_ITU601;
+	struct context want = {.sw = job->width,
+		.sh = job->height,
+		.dw = job->width,
+		.dh = job->height,
+		.sf = AV_PIX_FMT_RGB24,
+		.df = AV_PIX_FMT_YUV420P,
+		.range = 1,
+		.space = space,
+		.out_space = space};
+	uint8_t *to[4] = {job->dst, job->dst + pixels, job->dst + pixels / 4 * 5};
+	int strides[4] = {job->width, job->width / 2, job->width / 2};
+	struct SwsContext *sws = context_for(p, &want);
+	const uint8_t *from[4] = {rgb};
+
+	if (sws && sws_scale(sws, from, (int[4]){3 * job->width}, 0, job->height, to, strides) >= 0)
+		return 0;
+	return vfm_fail(err, vfm_av_code(AVERROR(ENOMEM), VFM_EINPUT), "cannot convert a picture of %dx%d", job->width,
+		job->height);
+}
+
+/* As rgb_to_layout for frames that must be RGB in between: transparent ones, and those that become SDR. */
+static int run_by_rgb(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_err *err)
+{
+	size_t bytes = vfm_layout_bytes(VFM_LAYOUT_RGB, job->width, job->height);
+	struct vfm_pixels_job rgb = *job;
+	int rc;
+
+	rgb.layout = VFM_LAYOUT_RGB;
+	rgb.dst = vfm_big_alloc(bytes, "frame", err);
+	if (!rgb.dst)
+		return VFM_EENV;
+	rc = vfm_pixels_run(p, &rgb, err);
+	if (rc == 0)
+		rc = rgb_to_layout(p, job, rgb.dst, err);
+	vfm_big_free(rgb.dst, bytes);
+	return rc;
+}
+
+/* Turns the planes of Y'CbCr upright, into the picture of the job. */
+static void orient_planes(const struct vfm_pixels_job *job, const struct planes *from, int sw, int sh)
+{
+	struct vfm_pixels_job plane = *job;
+
+	for (int i = 0; i < 3; i++) {
+		orient_pixels(&plane, from->data[i], (size_t)from->strides[i], i ? sw / 2 : sw, i ? sh / 2 : sh, 1);
+		plane.dst += (size_t)plane.width * (size_t)plane.height;
+		plane.width = job->width / 2;
+		plane.height = job->height / 2;
+	}
+}
+
+static struct context start_context(const struct vfm_pixels_job *job)
+{
+	return (struct context){.dw = job->orient.a ? job->width : job->height,
+		.dh = job->orient.a ? job->height : job->width,
+		.range = job->frame->color_range == AVCOL_RANGE_JPEG,
+		.space = colour_space(job->frame)};
+}
+
+static int run_layout(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_err *err)
+{
+	struct context want = start_context(job);
+	struct planes planes;
+
+	if (job->width % 2 || job->height % 2)
+		return vfm_fail(err, VFM_EUSAGE, "Y'CbCr pictures need even sizes, got %dx%d", job->width, job->height);
+	want.df = AV_PIX_FMT_YUV420P;
+	want.out_space = job->layout == VFM_LAYOUT_BT709 ? SWS_CS_ITU709 : SWS_CS_ITU601;
+	want.sw = p->crop->width;
+	want.sh = p->crop->height;
+	want.sf = plain_format(job->frame->format, &want.range);
+	TRY(need_planes(p, want.dw, want.dh, 0, &planes, err));
+	TRY(scale_frame(p, &want, planes.data, planes.strides, err));
+	orient_planes(job, &planes, want.dw, want.dh);
+	return 0;
+}
+
+static int run_packed(
+	struct vfm_pixels *p, const struct vfm_pixels_job *job, bool to_sdr, bool alpha, struct vfm_err *err)
+{
+	int bytes = job->luma ? 1 : alpha ? 4 : 3;
+	struct context want = start_context(job);
+	struct planes planes;
+
+	want.df = job->luma ? AV_PIX_FMT_GRAY8 : alpha ? AV_PIX_FMT_RGBA : AV_PIX_FMT_RGB24;
+	want.sw = p->crop->width;
+	want.sh = p->crop->height;
+	want.sf = plain_format(job->frame->format, &want.range);
+	TRY(need_planes(p, want.dw, want.dh, bytes, &planes, err));
+	if (to_sdr)
+		TRY(scale_to_sdr(p, job, &want, p->buf, (size_t)planes.strides[0], err));
+	else
+		TRY(scale_frame(p, &want, planes.data, planes.strides, err));
+	if (alpha) {
+		for (int y = 0; y < want.dh; y++)
+			on_white(p->buf + (size_t)y * (size_t)planes.strides[0], want.dw);
+		bytes = 3;
+	}
+	orient_pixels(job, p->buf, (size_t)planes.strides[0], want.dw, want.dh, bytes);
+	return 0;
+}
+
 int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_err *err)
 {
 	const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(job->frame->format);
 	bool to_sdr = job->sdr && vfm_sdr_is_due(job->frame);
-	bool alpha = desc && (desc->flags & AV_PIX_FMT_FLAG_ALPHA || job->frame->format == AV_PIX_FMT_PAL8) &&
-		!job->luma && !to_sdr;
-	int bytes = job->luma ? 1 : alpha ? 4 : 3;
-	struct context want = {
-		.dw = job->orient.a ? job->width : job->height,
-		.dh = job->orient.a ? job->height : job->width,
-		.df = job->luma ? AV_PIX_FMT_GRAY8
-			: alpha ? AV_PIX_FMT_RGBA
-				: AV_PIX_FMT_RGB24,
-		.range = job->frame->color_range == AVCOL_RANGE_JPEG,
-		.space = colour_space(job->frame),
-	};
-	uint8_t *planes[4] = {0};
-	int strides[4] = {0};
+	bool alpha = desc && has_alpha(desc, job->frame) && !job->luma && !to_sdr;
+	int rc;
 
 	if (job->width < 1 || job->height < 1 || job->width > MAX_SIDE || job->height > MAX_SIDE)
 		return vfm_fail(err, VFM_EUSAGE, "cannot scale to %dx%d", job->width, job->height);
 	if (!desc)
 		return vfm_fail(err, VFM_EINPUT, "unknown pixel format");
+	if (!job->luma && job->layout != VFM_LAYOUT_RGB && (to_sdr || alpha))
+		return run_by_rgb(p, job, err);
 	TRY(crop_to_shape(p, job, err));
-	want.sw = p->crop->width;
-	want.sh = p->crop->height;
-	want.sf = plain_format(job->frame->format, &want.range);
-	strides[0] = (want.dw * bytes + 63) / 64 * 64 + 64;
-	TRY(need_buf(p, (size_t)strides[0] * (size_t)(want.dh + 1), err));
-	planes[0] = p->buf;
-	if (to_sdr)
-		TRY(scale_to_sdr(p, job, &want, p->buf, (size_t)strides[0], err));
-	else
-		TRY(scale_frame(p, &want, planes, strides, err));
-	if (alpha) {
-		for (int y = 0; y < want.dh; y++)
-			on_white(p->buf + (size_t)y * (size_t)strides[0], want.dw);
-		bytes = 3;
-	}
-	orient_pixels(job, p->buf, (size_t)strides[0], want.dw, want.dh, bytes);
+	rc = !job->luma && job->layout != VFM_LAYOUT_RGB ? run_layout(p, job, err)
+							 : run_packed(p, job, to_sdr, alpha, err);
 	av_frame_unref(p->crop);
-	return 0;
+	return rc;
 }
 
 /* Returns whether component 0 has a plane of its own, of 8 bits or of 16 in the order of this machine. */

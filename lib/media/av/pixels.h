@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "media/av/av.h"
+#include "media/av/layout.h"
 
 /* A rotation and mirroring: the dst pixel (x, y) is the src pixel (x0 + a x + b y, y0 + c x + d y), where x0 and y0
  * place the start inside. */
@@ -28,12 +29,15 @@ struct vfm_pixels_job {
 	int shown_w, shown_h; /* of the whole frame, upright and with square pixels */
 	int width, height;    /* wanted */
 	bool cover;           /* keep the aspect ratio, crop the middle */
-	bool luma;            /* one byte per pixel; else three */
-	bool sdr;             /* convert HDR and BT.2020 to BT.709 (sdr.h) */
+	bool luma;            /* one byte per pixel; else a picture of this layout */
+	enum vfm_layout layout;
+	bool sdr; /* convert HDR and BT.2020 to BT.709 (sdr.h) */
 	uint8_t *dst;
 };
 int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_err *err);
 /* Scales the whole frame like vfm_video_thumb; uses frame, orient, shown_w and shown_h of the job. */
+/* Returns the layout of Y'CbCr 4:2:0 that is nearest to a frame. */
+enum vfm_layout vfm_pixels_layout(const AVFrame *frame, bool sdr);
 struct vfm_thumb;
 int vfm_pixels_thumb(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_thumb *t, struct vfm_err *err);
 /* Copies rows of luma like vfm_video_coded_rows. */

@@ -17,25 +17,47 @@ static void set_probe_times(struct vfm_probe *p, const struct vfm_times *t)
 	p->duration_s = vfm_times_duration(t, rate, p->info.stream_s);
 }
 
-static int count_frames(struct vfm_probe *p, struct vfm_video *v, struct vfm_err *err)
+void vfm_prober_begin(struct vfm_prober *b, struct vfm_probe *p, const struct vfm_video *v)
 {
-	struct vfm_times t = {.tick_s = p->info.tick_s};
-	struct vfm_frame f;
-	int rc;
+	*p = (struct vfm_probe){.info = *vfm_video_info(v)};
+	p->interlaced = p->info.interlaced;
+	p->fps_num = p->info.fps_num;
+	p->fps_den = p->info.fps_den;
+	p->frames = p->info.frames;
+	p->duration_s = p->info.image ? 0 : p->info.duration_s;
+	*b = (struct vfm_prober){.p = p, .times = {.tick_s = p->info.tick_s}};
+}
 
-	while ((rc = vfm_video_next(v, &f, err)) == 1) {
-		vfm_times_add(&t, f.time_s);
-		if (f.width != p->info.width || f.height != p->info.height)
-			p->resized = true;
-		p->interlaced |= f.interlaced;
-	}
-	if (rc < 0)
-		return rc;
-	p->frames = t.n;
+void vfm_prober_add(struct vfm_prober *b, const struct vfm_frame *f)
+{
+	struct vfm_probe *p = b->p;
+
+	vfm_times_add(&b->times, f->time_s);
+	if (f->width != p->info.width || f->height != p->info.height)
+		p->resized = true;
+	p->interlaced |= f->interlaced;
+}
+
+int vfm_prober_end(struct vfm_prober *b, const struct vfm_video *v, const char *path, const struct vfm_limit *limit,
+	struct vfm_err *err)
+{
+	struct vfm_probe *p = b->p;
+	int64_t faults = 0;
+
+	p->info.image = vfm_video_info(v)->image; /* a second picture makes a video of an image */
+	p->frames = b->times.n;
 	if (p->info.image)
 		p->duration_s = 0;
 	else
-		set_probe_times(p, &t);
+		set_probe_times(p, &b->times);
+	if (!strcmp(p->info.container, "mpegts"))
+		TRY(vfm_ts_faults(path, p->info.stream_id, limit, &faults, err));
+	p->decode_errors = vfm_video_errors(v) + faults;
+	/* An animation format with one frame is an image. */
+	if (p->frames == 1 && (!strcmp(p->info.container, "gif") || !strcmp(p->info.container, "apng"))) {
+		p->info.image = true;
+		p->duration_s = 0;
+	}
 	return 0;
 }
 
@@ -43,28 +65,20 @@ int vfm_probe_file(
 	struct vfm_probe *p, const char *path, const struct vfm_video_opts *opts, bool fast, struct vfm_err *err)
 {
 	struct vfm_video_opts draft = opts ? *opts : (struct vfm_video_opts){0};
-	int64_t faults = 0;
+	struct vfm_prober b;
+	struct vfm_frame f;
 	struct vfm_video *v;
 	int rc = 0;
 
 	draft.draft = true;
 	TRY(vfm_video_open(&v, path, &draft, err));
-	*p = (struct vfm_probe){.info = *vfm_video_info(v)};
-	p->interlaced = p->info.interlaced;
-	p->fps_num = p->info.fps_num;
-	p->fps_den = p->info.fps_den;
-	p->frames = p->info.frames;
-	p->duration_s = p->info.image ? 0 : p->info.duration_s;
-	if (!fast)
-		rc = count_frames(p, v, err);
-	if (rc == 0 && !fast && !strcmp(p->info.container, "mpegts"))
-		rc = vfm_ts_faults(path, p->info.stream_id, &draft.limit, &faults, err);
-	p->decode_errors = vfm_video_errors(v) + faults;
-	/* An animation format with one frame is an image. */
-	if (!fast && p->frames == 1 && (!strcmp(p->info.container, "gif") || !strcmp(p->info.container, "apng"))) {
-		p->info.image = true;
-		p->duration_s = 0;
-	}
+	vfm_prober_begin(&b, p, v);
+	while (!fast && (rc = vfm_video_next(v, &f, err)) == 1)
+		vfm_prober_add(&b, &f);
+	if (fast)
+		p->decode_errors = vfm_video_errors(v);
+	else if (rc == 0)
+		rc = vfm_prober_end(&b, v, path, &draft.limit, err);
 	vfm_video_close(v);
 	return rc;
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "media/av/times.h"
 #include "media/av/video_in.h"
 
 struct vfm_probe {
@@ -21,6 +22,17 @@ struct vfm_probe {
 	bool resized;    /* the size changes within the stream */
 	bool interlaced; /* frames are flagged as interlaced; with `fast`, the stream or its first frame */
 };
+
+/* Probes a file that the caller decodes from its first frame: begin, add each frame, end. */
+struct vfm_prober {
+	struct vfm_probe *p;
+	struct vfm_times times;
+};
+void vfm_prober_begin(struct vfm_prober *b, struct vfm_probe *p, const struct vfm_video *v);
+void vfm_prober_add(struct vfm_prober *b, const struct vfm_frame *f);
+/* Completes *p.  Reads an MPEG-TS file once more for its faults; errors are those of vfm_ts_faults. */
+int vfm_prober_end(struct vfm_prober *b, const struct vfm_video *v, const char *path, const struct vfm_limit *limit,
+	struct vfm_err *err);
 
 /* fast: decodes one frame and takes everything else from the container. */
 int vfm_probe_file(

@@ -221,6 +221,7 @@ static void set_colors(struct vfm_video *v, const AVFrame *f)
 	if (primaries && f->color_primaries != AVCOL_PRI_UNSPECIFIED)
 		snprintf(i->color_primaries, sizeof(i->color_primaries), "%s", primaries);
 	i->wide = vfm_sdr_is_due(f);
+	i->nearest = vfm_pixels_layout(f, !v->opts.keep_hdr);
 }
 
 static void gather_info(struct vfm_video *v)
@@ -704,6 +705,51 @@ int vfm_video_seek(struct vfm_video *v, int64_t index, int64_t pts, struct vfm_e
 	return skip_to(v, index, err);
 }
 
+/* ---- kept frames ---- */
+
+struct vfm_kept_frame {
+	AVFrame *frame;
+	struct vfm_frame facts;
+};
+
+struct vfm_kept_frame *vfm_video_keep(const struct vfm_video *v, const struct vfm_frame *f)
+{
+	struct vfm_kept_frame *k = vfm_calloc(1, sizeof(*k));
+
+	k->facts = *f;
+	k->frame = av_frame_clone(v->frame);
+	if (k->frame)
+		return k;
+	free(k);
+	return NULL;
+}
+
+int vfm_video_show(struct vfm_video *v, const struct vfm_kept_frame *k, struct vfm_frame *f, struct vfm_err *err)
+{
+	av_frame_unref(v->frame);
+	if (av_frame_ref(v->frame, k->frame) < 0)
+		return vfm_fail(err, VFM_EENV, "out of memory");
+	*f = k->facts;
+	return 0;
+}
+
+size_t vfm_kept_frame_bytes(const struct vfm_kept_frame *k)
+{
+	size_t n = sizeof(*k) + sizeof(*k->frame);
+
+	for (int i = 0; i < AV_NUM_DATA_POINTERS && k->frame->buf[i]; i++)
+		n += k->frame->buf[i]->size;
+	return n;
+}
+
+void vfm_kept_frame_free(struct vfm_kept_frame *k)
+{
+	if (!k)
+		return;
+	av_frame_free(&k->frame);
+	free(k);
+}
+
 /* ---- pixels ---- */
 
 /* The job of converting the frame that was decoded last; without a size. */
@@ -718,8 +764,8 @@ static int start_job(struct vfm_video *v, struct vfm_pixels_job *job, struct vfm
 	return 0;
 }
 
-static int convert(
-	struct vfm_video *v, int width, int height, enum vfm_fit fit, bool luma, uint8_t *dst, struct vfm_err *err)
+static int convert(struct vfm_video *v, int width, int height, enum vfm_fit fit, bool luma, enum vfm_layout layout,
+	uint8_t *dst, struct vfm_err *err)
 {
 	struct vfm_pixels_job job;
 
@@ -728,6 +774,7 @@ static int convert(
 	job.height = height;
 	job.cover = fit == VFM_FIT_COVER;
 	job.luma = luma;
+	job.layout = layout;
 	job.dst = dst;
 	if (vfm_pixels_run(v->pixels, &job, err) < 0)
 		return vfm_err_context(err, "'%s'", v->path);
@@ -746,12 +793,18 @@ int vfm_video_thumb(struct vfm_video *v, struct vfm_thumb *t, struct vfm_err *er
 
 int vfm_video_rgb(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *rgb, struct vfm_err *err)
 {
-	return convert(v, width, height, fit, false, rgb, err);
+	return convert(v, width, height, fit, false, VFM_LAYOUT_RGB, rgb, err);
+}
+
+int vfm_video_picture(struct vfm_video *v, int width, int height, enum vfm_fit fit, enum vfm_layout layout,
+	uint8_t *picture, struct vfm_err *err)
+{
+	return convert(v, width, height, fit, false, layout, picture, err);
 }
 
 int vfm_video_luma(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *luma, struct vfm_err *err)
 {
-	return convert(v, width, height, fit, true, luma, err);
+	return convert(v, width, height, fit, true, VFM_LAYOUT_RGB, luma, err);
 }
 
 void vfm_video_coded_size(const struct vfm_video *v, int *width, int *height)

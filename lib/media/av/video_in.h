@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "media/av/layout.h"
 
 struct vfm_video;
 
@@ -35,7 +36,7 @@ enum vfm_hwaccel { VFM_HWACCEL_NONE, VFM_HWACCEL_AUTO, VFM_HWACCEL_CUDA, VFM_HWA
 struct vfm_video_opts {
 	int threads;        /* of the decoder; 0 = 1 */
 	int64_t max_pixels; /* of a frame; 0 = 2^27 (16384 x 8192) */
-	bool draft;         /* no loop filter, no film grain: less exact pixels in less time */
+	bool draft;         /* no loop filter, no film grain: less exact pixels in less time, for counting */
 	bool keep_hdr;      /* do not convert HDR and BT.2020 to BT.709 */
 	enum vfm_deinterlace deinterlace;
 	enum vfm_hwaccel hwaccel; /* decode on a device, if there is one (auto: the first); else in software */
@@ -59,8 +60,9 @@ struct vfm_video_info {
 	bool has_audio;
 	/* "smpte2084", "bt709", …; "": not in the file */
 	char color_transfer[24], color_primaries[24];
-	bool wide;       /* HDR or BT.2020; converted unless keep_hdr */
-	bool interlaced; /* the stream or its first frame, before deinterlacing */
+	bool wide;               /* HDR or BT.2020; converted unless keep_hdr */
+	bool interlaced;         /* the stream or its first frame, before deinterlacing */
+	enum vfm_layout nearest; /* Y'CbCr 4:2:0 with the matrix of the first frame, after conversion */
 };
 
 struct vfm_frame {
@@ -104,6 +106,16 @@ bool vfm_video_ended(const struct vfm_video *v);
 /* Returns the number of errors so far: of demuxer and decoder, and frames marked as damaged. */
 int64_t vfm_video_errors(const struct vfm_video *v);
 
+/* A decoded frame outside its reader: a reference, without a copy of the pixels. */
+struct vfm_kept_frame;
+/* Keeps the last decoded frame; the caller frees it before or after the reader.  NULL: out of memory. */
+struct vfm_kept_frame *vfm_video_keep(const struct vfm_video *v, const struct vfm_frame *f);
+/* Makes a frame that `v` decoded its last decoded frame again, for the conversions below.  Sets *f as vfm_video_next
+ * did.  VFM_EENV: out of memory. */
+int vfm_video_show(struct vfm_video *v, const struct vfm_kept_frame *k, struct vfm_frame *f, struct vfm_err *err);
+size_t vfm_kept_frame_bytes(const struct vfm_kept_frame *k);
+void vfm_kept_frame_free(struct vfm_kept_frame *k); /* no-op for NULL */
+
 enum vfm_fit {
 	VFM_FIT_STRETCH, /* stretch to w x h */
 	VFM_FIT_COVER,   /* scale until it covers w x h, crop the middle */
@@ -114,6 +126,9 @@ enum vfm_fit {
  * - rgb [height, width, 3] uint8, sRGB-like values as in the file, no stride
  * - luma [height, width] uint8, full range (0 black, 255 white) */
 int vfm_video_rgb(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *rgb, struct vfm_err *err);
+/* picture: as layout.h; width and height are even unless it is RGB. */
+int vfm_video_picture(struct vfm_video *v, int width, int height, enum vfm_fit fit, enum vfm_layout layout,
+	uint8_t *picture, struct vfm_err *err);
 int vfm_video_luma(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *luma, struct vfm_err *err);
 
 /* Scales the last decoded frame, upright, to the size of thumb.h.  Scales most planar Y'CbCr directly, in less time

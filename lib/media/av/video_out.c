@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
+#include <libavutil/imgutils.h>
 #include <libavutil/opt.h>
 #include <libswscale/swscale.h>
 #include <math.h>
@@ -214,7 +215,7 @@ static void set_picture(struct vfm_video_out *o, const AVCodec *c)
 	if (o->enc->pix_fmt == AV_PIX_FMT_YUV420P) {
 		o->width += o->width & 1;
 		o->height += o->height & 1;
-		hd = o->height > 576;
+		hd = o->opts.layout == VFM_LAYOUT_RGB ? o->height > 576 : o->opts.layout == VFM_LAYOUT_BT709;
 		o->enc->colorspace = hd ? AVCOL_SPC_BT709 : AVCOL_SPC_SMPTE170M;
 		o->enc->color_primaries = hd ? AVCOL_PRI_BT709 : AVCOL_PRI_SMPTE170M;
 		o->enc->color_trc = hd ? AVCOL_TRC_BT709 : AVCOL_TRC_SMPTE170M;
@@ -340,19 +341,23 @@ static int open_encoder(struct vfm_video_out *o, struct vfm_err *err)
 
 static int open_scaler(struct vfm_video_out *o, struct vfm_err *err)
 {
-	int space = o->enc->colorspace == AVCOL_SPC_BT709 ? SWS_CS_ITU709 : SWS_CS_ITU601;
+	bool is_rgb = o->opts.layout == VFM_LAYOUT_RGB,
+	     is_709 = is_rgb ? o->enc->colorspace == AVCOL_SPC_BT709 : o->opts.layout == VFM_LAYOUT_BT709;
+	const int *matrix = sws_getCoefficients(is_709 ? SWS_CS_ITU709 : SWS_CS_ITU601);
+	enum AVPixelFormat given = is_rgb ? AV_PIX_FMT_RGB24 : AV_PIX_FMT_YUV420P;
 
+	if (!is_rgb && (o->opts.width % 2 || o->opts.height % 2))
+		return vfm_fail(err, VFM_EUSAGE, "Y'CbCr pictures of odd size: %dx%d", o->opts.width, o->opts.height);
 	if (o->width != o->opts.width || o->height != o->opts.height)
 		o->padded = vfm_malloc((size_t)o->width * (size_t)o->height * 3);
-	if (o->pix_fmt == AV_PIX_FMT_RGB24)
+	if (o->pix_fmt == given)
 		return 0;
-	o->sws = sws_getContext(o->width, o->height, AV_PIX_FMT_RGB24, o->width, o->height, o->pix_fmt,
+	o->sws = sws_getContext(o->width, o->height, given, o->width, o->height, o->pix_fmt,
 		SWS_BILINEAR | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP, NULL, NULL, NULL);
 	if (!o->sws)
 		return vfm_fail(err, vfm_av_code(AVERROR(ENOMEM), VFM_EINPUT), "cannot convert pictures of %dx%d",
 			o->width, o->height);
-	sws_setColorspaceDetails(
-		o->sws, sws_getCoefficients(space), 1, sws_getCoefficients(space), 0, 0, 1 << 16, 1 << 16);
+	sws_setColorspaceDetails(o->sws, matrix, is_rgb, matrix, 0, 0, 1 << 16, 1 << 16);
 	return 0;
 }
 
@@ -467,18 +472,33 @@ static const uint8_t *pad_frame(struct vfm_video_out *o, const uint8_t *rgb)
 	return o->padded;
 }
 
-static void fill_frame(struct vfm_video_out *o, const uint8_t *rgb)
+/* The planes of a given picture. */
+static void find_given_planes(struct vfm_video_out *o, const uint8_t *picture, const uint8_t *planes[4], int strides[4])
 {
-	const uint8_t *planes[4] = {pad_frame(o, rgb)};
-	int strides[4] = {o->width * 3};
+	size_t pixels = (size_t)o->width * (size_t)o->height;
 
-	if (o->sws) {
-		sws_scale(o->sws, planes, strides, 0, o->height, o->frame->data, o->frame->linesize);
-	} else {
-		for (int y = 0; y < o->height; y++)
-			memcpy(o->frame->data[0] + (ptrdiff_t)y * o->frame->linesize[0],
-				planes[0] + (size_t)y * (size_t)strides[0], (size_t)strides[0]);
+	if (o->opts.layout == VFM_LAYOUT_RGB) {
+		planes[0] = pad_frame(o, picture);
+		strides[0] = o->width * 3;
+		return;
 	}
+	planes[0] = picture;
+	planes[1] = picture + pixels;
+	planes[2] = picture + pixels / 4 * 5;
+	strides[0] = o->width;
+	strides[1] = strides[2] = o->width / 2;
+}
+
+static void fill_frame(struct vfm_video_out *o, const uint8_t *picture)
+{
+	const uint8_t *planes[4] = {0};
+	int strides[4] = {0};
+
+	find_given_planes(o, picture, planes, strides);
+	if (o->sws)
+		sws_scale(o->sws, planes, strides, 0, o->height, o->frame->data, o->frame->linesize);
+	else
+		av_image_copy(o->frame->data, o->frame->linesize, planes, strides, o->pix_fmt, o->width, o->height);
 }
 
 static int write_png(struct vfm_video_out *o, struct vfm_err *err)
@@ -561,7 +581,7 @@ static int encode_frame(struct vfm_video_out *o)
 	return rc;
 }
 
-static int send_frame(struct vfm_video_out *o, const uint8_t *rgb, int64_t pts, struct vfm_err *err)
+static int send_frame(struct vfm_video_out *o, const uint8_t *picture, int64_t pts, struct vfm_err *err)
 {
 	int rc;
 
@@ -571,7 +591,7 @@ static int send_frame(struct vfm_video_out *o, const uint8_t *rgb, int64_t pts, 
 	rc = av_frame_make_writable(o->frame);
 	if (rc < 0)
 		return enc_failed(o, rc, "frame", err);
-	fill_frame(o, rgb);
+	fill_frame(o, picture);
 	o->frame->pts = pts;
 	if (o->opts.audio)
 		TRY(vfm_audio_write(o->opts.audio, (double)pts * av_q2d(o->enc->time_base), o->fmt, err));
@@ -587,15 +607,15 @@ static int send_frame(struct vfm_video_out *o, const uint8_t *rgb, int64_t pts, 
 	return 0;
 }
 
-int vfm_video_out_write(struct vfm_video_out *o, const uint8_t *rgb, struct vfm_err *err)
+int vfm_video_out_write(struct vfm_video_out *o, const uint8_t *picture, struct vfm_err *err)
 {
 	if (o->opts.vfr)
 		return vfm_fail(err, VFM_EUSAGE, "'%s': a frame without a time", o->path);
-	return send_frame(o, rgb, o->n, err);
+	return send_frame(o, picture, o->n, err);
 }
 
 int vfm_video_out_write_at(
-	struct vfm_video_out *o, const uint8_t *rgb, double time_s, double length_s, struct vfm_err *err)
+	struct vfm_video_out *o, const uint8_t *picture, double time_s, double length_s, struct vfm_err *err)
 {
 	int64_t pts = llrint(time_s * VFR_CLOCK), end = llrint((time_s + length_s) * VFR_CLOCK);
 
@@ -605,7 +625,7 @@ int vfm_video_out_write_at(
 		pts = o->last_pts + 1;
 	o->last_pts = pts;
 	o->lengths[o->n % N_LENGTHS] = (struct frame_length){pts, end > pts ? end - pts : 1};
-	return send_frame(o, rgb, pts, err);
+	return send_frame(o, picture, pts, err);
 }
 
 struct vfm_video_out_facts vfm_video_out_facts(const struct vfm_video_out *o)

@@ -1,4 +1,4 @@
-/* video_out.h - writes RGB frames as mp4, mov, mkv, gif or png.
+/* video_out.h - writes frames as mp4, mov, mkv, gif or png.
  *
  * The file gets its name when it is complete (vfm_video_out_close).  A writer belongs to one thread at a time.
  */
@@ -10,14 +10,16 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "media/av/layout.h"
 
 struct vfm_video_out;
 struct vfm_audio;
 
 struct vfm_video_out_opts {
-	int width, height;    /* of the given frames; odd sizes are padded to even ones if the codec requires it */
-	int fps_num, fps_den; /* 0/0 = 25 */
-	bool vfr;             /* each frame has a time (vfm_video_out_write_at); fps is the mean. Not for .gif, .png */
+	int width, height;      /* of the given frames; odd sizes are padded to even ones if the codec requires it */
+	enum vfm_layout layout; /* of the given frames; the file has the same matrix */
+	int fps_num, fps_den;   /* 0/0 = 25 */
+	bool vfr; /* each frame has a time (vfm_video_out_write_at); fps is the mean. Not for .gif, .png */
 	/* "h264" (libx264, else mpeg4), "hevc", "av1", "vp9", "mpeg4", "ffv1"; "CODEC_nvenc" for h264, hevc and av1,
 	 * and "CODEC_vaapi" for these and vp9: a GPU encodes, or software after a notice if none can.  NULL: by the
 	 * extension .mp4 .mov .mkv .gif .png */
@@ -46,11 +48,11 @@ static inline const char *vfm_video_out_container(const char *codec)
  * name contains one "%d" or "%0Nd". */
 int vfm_video_out_open(
 	struct vfm_video_out **o, const char *path, const struct vfm_video_out_opts *opts, struct vfm_err *err);
-int vfm_video_out_write(struct vfm_video_out *o, const uint8_t *rgb /* [height, width, 3] */, struct vfm_err *err);
+int vfm_video_out_write(struct vfm_video_out *o, const uint8_t *picture, struct vfm_err *err);
 /* With `vfr`: writes a frame that is shown at time_s, which increases from frame to frame, for length_s seconds.  The
  * file keeps times to 1/60000 s (.mkv: 1 ms). */
 int vfm_video_out_write_at(
-	struct vfm_video_out *o, const uint8_t *rgb, double time_s, double length_s, struct vfm_err *err);
+	struct vfm_video_out *o, const uint8_t *picture, double time_s, double length_s, struct vfm_err *err);
 /* Returns the properties of the file; the name of the codec is a constant. */
 struct vfm_video_out_facts {
 	const char *codec;

@@ -196,15 +196,39 @@ int vfm_clip_hash_informative(const struct vfm_clip_hash *h)
 
 /* ---- frames ---- */
 
-struct sums {
+struct vfm_clip_hasher {
 	uint16_t *quarters; /* [QUARTERS, SIZE, SIZE] */
 	uint32_t *sum;      /* [SIZE, SIZE] of the quarter at hand */
 	uint8_t *luma;
 	int at, n_frames; /* the quarter, and its frames so far */
+	int64_t seen;
+	double first_s, last_s; /* of the clip; of the last frame that was added, since then */
+	bool full;              /* the hash reaches no further */
 };
 
+struct vfm_clip_hasher *vfm_clip_hasher_new(void)
+{
+	const size_t pixels = (size_t)SIZE * SIZE;
+	struct vfm_clip_hasher *s = vfm_calloc(1, sizeof(*s));
+
+	s->quarters = vfm_calloc((size_t)QUARTERS * pixels, sizeof(*s->quarters));
+	s->sum = vfm_calloc(pixels, sizeof(*s->sum));
+	s->luma = vfm_calloc(pixels, 1);
+	return s;
+}
+
+void vfm_clip_hasher_free(struct vfm_clip_hasher *s)
+{
+	if (!s)
+		return;
+	free(s->quarters);
+	free(s->sum);
+	free(s->luma);
+	free(s);
+}
+
 /* Ends the quarter at hand; those up to `next` without a frame show the last frame. */
-static void end_quarter(struct sums *s, int next)
+static void end_quarter(struct vfm_clip_hasher *s, int next)
 {
 	const size_t pixels = (size_t)SIZE * SIZE;
 
@@ -220,62 +244,64 @@ static void end_quarter(struct sums *s, int next)
 
 #define FRAME_S 0.08 /* frames that follow closer are left out */
 
-static int add_frames(struct sums *s, struct vfm_video *v, const struct vfm_clip_hash_opts *o, struct vfm_err *err)
+int vfm_clip_hasher_push(struct vfm_clip_hasher *s, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
 {
-	int64_t want = o->end < 0 ? INT64_MAX : o->end - o->start, seen = 0;
-	double first_s = 0, last_s = -1;
-	struct vfm_frame f;
-	int rc = 0;
+	double t;
+	int q;
 
-	for (; seen < want && (rc = vfm_video_next(v, &f, err)) == 1; seen++) {
-		double t;
-		int q;
+	if (s->full)
+		return 0;
+	if (s->seen++ == 0)
+		s->first_s = f->time_s;
+	t = f->time_s - s->first_s;
+	q = (int)fmin(floor(4 * t + 1e-6), QUARTERS);
+	s->full = q >= QUARTERS;
+	if (s->full || (s->seen > 1 && q <= s->at && t < s->last_s + FRAME_S))
+		return 0;
+	if (q > s->at)
+		end_quarter(s, q);
+	TRY(vfm_video_luma(v, SIZE, SIZE, VFM_FIT_STRETCH, s->luma, err));
+	for (size_t i = 0; i < (size_t)SIZE * SIZE; i++)
+		s->sum[i] += s->luma[i];
+	s->n_frames++;
+	s->last_s = t;
+	return 0;
+}
 
-		if (seen == 0)
-			first_s = f.time_s;
-		t = f.time_s - first_s;
-		q = (int)fmin(floor(4 * t + 1e-6), QUARTERS);
-		if (q >= QUARTERS)
-			return 0;
-		if (seen && q <= s->at && t < last_s + FRAME_S)
-			continue;
-		if (q > s->at)
-			end_quarter(s, q);
-		TRY(vfm_video_luma(v, SIZE, SIZE, VFM_FIT_STRETCH, s->luma, err));
-		for (size_t i = 0; i < (size_t)SIZE * SIZE; i++)
-			s->sum[i] += s->luma[i];
-		s->n_frames++;
-		last_s = t;
-	}
-	if (rc < 0)
-		return rc;
-	if (!seen)
+bool vfm_clip_hasher_is_full(const struct vfm_clip_hasher *s)
+{
+	return s->full;
+}
+
+int vfm_clip_hasher_finish(struct vfm_clip_hasher *s, bool image, struct vfm_clip_hash *h, struct vfm_err *err)
+{
+	if (!s->seen)
 		return vfm_fail(err, VFM_EINPUT, "no frame can be decoded");
-	return vfm_video_check_end(v, o->end, err);
+	end_quarter(s, s->at + (s->n_frames > 0));
+	vfm_clip_hash_of(h, s->quarters, s->at, SIZE, image);
+	return 0;
 }
 
 int vfm_clip_hash_file(
 	struct vfm_clip_hash *h, const char *path, const struct vfm_clip_hash_opts *o, struct vfm_err *err)
 {
-	const size_t pixels = (size_t)SIZE * SIZE;
+	int64_t want = o->end < 0 ? INT64_MAX : o->end - o->start;
+	struct vfm_clip_hasher *s = vfm_clip_hasher_new();
 	struct vfm_video *v = NULL;
-	struct sums s = {0};
-	int rc;
+	struct vfm_frame f;
+	int rc = 1;
 
-	s.quarters = vfm_calloc((size_t)QUARTERS * pixels, sizeof(*s.quarters));
-	s.sum = vfm_calloc(pixels, sizeof(*s.sum));
-	s.luma = vfm_calloc(pixels, 1);
 	TRY_OUT(vfm_video_open(&v, path, &o->video, err));
 	if (o->start > 0)
 		TRY_OUT(vfm_video_seek(v, o->start, o->start_pts, err));
-	TRY_OUT(add_frames(&s, v, o, err));
-	end_quarter(&s, s.at + (s.n_frames > 0));
-	vfm_clip_hash_of(h, s.quarters, s.at, SIZE, vfm_video_info(v)->image);
+	for (int64_t i = 0; i < want && !s->full && (rc = vfm_video_next(v, &f, err)) == 1; i++)
+		TRY_OUT(vfm_clip_hasher_push(s, v, &f, err));
+	TRY_OUT(rc);
+	TRY_OUT(s->full ? 0 : vfm_video_check_end(v, o->end, err));
+	rc = vfm_clip_hasher_finish(s, vfm_video_info(v)->image, h, err);
 out:
 	vfm_video_close(v);
-	free(s.quarters);
-	free(s.sum);
-	free(s.luma);
+	vfm_clip_hasher_free(s);
 	return rc;
 }
 

@@ -45,6 +45,18 @@ struct vfm_clip_hash_opts {
 int vfm_clip_hash_file(
 	struct vfm_clip_hash *h, const char *path, const struct vfm_clip_hash_opts *o, struct vfm_err *err);
 
+/* Hashes a clip whose frames the caller decodes. */
+struct vfm_clip_hasher;
+struct vfm_clip_hasher *vfm_clip_hasher_new(void);
+void vfm_clip_hasher_free(struct vfm_clip_hasher *s); /* no-op for NULL */
+/* Adds the next frame of the clip: the last one that `v` decoded, described by `f`. */
+int vfm_clip_hasher_push(
+	struct vfm_clip_hasher *s, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err);
+/* Returns whether later frames do not count: the hash has all its slots. */
+bool vfm_clip_hasher_is_full(const struct vfm_clip_hasher *s);
+/* Call once, after the last frame.  VFM_EINPUT: there was none. */
+int vfm_clip_hasher_finish(struct vfm_clip_hasher *s, bool image, struct vfm_clip_hash *h, struct vfm_err *err);
+
 /* Computes the hash from means over quarters of a second: quarters [n, size, size] in 1/256 of luma 0..255, n >= 1,
  * size at most 256.  image: one slot, the mean of all quarters. */
 void vfm_clip_hash_of(struct vfm_clip_hash *h, const uint16_t *quarters, int n, int size, bool image);

@@ -28,14 +28,16 @@
 #define BAR_MAX   48 /* subtitles and logos are brighter */
 #define BAR_STEP  12
 
-struct score_work {
-	struct vfm_score *s;
+struct vfm_scorer {
+	struct vfm_score sum; /* of the sampled frames */
+	int64_t at;           /* number of the next frame */
 	struct vfm_motion *motion;
 	struct vfm_temporal *temporal;
 	struct vfm_artifacts *artifacts;
 	struct vfm_text *text;
 	uint8_t *rgb, *sharp; /* [ch, CW, 3], [sh, SW] */
 	int ch, sh;
+	bool image;
 	int64_t pair_step, every;
 	double pair_s, tick_s;
 	int64_t last; /* frame that motion took last, and its time */
@@ -46,7 +48,7 @@ struct score_work {
 };
 
 /* Returns the time between the frames of a pair: that of the rate, unless the timestamps tell of another one. */
-static double pair_length(const struct score_work *w, double s)
+static double pair_length(const struct vfm_scorer *w, double s)
 {
 	return s > 0 && s <= VFM_TIMES_MAX_GAP_S && fabs(s - w->pair_s) > 0.25 * w->pair_s + 2 * w->tick_s ? s
 													   : w->pair_s;
@@ -77,12 +79,12 @@ static bool is_clipped_colour(const uint8_t *p)
 	return (p[2] < low ? p[2] : low) == 0 && (p[2] > high ? p[2] : high) >= CHROMA;
 }
 
-static void look_at_colour(struct score_work *w)
+static void look_at_colour(struct vfm_scorer *w)
 {
 	double n = (double)CW * w->ch, y1 = 0, y2 = 0, rg1 = 0, rg2 = 0, yb1 = 0, yb2 = 0, black = 0, dark = 0,
 	       bright = 0, clipped = 0;
 	int64_t histogram[256] = {0};
-	struct vfm_score *s = w->s;
+	struct vfm_score *s = &w->sum;
 
 	for (int64_t i = 0; i < (int64_t)CW * w->ch; i++) {
 		const uint8_t *p = w->rgb + 3 * i;
@@ -108,7 +110,7 @@ static void look_at_colour(struct score_work *w)
 	s->overexposed += bright / n;
 }
 
-static void look_for_bars(struct score_work *w)
+static void look_for_bars(struct vfm_scorer *w)
 {
 	float col_sum[CW] = {0};
 
@@ -131,7 +133,7 @@ static void look_for_bars(struct score_work *w)
 		w->col_mean[x] = fmaxf(w->col_mean[x], col_sum[x] / (float)w->ch);
 }
 
-static void look_at_edges(struct score_work *w)
+static void look_at_edges(struct vfm_scorer *w)
 {
 	double sum = 0, sum2 = 0, n = (double)(SW - 2) * (w->sh - 2);
 
@@ -150,10 +152,10 @@ static void look_at_edges(struct score_work *w)
 		sum2 += row2;
 	}
 	if (n > 0)
-		w->s->sharpness += fmax(0, sum2 / n - sum / n * (sum / n));
+		w->sum.sharpness += fmax(0, sum2 / n - sum / n * (sum / n));
 }
 
-static int look_at(struct score_work *w, struct vfm_video *v, struct vfm_err *err)
+static int look_at(struct vfm_scorer *w, struct vfm_video *v, struct vfm_err *err)
 {
 	TRY(vfm_video_rgb(v, CW, w->ch, VFM_FIT_STRETCH, w->rgb, err));
 	TRY(vfm_artifacts_add(w->artifacts, v, err));
@@ -161,7 +163,7 @@ static int look_at(struct score_work *w, struct vfm_video *v, struct vfm_err *er
 	look_for_bars(w);
 	look_at_edges(w);
 	vfm_text_add(w->text, w->sharp);
-	w->s->frames++;
+	w->sum.frames++;
 	return 0;
 }
 
@@ -181,9 +183,9 @@ static int bar(const float *mean, const uint8_t *max, int n, int step)
 	return mean[from + step * next] - mean[from + step * (k > 1 ? k - 2 : 0)] < BAR_STEP ? 0 : k;
 }
 
-static void compute_bars(struct score_work *w)
+static void compute_bars(struct vfm_scorer *w)
 {
-	struct vfm_score *s = w->s;
+	struct vfm_score *s = &w->sum;
 	double bars;
 
 	s->letterbox[0] = (double)bar(w->row_mean, w->row_max, w->ch, 1) / w->ch;
@@ -197,9 +199,9 @@ static void compute_bars(struct score_work *w)
 	s->overexposed = fmin(1, s->overexposed / (1 - bars));
 }
 
-static void compute_means(struct score_work *w, bool image)
+static void compute_means(struct vfm_scorer *w)
 {
-	struct vfm_score *s = w->s;
+	struct vfm_score *s = &w->sum;
 	struct vfm_motion_result m = vfm_motion_result(w->motion);
 	struct vfm_temporal_result t = vfm_temporal_end(w->temporal);
 	struct vfm_artifacts_result a = vfm_artifacts_result(w->artifacts);
@@ -218,7 +220,7 @@ static void compute_means(struct score_work *w, bool image)
 	s->camera_motion = m.camera;
 	s->object_motion = m.object;
 	s->shake = m.shake;
-	s->static_ratio = image ? 1 : t.frozen;
+	s->static_ratio = w->image ? 1 : t.frozen;
 	s->duplicate_ratio = t.duplicate;
 	s->flicker = t.flicker;
 	s->blur = a.blur;
@@ -251,10 +253,12 @@ int64_t vfm_score_step(const struct vfm_video_info *info)
 	return (int64_t)fmax(1, lrint(PAIR_S * rate_of(info)));
 }
 
-static void prepare_score(struct score_work *w, const struct vfm_video_info *info, const struct vfm_score_opts *o)
+struct vfm_scorer *vfm_scorer_new(const struct vfm_score_opts *o, const struct vfm_video_info *info)
 {
+	struct vfm_scorer *w = vfm_calloc(1, sizeof(*w));
 	int64_t n = o->end >= 0 ? o->end - o->start : o->about > 0 ? o->about : info->frames;
 
+	w->image = info->image;
 	w->pair_step = vfm_score_step(info);
 	w->pair_s = (double)w->pair_step / rate_of(info);
 	w->tick_s = info->tick_s;
@@ -273,14 +277,31 @@ static void prepare_score(struct score_work *w, const struct vfm_video_info *inf
 	w->col_max = vfm_calloc(CW, 1);
 	w->row_mean = vfm_calloc((size_t)w->ch, sizeof(float));
 	w->col_mean = vfm_calloc(CW, sizeof(float));
+	return w;
 }
 
-/* Takes frame i, which `v` decoded last.  Examines the first of each period of `every` frames and compares it with the
- * one after it.  Motion takes up to MOTION_FRAMES of them, pair_step apart. */
-static int take_frame(
-	struct score_work *w, struct vfm_video *v, const struct vfm_frame *f, int64_t i, struct vfm_err *err)
+void vfm_scorer_free(struct vfm_scorer *w)
 {
-	int64_t k = i % w->every;
+	if (!w)
+		return;
+	vfm_motion_free(w->motion);
+	vfm_temporal_free(w->temporal);
+	vfm_artifacts_free(w->artifacts);
+	vfm_text_free(w->text);
+	free(w->rgb);
+	free(w->sharp);
+	free(w->row_max);
+	free(w->col_max);
+	free(w->row_mean);
+	free(w->col_mean);
+	free(w);
+}
+
+/* Examines the first frame of each period of `every` frames and compares it with the one after it.  Motion takes up to
+ * MOTION_FRAMES of them, pair_step apart. */
+int vfm_scorer_push(struct vfm_scorer *w, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
+{
+	int64_t i = w->at++, k = i % w->every;
 
 	TRY(vfm_temporal_add(w->temporal, v, f, err));
 	if (i > 0 && (i - 1) % w->every == 0)
@@ -295,50 +316,46 @@ static int take_frame(
 	return k == 0 ? look_at(w, v, err) : 0;
 }
 
-static int score_frames(struct score_work *w, struct vfm_video *v, const struct vfm_score_opts *o, struct vfm_err *err)
+int vfm_scorer_finish(struct vfm_scorer *w, struct vfm_score *s, struct vfm_err *err)
 {
+	if (!w->sum.frames)
+		return vfm_fail(err, VFM_EINPUT, "no frame can be decoded");
+	compute_means(w);
+	*s = w->sum;
+	return 0;
+}
+
+static int score_frames(struct vfm_score *s, struct vfm_video *v, const struct vfm_score_opts *o, struct vfm_err *err)
+{
+	struct vfm_scorer *w = vfm_scorer_new(o, vfm_video_info(v));
 	int64_t want = o->end < 0 ? INT64_MAX : o->end - o->start;
 	struct vfm_frame f;
 	int rc = 0;
 
 	for (int64_t i = 0; i < want && (rc = vfm_video_next(v, &f, err)) == 1; i++)
-		TRY(take_frame(w, v, &f, i, err));
+		TRY_OUT(vfm_scorer_push(w, v, &f, err));
 	if (rc < 0)
-		return rc;
-	if (!w->s->frames)
-		return vfm_fail(err, VFM_EINPUT, "no frame can be decoded");
-	TRY(vfm_video_check_end(v, o->end, err));
-	compute_means(w, vfm_video_info(v)->image);
-	return 0;
+		goto out;
+	TRY_OUT(vfm_scorer_finish(w, s, err));
+	rc = vfm_video_check_end(v, o->end, err);
+out:
+	vfm_scorer_free(w);
+	return rc;
 }
 
 int vfm_score_file(struct vfm_score *s, const char *path, const struct vfm_score_opts *o, struct vfm_err *err)
 {
-	struct score_work *w = vfm_calloc(1, sizeof(*w));
 	struct vfm_video_opts video = o->video;
 	struct vfm_video *v = NULL;
 	int rc;
 
 	*s = (struct vfm_score){0};
-	w->s = s;
 	video.deinterlace = VFM_DEINTERLACE_OFF; /* interlacing is one of the scores */
 	TRY_OUT(vfm_video_open(&v, path, &video, err));
-	prepare_score(w, vfm_video_info(v), o);
 	if (o->start > 0)
 		TRY_OUT(vfm_video_seek(v, o->start, o->start_pts, err));
-	rc = score_frames(w, v, o, err);
+	rc = score_frames(s, v, o, err);
 out:
 	vfm_video_close(v);
-	vfm_motion_free(w->motion);
-	vfm_temporal_free(w->temporal);
-	vfm_artifacts_free(w->artifacts);
-	vfm_text_free(w->text);
-	free(w->rgb);
-	free(w->sharp);
-	free(w->row_max);
-	free(w->col_max);
-	free(w->row_mean);
-	free(w->col_mean);
-	free(w);
 	return rc;
 }

@@ -57,6 +57,21 @@ struct vfm_score_opts {
 int vfm_score_height(const struct vfm_video_info *info);
 int64_t vfm_score_step(const struct vfm_video_info *info);
 
+/* Scores a clip whose frames the caller decodes. */
+struct vfm_scorer;
+
+/* `info` describes the video.  Uses start, end and about of `o`. */
+struct vfm_scorer *vfm_scorer_new(const struct vfm_score_opts *o, const struct vfm_video_info *info);
+void vfm_scorer_free(struct vfm_scorer *s); /* no-op for NULL */
+
+/* Adds the next frame of the clip: the last one that `v` decoded, described by `f`.  The reader must not deinterlace,
+ * because interlacing is one of the scores. */
+int vfm_scorer_push(struct vfm_scorer *s, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err);
+
+/* Call once, after the last frame.  VFM_EINPUT: there was none. */
+int vfm_scorer_finish(struct vfm_scorer *s, struct vfm_score *score, struct vfm_err *err);
+
+/* Opens `path` and scores the clip.  VFM_EINPUT: it cannot be decoded, or the file ends before the clip. */
 int vfm_score_file(struct vfm_score *s, const char *path, const struct vfm_score_opts *opts, struct vfm_err *err);
 
 #endif

@@ -30,7 +30,8 @@ struct cutting {
 	struct vfm_video_out *out;
 	struct vfm_audio *audio; /* NULL: none */
 	const char *src;
-	uint8_t *rgb;
+	uint8_t *picture;
+	enum vfm_layout layout;
 	size_t size;
 	bool keep;            /* each frame keeps its time */
 	bool silent;          /* the range has no sound */
@@ -39,7 +40,7 @@ struct cutting {
 	double clock, last_s; /* time in the clip, without gaps and jumps; timestamp of the last frame */
 	struct vfm_times times;
 	int64_t n_in;
-	bool have;  /* rgb holds a frame */
+	bool have;  /* picture holds a frame */
 	bool ended; /* the source has no more frames */
 };
 
@@ -64,7 +65,7 @@ static void find_cut_size(const struct vfm_cut_opts *o, int w, int h, int *width
 static int write_frame(struct cutting *c, struct vfm_err *err)
 {
 	TRY(vfm_limit_check(&c->limit, c->src, err));
-	TRY(vfm_video_out_write(c->out, c->rgb, err));
+	TRY(vfm_video_out_write(c->out, c->picture, err));
 	c->r->frames++;
 	return 0;
 }
@@ -88,7 +89,7 @@ static int write_waiting(struct cutting *c, double until, struct vfm_err *err)
 	if (!c->have || is_full(c))
 		return 0;
 	TRY(vfm_limit_check(&c->limit, c->src, err));
-	TRY(vfm_video_out_write_at(c->out, c->rgb, c->times.last_s, until - c->times.last_s, err));
+	TRY(vfm_video_out_write_at(c->out, c->picture, c->times.last_s, until - c->times.last_s, err));
 	c->r->frames++;
 	return 0;
 }
@@ -130,7 +131,7 @@ static int cut_frame(struct cutting *c, const struct vfm_frame *f, struct vfm_er
 		return UNEVEN;
 	c->n_in++;
 	vfm_times_add(&c->times, c->clock);
-	TRY(vfm_video_rgb(c->in, c->r->width, c->r->height, VFM_FIT_COVER, c->rgb, err));
+	TRY(vfm_video_picture(c->in, c->r->width, c->r->height, VFM_FIT_COVER, c->layout, c->picture, err));
 	c->have = true;
 	return c->o->new_fps > 0 || c->keep ? 0 : write_frame(c, err);
 }
@@ -235,6 +236,14 @@ static struct vfm_frame_rate claimed_rate(const struct vfm_cut_opts *o, const st
 			  : (struct vfm_frame_rate){i->fps_num, i->fps_den};
 }
 
+/* Pictures and lossless files hold RGB.  Other codecs get Y'CbCr, which most sources have, without a conversion. */
+static enum vfm_layout layout_of_clip(const struct cutting *c)
+{
+	bool is_rgb = !c->o->codec || !strcmp(c->o->codec, "ffv1") || c->r->width % 2 || c->r->height % 2;
+
+	return is_rgb ? VFM_LAYOUT_RGB : vfm_video_info(c->in)->nearest;
+}
+
 static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
 {
 	const struct vfm_video_info *info = vfm_video_info(c->in);
@@ -256,9 +265,10 @@ static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
 	c->r->fps_den = oo.fps_den = fps.den;
 	oo.width = c->r->width;
 	oo.height = c->r->height;
-	c->size = (size_t)c->r->width * (size_t)c->r->height * 3;
-	c->rgb = vfm_big_alloc(c->size, "frame", err);
-	if (!c->rgb)
+	oo.layout = c->layout = layout_of_clip(c);
+	c->size = vfm_layout_bytes(c->layout, c->r->width, c->r->height);
+	c->picture = vfm_big_alloc(c->size, "frame", err);
+	if (!c->picture)
 		return VFM_EENV;
 	if (c->o->audio && !info->image && !c->silent)
 		TRY(vfm_audio_open(&c->audio, c->src, &c->limit, err));
@@ -284,7 +294,7 @@ static void end_clip(struct cutting *c, int rc, const struct vfm_err *err)
 {
 	vfm_video_out_abort(c->out);
 	vfm_audio_close(c->audio);
-	vfm_big_free(c->rgb, c->size);
+	vfm_big_free(c->picture, c->size);
 	if (rc > 0) {
 		*c = (struct cutting){.clip = c->clip,
 			.o = c->o,
@@ -297,7 +307,7 @@ static void end_clip(struct cutting *c, int rc, const struct vfm_err *err)
 	}
 	c->out = NULL;
 	c->audio = NULL;
-	c->rgb = NULL;
+	c->picture = NULL;
 	c->state = CUT_ENDED;
 	c->clip->rc = rc;
 	if (rc < 0)
@@ -501,25 +511,28 @@ static int compare_starts(const void *a, const void *b)
 					  : (x->clip < y->clip ? -1 : x->clip > y->clip);
 }
 
+static struct cutting prepare_cutting(const char *src, struct vfm_cut_clip *clip)
+{
+	const struct vfm_cut_opts *o = &clip->o;
+	struct cutting c = {.clip = clip,
+		.o = o,
+		.r = &clip->result,
+		.src = src,
+		.limit = o->timeout_s > 0 ? vfm_limit_start(o->timeout_s) : o->video.limit,
+		.keep = o->vfr && !o->bad_times && o->new_fps <= 0};
+
+	clip->rc = 0;
+	if (c.limit.until <= 0)
+		c.limit = vfm_limit_start(DEFAULT_LIMIT_S);
+	return c;
+}
+
 void vfm_cut_clips(const char *src, struct vfm_cut_clip *clips, int n)
 {
 	struct cut_pass p = {.src = src, .cut = vfm_calloc((size_t)n, sizeof(p.cut[0])), .n = n};
 
-	for (int i = 0; i < n; i++) {
-		const struct vfm_cut_opts *o = &clips[i].o;
-
-		clips[i].rc = 0;
-		p.cut[i] = (struct cutting){.clip = &clips[i],
-			.o = o,
-			.r = &clips[i].result,
-			.src = src,
-			.limit = o->video.limit,
-			.keep = o->vfr && !o->bad_times && o->new_fps <= 0};
-		if (o->timeout_s > 0)
-			p.cut[i].limit = vfm_limit_start(o->timeout_s);
-		if (p.cut[i].limit.until <= 0)
-			p.cut[i].limit = vfm_limit_start(DEFAULT_LIMIT_S);
-	}
+	for (int i = 0; i < n; i++)
+		p.cut[i] = prepare_cutting(src, &clips[i]);
 	qsort(p.cut, (size_t)n, sizeof(p.cut[0]), compare_starts);
 	copy_clips(&p);
 	while (count_clips(&p, CUT_WAITING)) {
@@ -536,4 +549,29 @@ void vfm_cut_clips(const char *src, struct vfm_cut_clip *clips, int n)
 				end_clips(&p, k, 0, fatal->code, fatal);
 	}
 	free(p.cut);
+}
+
+/* Writes the clip from kept frames.  Returns 0, UNEVEN or SILENT. */
+static int cut_kept_frames(
+	struct cutting *c, struct vfm_video *in, struct vfm_kept_frame *const *frames, int64_t n, struct vfm_err *err)
+{
+	struct vfm_frame f;
+	int rc = start_clip(c, in, err);
+
+	for (int64_t i = 0; i < n && rc == 0 && !is_complete(c); i++) {
+		rc = vfm_video_show(in, frames[i], &f, err);
+		if (rc == 0)
+			rc = cut_frame(c, &f, err);
+	}
+	return rc == 0 ? finish_clip(c, err) : rc;
+}
+
+void vfm_cut_kept(const char *src, struct vfm_cut_clip *clip, struct vfm_video *in,
+	struct vfm_kept_frame *const *frames, int64_t n)
+{
+	struct cutting c = prepare_cutting(src, clip);
+	struct vfm_err err = {0};
+
+	while (c.state == CUT_WAITING)
+		end_clip(&c, cut_kept_frames(&c, in, frames, n, &err), &err);
 }

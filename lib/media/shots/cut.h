@@ -54,4 +54,9 @@ struct vfm_cut_clip {
  * have this error. */
 void vfm_cut_clips(const char *src, struct vfm_cut_clip *clips, int n);
 
+/* As vfm_cut_clips for one clip without `copy`, from the frames [o.start, o.end) that the caller decoded with `in` and
+ * kept: frames [n], n = end - start. */
+void vfm_cut_kept(const char *src, struct vfm_cut_clip *clip, struct vfm_video *in,
+	struct vfm_kept_frame *const *frames, int64_t n);
+
 #endif

@@ -20,6 +20,7 @@
 
 #define AROUND      6     /* neighbours on either side, for the local rate of change */
 #define FAR         4     /* frames apart within a side */
+#define MAYBE       0.2   /* confidence of a candidate that may become a cut */
 #define DELAY       9     /* frames after a candidate before it is evaluated */
 #define CHANGE      1.5f  /* change of pixels below which nothing happens */
 #define MATCHED     0.3f  /* residual of block matching below which two frames are of one shot */
@@ -38,6 +39,35 @@ struct vfm_scene *vfm_scene_new(double fps)
 	s->run_first = s->run_end = -1;
 	s->evaluated = 1;
 	return s;
+}
+
+bool vfm_scene_may_cut(const struct vfm_scene *s, int64_t from, int64_t to)
+{
+	/* Candidates come in the order of their frames, apart from the length of a dissolve. */
+	for (int64_t i = s->n_candidates; i-- > 0 && s->candidates[i].frame >= from;)
+		if (s->candidates[i].frame <= to && s->candidates[i].confidence >= MAYBE)
+			return true;
+	for (int64_t i = s->n_dissolves; i-- > 0 && s->dissolves[i].frame >= from - SCENE_RING;)
+		if (s->dissolves[i].frame >= from && s->dissolves[i].frame <= to && s->dissolves[i].confidence >= MAYBE)
+			return true;
+	for (int64_t i = s->n_runs; i-- > 0 && s->runs[i].end >= from;)
+		if (s->runs[i].end <= to)
+			return true;
+	return false;
+}
+
+struct vfm_scene *vfm_scene_copy(const struct vfm_scene *s)
+{
+	struct vfm_scene *c = vfm_memdup(s, sizeof(*s));
+
+	c->p = vfm_memdup(s->p, s->cap * sizeof(s->p[0]));
+	c->candidates = vfm_memdup(s->candidates, s->candidates_cap * sizeof(s->candidates[0]));
+	c->dissolves = vfm_memdup(s->dissolves, s->dissolves_cap * sizeof(s->dissolves[0]));
+	c->runs = vfm_memdup(s->runs, s->runs_cap * sizeof(s->runs[0]));
+	c->cuts = NULL;
+	c->cuts_cap = 0;
+	c->n_cuts = 0;
+	return c;
 }
 
 void vfm_scene_free(struct vfm_scene *s)

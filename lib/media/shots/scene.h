@@ -47,6 +47,10 @@ void vfm_scene_push(struct vfm_scene *s, const struct vfm_thumb *thumb /* the ne
 const struct vfm_cut *vfm_scene_cuts(struct vfm_scene *s, double threshold, bool gradual, int64_t *n_cuts);
 /* Call after the last frame.  Returns all candidates, for calibration; they belong to `s`. */
 const struct vfm_cut_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_t *n);
+/* Returns whether the frames from..to may hold a boundary, by the candidates so far.  Faster than a copy. */
+bool vfm_scene_may_cut(const struct vfm_scene *s, int64_t from, int64_t to);
+/* Copies the state, to look at the cuts so far: the functions above end a scene. */
+struct vfm_scene *vfm_scene_copy(const struct vfm_scene *s);
 void vfm_scene_free(struct vfm_scene *s); /* no-op for NULL */
 
 #endif

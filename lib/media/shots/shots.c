@@ -152,10 +152,11 @@ int64_t vfm_spans_of(int64_t frames, const struct vfm_cut *cuts, int64_t n_cuts,
 	return l.n;
 }
 
-/* ---- a file ---- */
+/* ---- frames ---- */
 
-struct shot_reading {
-	struct vfm_shots *s;
+struct vfm_shot_track {
+	struct vfm_shots_opts o;
+	struct vfm_shots s; /* the facts of frames; without spans */
 	size_t cap_t, cap_p, cap_e;
 	bool bad_pts;
 	struct vfm_times times;
@@ -167,84 +168,121 @@ struct shot_reading {
 	uint8_t *shown;                           /* a frame for it */
 };
 
-static int score_frame(struct shot_reading *r, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
+struct vfm_shot_track *vfm_shot_track_new(const struct vfm_shots_opts *o, const struct vfm_video_info *info)
 {
-	struct vfm_shots *s = r->s;
+	struct vfm_shot_track *t = vfm_calloc(1, sizeof(*t));
+
+	t->o = *o;
+	t->times.tick_s = info->tick_s;
+	t->claimed = (struct vfm_frame_rate){info->fps_num, info->fps_den};
+	t->claimed_s = info->stream_s;
+	t->detector = o->stride ? NULL : o->detector;
+	if (t->detector)
+		t->shown = vfm_malloc((size_t)t->detector->width * (size_t)t->detector->height * 3);
+	t->scene = o->stride || t->detector ? NULL : vfm_scene_new((double)info->fps_num / info->fps_den);
+	return t;
+}
+
+void vfm_shot_track_free(struct vfm_shot_track *t)
+{
+	if (!t)
+		return;
+	vfm_shots_release(&t->s);
+	vfm_scene_free(t->scene);
+	free(t->shown);
+	free(t);
+}
+
+int vfm_shot_track_push(struct vfm_shot_track *t, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
+{
+	struct vfm_shots *s = &t->s;
 	int64_t n = s->frames++;
 
-	vfm_grow(&s->time_s, &r->cap_t, (size_t)n + 2, sizeof(s->time_s[0]));
-	vfm_grow(&s->pts, &r->cap_p, (size_t)n + 1, sizeof(s->pts[0]));
-	vfm_grow(&s->damaged, &r->cap_e, (size_t)n + 2, sizeof(s->damaged[0]));
+	vfm_grow(&s->time_s, &t->cap_t, (size_t)n + 2, sizeof(s->time_s[0]));
+	vfm_grow(&s->pts, &t->cap_p, (size_t)n + 1, sizeof(s->pts[0]));
+	vfm_grow(&s->damaged, &t->cap_e, (size_t)n + 2, sizeof(s->damaged[0]));
 	s->time_s[n] = f->time_s;
 	s->pts[n] = f->pts;
-	s->damaged[n + 1] = (n ? s->damaged[n] : 0) + f->damaged;
+	s->damaged[0] = 0;
+	s->damaged[n + 1] = s->damaged[n] + f->damaged;
 	if (f->pts == INT64_MIN || (n && f->pts <= s->pts[n - 1]))
-		r->bad_pts = true;
-	vfm_times_add(&r->times, f->time_s);
-	if (r->detector) {
-		TRY(vfm_video_rgb(v, r->detector->width, r->detector->height, VFM_FIT_STRETCH, r->shown, err));
-		return r->detector->push(r->detector->ctx, r->shown, err);
+		t->bad_pts = true;
+	vfm_times_add(&t->times, f->time_s);
+	if (t->detector) {
+		TRY(vfm_video_rgb(v, t->detector->width, t->detector->height, VFM_FIT_STRETCH, t->shown, err));
+		return t->detector->push(t->detector->ctx, t->shown, err);
 	}
-	if (!r->scene)
+	if (!t->scene)
 		return 0;
-	TRY(vfm_video_thumb(v, &r->thumb, err));
-	vfm_scene_push(r->scene, &r->thumb);
+	TRY(vfm_video_thumb(v, &t->thumb, err));
+	vfm_scene_push(t->scene, &t->thumb);
 	return 0;
+}
+
+bool vfm_shot_track_may_cut(const struct vfm_shot_track *t, int64_t from, int64_t to)
+{
+	return !t->scene || vfm_scene_may_cut(t->scene, from, to);
 }
 
 /* Lengths are counted in frames, so that clips of a constant rate have equal numbers of frames, and in seconds if the
  * rate varies. */
-static struct vfm_clip_rule clip_rule(const struct shot_reading *r, const struct vfm_shots_opts *o, double fps)
+static struct vfm_clip_rule clip_rule(const struct vfm_shot_track *t, const struct vfm_shots *s, double fps)
 {
-	struct vfm_clip_rule rule = {.min = o->min_s, .max = o->max_s, .at = r->s->time_s};
+	const struct vfm_shots_opts *o = &t->o;
+	struct vfm_clip_rule rule = {.min = o->min_s, .max = o->max_s, .at = s->time_s};
 
-	if (!vfm_times_vary(&r->times)) {
+	if (!vfm_times_vary(&t->times)) {
 		rule.min = fmax(1, ceil(o->min_s * fps - 1e-6));
 		rule.max = o->max_s > 0 ? fmax(1, floor(o->max_s * fps + 1e-6)) : 0;
 		rule.at = NULL;
 	}
 	if (o->stride)
-		rule.stride = rule.max > 0 ? rule.max : (double)r->s->frames;
+		rule.stride = rule.max > 0 ? rule.max : (double)s->frames;
 	return rule;
 }
 
-static void set_times(struct shot_reading *r, struct vfm_frame_rate rate)
+/* Copies the facts of the frames so far; computes the times if those of the file are bad. */
+static void copy_frames(const struct vfm_shot_track *t, struct vfm_frame_rate rate, struct vfm_shots *s)
 {
-	struct vfm_shots *s = r->s;
+	size_t n = (size_t)t->s.frames;
 
-	for (int64_t i = 0; vfm_times_bad(&r->times) && i < s->frames; i++)
+	*s = (struct vfm_shots){.frames = t->s.frames};
+	s->time_s = vfm_memdup(t->s.time_s, (n + 1) * sizeof(s->time_s[0]));
+	s->damaged = vfm_memdup(t->s.damaged, (n + 1) * sizeof(s->damaged[0]));
+	s->pts = t->bad_pts ? NULL : vfm_memdup(t->s.pts, n * sizeof(s->pts[0]));
+	for (size_t i = 0; vfm_times_bad(&t->times) && i < n; i++)
 		s->time_s[i] = (double)i * rate.den / rate.num;
-	s->time_s[s->frames] = s->time_s[0] + vfm_times_duration(&r->times, rate, r->claimed_s);
+	s->time_s[n] = s->time_s[0] + vfm_times_duration(&t->times, rate, t->claimed_s);
 }
 
-static int find_shots(struct shot_reading *r, const struct vfm_shots_opts *o, struct vfm_err *err)
+int vfm_shot_track_shots(const struct vfm_shot_track *t, struct vfm_shots *s, struct vfm_err *err)
 {
-	struct vfm_shots *s = r->s;
-	struct vfm_frame_rate rate = vfm_times_rate(&r->times, r->claimed);
+	struct vfm_frame_rate rate = vfm_times_rate(&t->times, t->claimed);
+	struct vfm_scene *scene = t->scene ? vfm_scene_copy(t->scene) : NULL;
 	const struct vfm_cut *cuts = NULL;
 	struct vfm_clip_rule rule;
 	int64_t n_cuts = 0;
+	int rc = 0;
 
 	if (rate.num < 1 || rate.den < 1)
 		rate = (struct vfm_frame_rate){25, 1};
-	s->damaged[0] = 0;
-	set_times(r, rate);
-	if (r->bad_pts) {
-		free(s->pts);
-		s->pts = NULL;
-	}
-	if (r->detector)
-		TRY(r->detector->cuts(r->detector->ctx, &cuts, &n_cuts, err));
-	else if (r->scene)
-		cuts = vfm_scene_cuts(r->scene, o->threshold, !o->hard_only, &n_cuts);
-	rule = clip_rule(r, o, (double)rate.num / rate.den);
+	copy_frames(t, rate, s);
+	if (t->detector)
+		TRY_OUT(t->detector->cuts(t->detector->ctx, &cuts, &n_cuts, err));
+	else if (scene)
+		cuts = vfm_scene_cuts(scene, t->o.threshold, !t->o.hard_only, &n_cuts);
+	rule = clip_rule(t, s, (double)rate.num / rate.den);
 	s->n = vfm_spans_of(s->frames, cuts, n_cuts, &rule, &s->spans);
 	/* A clock of milliseconds may round 24 frames down to less than a second. */
 	for (int64_t i = 0; i < s->n; i++)
 		if (s->spans[i].kind == VFM_SPAN_CLIP &&
-			vfm_shots_length_s(s, &s->spans[i]) < o->min_s - r->times.tick_s)
+			vfm_shots_length_s(s, &s->spans[i]) < t->o.min_s - t->times.tick_s)
 			s->spans[i].kind = VFM_SPAN_SHORT;
-	return 0;
+out:
+	if (rc < 0)
+		vfm_shots_release(s);
+	vfm_scene_free(scene);
+	return rc;
 }
 
 double vfm_shots_length_s(const struct vfm_shots *s, const struct vfm_span *span)
@@ -254,37 +292,24 @@ double vfm_shots_length_s(const struct vfm_shots *s, const struct vfm_span *span
 
 int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots_opts *o, struct vfm_err *err)
 {
-	struct shot_reading r = {.s = s};
 	struct vfm_video_opts video = o->video;
-	const struct vfm_video_info *info;
+	struct vfm_shot_track *t;
 	struct vfm_video *v;
 	struct vfm_frame f;
 	int rc;
 
 	*s = (struct vfm_shots){0};
-	video.draft = true;
+	video.deinterlace = VFM_DEINTERLACE_OFF;
 	TRY(vfm_video_open(&v, path, &video, err));
-	info = vfm_video_info(v);
-	r.times.tick_s = info->tick_s;
-	r.claimed = (struct vfm_frame_rate){info->fps_num, info->fps_den};
-	r.claimed_s = info->stream_s;
-	r.detector = o->stride ? NULL : o->detector;
-	if (r.detector)
-		r.shown = vfm_malloc((size_t)r.detector->width * (size_t)r.detector->height * 3);
-	r.scene = o->stride || r.detector ? NULL : vfm_scene_new((double)info->fps_num / info->fps_den);
-	while ((rc = vfm_video_next(v, &f, err)) == 1) {
-		rc = score_frame(&r, v, &f, err);
-		if (rc < 0)
-			break;
-	}
-	if (rc == 0 && s->frames == 0)
+	t = vfm_shot_track_new(o, vfm_video_info(v));
+	while ((rc = vfm_video_next(v, &f, err)) == 1)
+		TRY_OUT(vfm_shot_track_push(t, v, &f, err));
+	if (rc == 0 && t->s.frames == 0)
 		rc = vfm_fail(err, VFM_EINPUT, "'%s': no frame can be decoded", path);
 	if (rc == 0)
-		rc = find_shots(&r, o, err);
-	if (rc < 0)
-		vfm_shots_release(s);
-	free(r.shown);
-	vfm_scene_free(r.scene);
+		rc = vfm_shot_track_shots(t, s, err);
+out:
+	vfm_shot_track_free(t);
 	vfm_video_close(v);
 	return rc;
 }

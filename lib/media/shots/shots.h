@@ -68,6 +68,18 @@ struct vfm_shots {
 	int32_t *damaged; /* [frames + 1], number of damaged frames before each */
 };
 
+/* Finds the shots of a video that the caller decodes. */
+struct vfm_shot_track;
+struct vfm_shot_track *vfm_shot_track_new(const struct vfm_shots_opts *o, const struct vfm_video_info *info);
+void vfm_shot_track_free(struct vfm_shot_track *t); /* no-op for NULL */
+/* Adds the next frame: the last one that `v` decoded, described by `f`.  The reader must not deinterlace. */
+int vfm_shot_track_push(struct vfm_shot_track *t, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err);
+/* Returns whether the frames from..to may hold the end of a shot or clip. */
+bool vfm_shot_track_may_cut(const struct vfm_shot_track *t, int64_t from, int64_t to);
+/* Sets *s to the shots of the frames so far, at least one, as if the video ended with them.  May be called again after
+ * more frames, except with a detector.  The caller releases *s. */
+int vfm_shot_track_shots(const struct vfm_shot_track *t, struct vfm_shots *s, struct vfm_err *err);
+
 int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots_opts *opts, struct vfm_err *err);
 /* Returns the duration of a span, rounded to microseconds.  Records contain this number, and min_s is compared with
  * it. */

@@ -1,0 +1,448 @@
+/* pass.c - the loop over the frames of a file, the frames that it keeps, and the work on clips. */
+#include "media/pass/pass.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "media/av/video_out.h"
+
+enum {
+	CHECK = 32,  /* frames between looks for clips */
+	MARGIN = 72, /* frames after a clip before its boundaries seem certain: most dissolves are shorter */
+};
+
+/* Numbers that the file of a clip depends on, which are certain only at the end. */
+struct clip_times {
+	int fps_num, fps_den;
+	bool vfr, bad_times;
+	double length_s;
+};
+
+struct pass_clip {
+	struct vfm_pass_clip c;
+	struct clip_times times;
+};
+
+struct pass {
+	const char *path;
+	const struct vfm_pass_opts *o;
+	struct vfm_pass *r;
+	struct vfm_video *v;
+	struct vfm_limit limit; /* without the work on clips, which have limits of their own */
+	struct vfm_prober prober;
+	struct vfm_shot_track *track; /* NULL: an image, or the frames cannot be converted */
+	struct vfm_kept_frame **kept; /* [n_kept], from frame `first` on */
+	size_t kept_cap, kept_bytes;
+	int64_t first, n_kept;
+	int64_t closed; /* the frames before it belong to clips and transitions that were worked on */
+	struct pass_clip *clips;
+	size_t clips_cap;
+	int n_clips;
+};
+
+/* ---- kept frames ---- */
+
+static bool wants_frames(const struct vfm_pass_opts *o)
+{
+	return o->score || o->hash || o->cut;
+}
+
+/* Frees the kept frames before `from`. */
+static void drop_frames(struct pass *p, int64_t from)
+{
+	int64_t n = from - p->first < p->n_kept ? from - p->first : p->n_kept;
+
+	if (n <= 0)
+		return;
+	for (int64_t i = 0; i < n; i++) {
+		p->kept_bytes -= vfm_kept_frame_bytes(p->kept[i]);
+		vfm_kept_frame_free(p->kept[i]);
+	}
+	p->n_kept -= n;
+	p->first += n;
+	memmove(p->kept, p->kept + n, (size_t)p->n_kept * sizeof(p->kept[0]));
+}
+
+/* Keeps the frame that was decoded last. */
+static void keep_frame(struct pass *p, const struct vfm_frame *f)
+{
+	struct vfm_kept_frame *k = vfm_video_keep(p->v, f);
+
+	if (!k) { /* the frames must follow each other */
+		drop_frames(p, f->index);
+		p->first = f->index + 1;
+		return;
+	}
+	vfm_grow(&p->kept, &p->kept_cap, (size_t)p->n_kept + 1, sizeof(p->kept[0]));
+	p->kept[p->n_kept++] = k;
+	p->kept_bytes += vfm_kept_frame_bytes(k);
+}
+
+/* ---- a clip ---- */
+
+struct clip_look {
+	struct vfm_scorer *scorer;
+	struct vfm_clip_hasher *hasher;
+};
+
+static void end_look(struct clip_look *l)
+{
+	vfm_scorer_free(l->scorer);
+	vfm_clip_hasher_free(l->hasher);
+}
+
+static struct clip_look begin_look(bool score, bool hash, const struct vfm_score_opts *o, const struct vfm_video *v)
+{
+	return (struct clip_look){
+		score ? vfm_scorer_new(o, vfm_video_info(v)) : NULL, hash ? vfm_clip_hasher_new() : NULL};
+}
+
+static int look_at_frame(struct clip_look *l, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
+{
+	if (l->scorer)
+		TRY(vfm_scorer_push(l->scorer, v, f, err));
+	return l->hasher ? vfm_clip_hasher_push(l->hasher, v, f, err) : 0;
+}
+
+static int finish_look(struct clip_look *l, const struct vfm_video *v, struct vfm_score *score,
+	struct vfm_clip_hash *hash, struct vfm_err *err)
+{
+	if (l->scorer)
+		TRY(vfm_scorer_finish(l->scorer, score, err));
+	return l->hasher ? vfm_clip_hasher_finish(l->hasher, vfm_video_info(v)->image, hash, err) : 0;
+}
+
+int vfm_pass_clip_of(const char *path, const struct vfm_score_opts *o, struct vfm_score *score,
+	struct vfm_clip_hash *hash, bool *hashed, struct vfm_err *err)
+{
+	int64_t want = o->end < 0 ? INT64_MAX : o->end - o->start;
+	struct vfm_video_opts video = o->video;
+	struct clip_look l = {0};
+	struct vfm_video *v;
+	struct vfm_frame f;
+	int rc = 1;
+
+	video.deinterlace = VFM_DEINTERLACE_OFF;
+	TRY(vfm_video_open(&v, path, &video, err));
+	if (o->start > 0)
+		TRY_OUT(vfm_video_seek(v, o->start, o->start_pts, err));
+	l = begin_look(score, hash, o, v);
+	*hashed = hash && !vfm_video_info(v)->interlaced;
+	for (int64_t i = 0; i < want && (rc = vfm_video_next(v, &f, err)) == 1; i++) {
+		*hashed &= !f.interlaced; /* a hash is that of deinterlaced frames */
+		TRY_OUT(look_at_frame(&l, v, &f, err));
+	}
+	TRY_OUT(rc);
+	TRY_OUT(vfm_video_check_end(v, o->end, err));
+	rc = finish_look(&l, v, score, hash, err);
+out:
+	end_look(&l);
+	vfm_video_close(v);
+	return rc;
+}
+
+static int look_at_kept(struct pass *p, struct vfm_pass_clip *c, struct vfm_err *err)
+{
+	struct vfm_score_opts o = {.start = c->start, .end = c->end, .about = c->end - c->start};
+	struct clip_look l = begin_look(c->score, c->hash, &o, p->v);
+	struct vfm_frame f;
+	int rc = 0;
+
+	for (int64_t i = c->start; i < c->end; i++) {
+		TRY_OUT(vfm_video_show(p->v, p->kept[i - p->first], &f, err));
+		TRY_OUT(look_at_frame(&l, p->v, &f, err));
+	}
+	rc = finish_look(&l, p->v, c->score, c->hash, err);
+out:
+	end_look(&l);
+	return rc;
+}
+
+static int look_at_file(const struct pass *p, struct vfm_pass_clip *c, struct vfm_err *err)
+{
+	struct vfm_score_opts o = {
+		.video = {.threads = p->o->video.threads}, .end = -1, .start_pts = INT64_MIN, .about = c->cut.frames};
+	bool hashed;
+
+	TRY(vfm_pass_clip_of(c->file, &o, c->score, c->hash, &hashed, err));
+	return hashed || !c->hash ? 0 : VFM_EINPUT;
+}
+
+static struct clip_times times_of_clip(const struct pass *p, const struct vfm_shots *s, const struct vfm_span *span)
+{
+	const struct vfm_times *t = &p->prober.times;
+	const struct vfm_video_info *i = vfm_video_info(p->v);
+	struct vfm_frame_rate rate = vfm_times_rate(t, (struct vfm_frame_rate){i->fps_num, i->fps_den});
+
+	/* Records have the times in microseconds. */
+	return (struct clip_times){rate.num, rate.den, vfm_times_vary(t), vfm_times_bad(t),
+		round(s->time_s[span->end] * 1e6) / 1e6 - round(s->time_s[span->start] * 1e6) / 1e6};
+}
+
+static bool same_times(const struct clip_times *a, const struct clip_times *b)
+{
+	return a->fps_num == b->fps_num && a->fps_den == b->fps_den && a->vfr == b->vfr &&
+		a->bad_times == b->bad_times && a->length_s == b->length_s;
+}
+
+/* Writes the file of a clip from kept frames. */
+static int write_clip(struct pass *p, struct pass_clip *c, const struct vfm_shots *s, struct vfm_err *err)
+{
+	static _Atomic unsigned number;
+	struct vfm_cut_clip cut = {.o = *p->o->cut};
+	char *path = vfm_strfmt("%s/.ahead-%ld-%u.%s", p->o->dir, (long)getpid(), atomic_fetch_add(&number, 1),
+		vfm_video_out_extension(cut.o.codec));
+
+	cut.out = path;
+	cut.o.start = c->c.start;
+	cut.o.end = c->c.end;
+	cut.o.start_pts = s->pts ? s->pts[c->c.start] : INT64_MIN;
+	cut.o.fps_num = c->times.fps_num;
+	cut.o.fps_den = c->times.fps_den;
+	cut.o.vfr = c->times.vfr;
+	cut.o.bad_times = c->times.bad_times;
+	cut.o.length_s = c->times.length_s;
+	vfm_cut_kept(p->path, &cut, p->v, p->kept + (c->c.start - p->first), c->c.end - c->c.start);
+	if (cut.rc < 0) {
+		free(path);
+		*err = cut.err;
+		return cut.rc;
+	}
+	c->c.file = path;
+	c->c.cut = cut.result;
+	return 0;
+}
+
+static void release_clip(struct vfm_pass_clip *c)
+{
+	if (c->file)
+		unlink(c->file);
+	free(c->file);
+	free(c->score);
+	free(c->hash);
+	*c = (struct vfm_pass_clip){0};
+}
+
+/* Works on a clip whose frames are kept.  After an error, the clip has no results. */
+static void work_on_clip(struct pass *p, const struct vfm_shots *s, const struct vfm_span *span)
+{
+	const struct vfm_pass_opts *o = p->o;
+	struct pass_clip c = {.c = {.start = span->start, .end = span->end}, .times = times_of_clip(p, s, span)};
+	struct vfm_err err = {0};
+	double began = vfm_now(), took;
+	int rc = 0;
+
+	if (o->score)
+		c.c.score = vfm_calloc(1, sizeof(*c.c.score));
+	if (o->hash)
+		c.c.hash = vfm_calloc(1, sizeof(*c.c.hash));
+	if (o->cut)
+		rc = write_clip(p, &c, s, &err);
+	if (rc == 0 && (o->score || o->hash))
+		rc = o->cut ? look_at_file(p, &c.c, &err) : look_at_kept(p, &c.c, &err);
+	took = vfm_now() - began;
+	p->limit.until += took;
+	vfm_video_extend_limit(p->v, took);
+	if (rc < 0) {
+		release_clip(&c.c);
+		return;
+	}
+	vfm_grow(&p->clips, &p->clips_cap, (size_t)p->n_clips + 1, sizeof(p->clips[0]));
+	p->clips[p->n_clips++] = c;
+}
+
+/* ---- clips whose boundaries seem certain ---- */
+
+static int64_t margin_of(const struct pass *p)
+{
+	return p->o->shots.stride ? 1 : MARGIN;
+}
+
+/* Returns the number of spans, from the first on, that later frames probably leave as they are: up to the last cut that
+ * is far enough behind. */
+static int64_t count_closed(const struct pass *p, const struct vfm_shots *s)
+{
+	int64_t n = 0;
+
+	for (int64_t i = 0; i < s->n; i++) {
+		const struct vfm_span *span = &s->spans[i];
+		bool is_bounded = p->o->shots.stride || span->kind == VFM_SPAN_TRANSITION || span->end_confidence >= 0;
+
+		if (is_bounded && span->end + margin_of(p) <= s->frames)
+			n = i + 1;
+	}
+	return n;
+}
+
+/* Works on the clips that are closed, and frees their frames. */
+static void close_clips(struct pass *p, const struct vfm_shots *s, int64_t n_closed)
+{
+	for (int64_t i = 0; i < n_closed; i++) {
+		const struct vfm_span *span = &s->spans[i];
+
+		if (span->start < p->closed)
+			continue;
+		p->closed = span->end;
+		if (span->kind == VFM_SPAN_CLIP && span->start >= p->first && span->end <= p->first + p->n_kept)
+			work_on_clip(p, s, span);
+		drop_frames(p, p->closed);
+	}
+}
+
+static void look_for_clips(struct pass *p)
+{
+	struct vfm_err err = {0};
+	struct vfm_shots s;
+
+	if (vfm_shot_track_shots(p->track, &s, &err) < 0)
+		return;
+	close_clips(p, &s, count_closed(p, &s));
+	vfm_shots_release(&s);
+}
+
+static void add_frame(struct pass *p, const struct vfm_frame *f)
+{
+	struct vfm_err err = {0};
+
+	if (!p->track)
+		return;
+	if (vfm_shot_track_push(p->track, p->v, f, &err) < 0) { /* as if the video had no shots: split says why */
+		drop_frames(p, INT64_MAX);
+		vfm_shot_track_free(p->track);
+		p->track = NULL;
+		return;
+	}
+	if (!wants_frames(p->o))
+		return;
+	keep_frame(p, f);
+	if ((f->index + 1) % CHECK == 0 && vfm_shot_track_may_cut(p->track, p->closed + 1, f->index + 1 - margin_of(p)))
+		look_for_clips(p);
+	while (p->kept_bytes > p->o->kept_bytes)
+		drop_frames(p, p->first + 1);
+}
+
+/* ---- the end ---- */
+
+static const struct vfm_span *find_clip(const struct vfm_shots *s, int64_t start)
+{
+	for (int64_t low = 0, high = s->n; low < high;) {
+		int64_t mid = low + (high - low) / 2;
+
+		if (s->spans[mid].start == start)
+			return s->spans[mid].kind == VFM_SPAN_CLIP ? &s->spans[mid] : NULL;
+		if (s->spans[mid].start < start)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return NULL;
+}
+
+/* Passes the results of clips whose boundaries and times are the final ones. */
+static void take_clips(struct pass *p)
+{
+	struct vfm_pass *r = p->r;
+	/* Clips and hashes of interlaced videos are those of deinterlaced frames. */
+	bool hides = r->probe.interlaced && (p->o->cut || p->o->hash);
+
+	r->clips = vfm_calloc((size_t)p->n_clips + 1, sizeof(r->clips[0]));
+	for (int i = 0; i < p->n_clips; i++) {
+		struct pass_clip *c = &p->clips[i];
+		const struct vfm_span *span = find_clip(&r->shots, c->c.start);
+		struct clip_times times = span ? times_of_clip(p, &r->shots, span) : (struct clip_times){0};
+
+		if (hides || !span || span->end != c->c.end || (p->o->cut && !same_times(&c->times, &times)))
+			release_clip(&c->c);
+		else
+			r->clips[r->n_clips++] = c->c;
+	}
+	p->n_clips = 0;
+}
+
+static void finish_video(struct pass *p)
+{
+	struct vfm_err err = {0};
+
+	if (!p->track || vfm_shot_track_shots(p->track, &p->r->shots, &err) < 0)
+		return;
+	close_clips(p, &p->r->shots, p->r->shots.n);
+	take_clips(p);
+}
+
+/* Scores and hashes an image. */
+static void look_at_image(struct pass *p, const struct vfm_frame *f)
+{
+	struct vfm_score_opts o = {.end = -1, .about = 1};
+	struct clip_look l = begin_look(p->o->score, p->o->hash, &o, p->v);
+	struct vfm_pass_clip c = {.end = 1};
+	struct vfm_err err = {0};
+
+	if (l.scorer)
+		c.score = vfm_calloc(1, sizeof(*c.score));
+	if (l.hasher)
+		c.hash = vfm_calloc(1, sizeof(*c.hash));
+	if (look_at_frame(&l, p->v, f, &err) < 0 || finish_look(&l, p->v, c.score, c.hash, &err) < 0) {
+		release_clip(&c);
+	} else {
+		p->r->clips = vfm_memdup(&c, sizeof(c));
+		p->r->n_clips = 1;
+	}
+	end_look(&l);
+}
+
+static int decode_frames(struct pass *p, struct vfm_err *err)
+{
+	struct vfm_frame f;
+	int rc;
+
+	while ((rc = vfm_video_next(p->v, &f, err)) == 1) {
+		vfm_prober_add(&p->prober, &f);
+		add_frame(p, &f);
+		if (vfm_video_info(p->v)->image && (p->o->score || p->o->hash) && !p->o->cut)
+			look_at_image(p, &f);
+	}
+	return rc;
+}
+
+int vfm_pass_file(struct vfm_pass *r, const char *path, const struct vfm_pass_opts *o, struct vfm_err *err)
+{
+	struct pass p = {.path = path, .o = o, .r = r, .limit = o->video.limit};
+	int rc;
+
+	*r = (struct vfm_pass){0};
+	TRY(vfm_video_open(&p.v, path, &o->video, err));
+	vfm_prober_begin(&p.prober, &r->probe, p.v);
+	if (!r->probe.info.image)
+		p.track = vfm_shot_track_new(&o->shots, vfm_video_info(p.v));
+	TRY_OUT(decode_frames(&p, err));
+	if (o->facts)
+		TRY_OUT(vfm_prober_end(&p.prober, p.v, path, &p.limit, err));
+	if (!r->probe.info.image)
+		finish_video(&p);
+out:
+	drop_frames(&p, INT64_MAX);
+	free(p.kept);
+	for (int i = 0; i < p.n_clips; i++)
+		release_clip(&p.clips[i].c);
+	free(p.clips);
+	vfm_shot_track_free(p.track);
+	vfm_video_close(p.v);
+	if (rc < 0)
+		vfm_pass_release(r);
+	return rc;
+}
+
+void vfm_pass_release(struct vfm_pass *r)
+{
+	for (int i = 0; i < r->n_clips; i++)
+		release_clip(&r->clips[i]);
+	free(r->clips);
+	vfm_shots_release(&r->shots);
+	r->clips = NULL;
+	r->n_clips = 0;
+}
