@@ -2,7 +2,6 @@
 #include "data/record/reasons.h"
 
 #include <ctype.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -111,14 +110,9 @@ void vfm_reasons_merge(struct vfm_reasons *r, const struct vfm_reasons *other)
 
 const char *vfm_duration_text(char text[VFM_DURATION_TEXT], double s)
 {
-	double t = rint(s);
-
-	if (s < 600)
+	if (s < 9999.95)
 		snprintf(text, VFM_DURATION_TEXT, "%.1f s", s);
-	else if (t < 3600)
-		snprintf(text, VFM_DURATION_TEXT, "%d:%02d min", (int)t / 60, (int)t % 60);
 	else
-		snprintf(text, VFM_DURATION_TEXT, "%.0f:%02d:%02d h", floor(t / 3600), (int)fmod(t / 60, 60),
-			(int)fmod(t, 60));
+		snprintf(text, VFM_DURATION_TEXT, "%.2f h", s / 3600);
 	return text;
 }

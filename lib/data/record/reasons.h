@@ -29,7 +29,7 @@ void vfm_reasons_add(struct vfm_reasons *r, const char *text, bool is_error, int
 void vfm_reasons_merge(struct vfm_reasons *r, const struct vfm_reasons *other);
 
 enum { VFM_DURATION_TEXT = 32 };
-/* Writes seconds as "352.0 s", "12:45 min" or "3:05:10 h", and returns the text. */
+/* Writes seconds as "352.0 s" or, from 10,000 on, as "2.78 h".  Returns the text. */
 const char *vfm_duration_text(char text[VFM_DURATION_TEXT], double s);
 
 #endif

@@ -2,6 +2,7 @@
  * ring of slots between them keeps the order and bounds the memory.  With one job (or a serial stage) all three are the
  * calling thread. */
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -435,7 +436,7 @@ static void add_seconds(struct vfm_buf *b, const struct vfm_stage *s, const stru
 		return;
 	vfm_buf_adds(b, s->one_to_many ? ", " : "; kept ");
 	vfm_buf_adds(b, vfm_duration_text(kept, c->kept_s));
-	if (c->in_s > 0)
+	if (fabs(c->in_s - c->kept_s) >= 0.05 && c->in_s > 0)
 		vfm_buf_addf(b, " of %s", vfm_duration_text(in, c->in_s));
 	if (c->untimed)
 		vfm_buf_addf(b, " (without %lld of unknown duration)", (long long)c->untimed);
