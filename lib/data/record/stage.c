@@ -63,6 +63,7 @@ static void counts_add(struct vfm_stage_counts *a, const struct vfm_stage_counts
 	a->dropped_s += b->dropped_s;
 	a->missing_s += b->missing_s;
 	a->work_s += b->work_s;
+	a->in_bytes += b->in_bytes;
 }
 
 /* Adds the reasons of a record of this stage, and keeps the first error. */

@@ -169,6 +169,8 @@ struct vfm_stage_counts {
 	double kept_s, dropped_s; /* of outputs that are kept; that are dropped here */
 	double missing_s;         /* if one_to_many: by which the outputs of an input are shorter than it */
 	double work_s;            /* for which threads worked on these inputs */
+	/* in the first stage of a run: bytes of the files of the inputs, as far as they are known */
+	int64_t in_bytes;
 };
 
 /* Runs the stage and reports the counts with vfm_info.  `counts` may be NULL.  Returns 0 if all records succeeded;

@@ -261,6 +261,14 @@ static int check_inputs(const struct vfm_stage_link *k, struct vfm_err *err)
 		(long long)k->skip);
 }
 
+int64_t vfm_stage_link_bytes(const json_t *rec)
+{
+	const char *src = vfm_rec_str(rec, "src", NULL);
+	struct stat st;
+
+	return src && stat(src, &st) == 0 && S_ISREG(st.st_mode) ? (int64_t)st.st_size : 0;
+}
+
 int vfm_stage_link_read(struct vfm_stage_link *k, const json_t *rec, int64_t line, struct vfm_err *err)
 {
 	struct vfm_buf text = {0};
@@ -268,8 +276,10 @@ int vfm_stage_link_read(struct vfm_stage_link *k, const json_t *rec, int64_t lin
 	if (atomic_load(&k->progress->stop))
 		return vfm_fail(err, VFM_ESIGNAL, "the run stops");
 	k->n_read++;
-	if (k->only_counts)
+	if (k->only_counts) {
+		k->n_bytes += rec ? vfm_stage_link_bytes(rec) : 0;
 		return 0;
+	}
 	atomic_store(&own_stage(k)->read, line);
 	if (!k->in_path) {
 		if (rec)
@@ -298,8 +308,11 @@ void vfm_stage_link_work(struct vfm_stage_link *k)
 	atomic_fetch_add(&own_stage(k)->busy, 1);
 }
 
-void vfm_stage_link_rest(struct vfm_stage_link *k)
+void vfm_stage_link_rest(struct vfm_stage_link *k, int n, int64_t bytes, double work_s)
 {
+	atomic_fetch_add(&own_stage(k)->worked, n);
+	atomic_fetch_add(&own_stage(k)->worked_bytes, bytes);
+	atomic_fetch_add(&own_stage(k)->worked_us, (int64_t)(work_s * 1e6));
 	atomic_fetch_sub(&own_stage(k)->busy, 1);
 	if (k->takes_tokens)
 		sem_post(&k->progress->tokens);
@@ -336,8 +349,10 @@ int vfm_stage_link_close(struct vfm_stage_link *k, bool done, struct vfm_err *er
 	bool failed;
 
 	if (k->only_counts) {
-		if (done)
+		if (done) {
+			atomic_store(&k->progress->total_bytes, k->n_bytes);
 			atomic_store(&k->progress->total, k->n_read);
+		}
 		return 0;
 	}
 	if (k->in_fd >= 0)

@@ -301,6 +301,8 @@ static void begin_work(const struct vfm_stage_work *w, struct vfm_stage_record *
 	r->counts.in++;
 	r->is_passed = vfm_rec_is_out(r->rec) && !r->is_refused;
 	r->counts.in_s = r->is_passed ? 0 : vfm_rec_duration(r->rec);
+	if (w->link && w->link->index == 0)
+		r->counts.in_bytes = vfm_stage_link_bytes(r->rec);
 	if (vfm_rec_is_out(r->rec)) {
 		pass_on(w, r, worker);
 		return;
@@ -353,6 +355,7 @@ static void work_on_batch(const struct vfm_stage_work *w, struct vfm_stage_recor
 void vfm_stage_work_on(const struct vfm_stage_work *w, struct vfm_stage_record *const *r, int n, int worker)
 {
 	double start_s;
+	int64_t bytes = 0;
 
 	if (!w->stage->batch && r[0]->is_header)
 		return;
@@ -364,6 +367,8 @@ void vfm_stage_work_on(const struct vfm_stage_work *w, struct vfm_stage_record *
 	else
 		work_on_record(w, r[0], worker);
 	r[0]->counts.work_s = vfm_now() - start_s;
+	for (int i = 0; i < n; i++)
+		bytes += r[i]->counts.in_bytes;
 	if (w->link)
-		vfm_stage_link_rest(w->link);
+		vfm_stage_link_rest(w->link, n, bytes, r[0]->counts.work_s);
 }
