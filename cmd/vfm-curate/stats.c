@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "curate.h"
 #include "data/record/histogram.h"
+#include "data/record/reasons.h"
 #include "io/json.h"
 #include "io/opt.h"
 #include "io/table.h"
@@ -104,18 +105,39 @@ static int64_t sum_word_counts(const struct vfm_word_count *list, size_t n)
 	return sum;
 }
 
-static void print_reasons(const json_t *counts)
+static double read_seconds(const json_t *o, const char *key)
 {
+	return json_number_value(json_object_get(o, key));
+}
+
+/* The reasons with their records and, if any record has a duration, their seconds. */
+static void print_reasons(const json_t *counts, const json_t *seconds)
+{
+	bool timed = read_seconds(seconds, "dropped") + read_seconds(seconds, "failed") > 0;
 	size_t n;
 	struct vfm_word_count *list = vfm_word_counts_sort(counts, &n);
 
 	for (size_t i = 0; i < n; i++) {
-		char *text = cut_text(list[i].word, COLUMNS - 12);
+		char *text = cut_text(list[i].word, COLUMNS - (timed ? 26 : 12)), duration[VFM_DURATION_TEXT];
+		double s = read_seconds(json_object_get(seconds, "reasons"), list[i].word);
 
-		printf("%10lld  %s\n", (long long)list[i].n, text);
+		printf("%10lld", (long long)list[i].n);
+		if (timed)
+			printf("  %12s", s > 0 ? vfm_duration_text(duration, s) : "");
+		printf("  %s\n", text);
 		free(text);
 	}
 	free(list);
+}
+
+/* "N WORD" and, if they have a duration, "(S s)". */
+static void print_count(const char *before, int64_t n, const char *word, double s)
+{
+	char duration[VFM_DURATION_TEXT];
+
+	printf("%s%lld %s", before, (long long)n, word);
+	if (s > 0)
+		printf(" (%s)", vfm_duration_text(duration, s));
 }
 
 static int print_numbers(const json_t *numbers, struct vfm_err *err)
@@ -204,12 +226,16 @@ static int print_words(const json_t *o, struct vfm_err *err)
 
 static int print_stats(const json_t *o, struct vfm_err *err)
 {
-	long long records = read_count(o, "records"), dropped = read_count(o, "dropped"),
-		  failed = read_count(o, "failed");
+	int64_t records = read_count(o, "records"), dropped = read_count(o, "dropped"),
+		failed = read_count(o, "failed");
+	const json_t *seconds = json_object_get(o, "seconds");
 
-	printf("%lld records: %lld kept, %lld dropped, %lld failed\n", records, records - dropped - failed, dropped,
-		failed);
-	print_reasons(json_object_get(o, "reasons"));
+	printf("%lld records:", (long long)records);
+	print_count(" ", records - dropped - failed, "kept", read_seconds(seconds, "kept"));
+	print_count(", ", dropped, "dropped", read_seconds(seconds, "dropped"));
+	print_count(", ", failed, "failed", read_seconds(seconds, "failed"));
+	printf("\n");
+	print_reasons(json_object_get(o, "reasons"), seconds);
 	TRY(print_numbers(json_object_get(o, "numbers"), err));
 	return print_words(o, err);
 }

@@ -33,7 +33,7 @@ is "$(jq -c 'del(.bucket, .drop, .by.bucket)' <<<"$out")" "$(jq -c . all.jsonl)"
 run_stage vfm-curate bucket -q -j 3 --sizes 64x64,48x80,80x48,48x80 --frames 12,8,4 <(tac all.jsonl)
 is "$(tac <<<"$out")" "$(cat bucketed.jsonl)" "the order of records and of options does not matter, nor does -j"
 run vfm-curate bucket --sizes 640x640 --frames 81 all.jsonl
-like "$err" ' 0 out .*; first drop: bucket: too s' "the count says why nothing is left"
+like "$err" "dropped 8, [0-9.]+ s: too small for the buckets .*dropped 1, 2.0 s: aspect ratio too far .* 0 out \+ 9 dropped" "the counts say why nothing is left"
 run_stage vfm-curate bucket -q --max-upscale 2 --max-crop 0.8 --sizes 80x48,48x80,64x64 --frames 4,8,12 all.jsonl
 is "$(jq -r '.bucket.name // .drop' <<<"$out" | tail -n 2)" "64x64x12
 80x48x12" "--max-upscale, --max-crop"

@@ -41,7 +41,7 @@ rc_is 1 "probe: some files fail, the rest goes on"
 cp "$SCRATCH/io/out" probe.jsonl
 is "$(count probe.jsonl)" 12 "probe: a record a file; hidden folders and other names are left out"
 like "$err" "1 files in folders" "probe: and it says so"
-like "$(last "$err")" 'vfm-curate probe: 12 in = 8 out \+ 0 dropped \+ 4 failed; first error: .raw/empty.mp4. is empty$' "probe: counts add up, on the last line"
+like "$(last "$err")" 'vfm-curate probe: 12 in = 8 out \+ 0 dropped \+ 4 failed; kept 16.0 s; first error: .raw/empty.mp4. is empty$' "probe: counts add up, on the last line"
 empty "probe: \"v\" stands first" jq -c 'select(keys_unsorted[0] != "v")' <probe.jsonl
 is "$(field probe.jsonl ntsc.mp4 '[.kind,.codec,.width,.height,.fps,.frames,.rotation,.has_audio,.decode_errors]')" \
 	'["video","h264",160,120,"30000/1001",60,0,false,0]' "probe: facts of a plain file"
@@ -197,7 +197,7 @@ run vfm-curate sheet -o none.html /dev/null
 rc_is 1 "sheet: of nothing fails"
 ok "sheet: and leaves nothing" test ! -e none.html
 run vfm-curate stats filter.jsonl
-like "$out" '4  filter: motion below 0.5' "stats: reasons fall together"
+like "$out" '4 +6.0 s  filter: motion below 0.5' "stats: reasons fall together"
 run vfm-curate stats --format json filter.jsonl
 is "$(jq -c '[.records, .numbers["score.motion"].count > 0, (.numbers.width.bins | length)]' <<<"$out")" "[$(count filter.jsonl),true,20]" "stats: as JSON"
 for i in 1 2 2 3 10 10 10; do echo "{\"id\":\"$i\",\"frames\":$i,\"width\":64,\"codec\":\"c$((i % 3))\",\"score\":{\"motion\":0.5}}"; done >known.jsonl
@@ -227,7 +227,7 @@ codec: n 7, distinct 3
   c2                             2  ██████████████████████████████
   c0                             1  ███████████████" "stats: histograms"
 run vfm-curate stats --histogram motoin known.jsonl
-is "$rc $err" "2 vfm-curate stats: 9 in = 8 out + 1 dropped + 0 failed
+is "$rc $err" "2 vfm-curate stats: 9 in = 8 out + 1 dropped + 0 failed; 1 dropped in an earlier stage
 vfm-curate stats: --histogram: no record has the key 'motoin' (did you mean 'motion'?)" "stats: an unknown key"
 run vfm-curate stats --histogram frames --format json known.jsonl
 is "$rc $err" "2 vfm-curate stats: --histogram: not with --format json, which has the bins of all numbers" "stats: --histogram with JSON"
@@ -331,8 +331,8 @@ reasons() { # TEXT ...: the reasons that stats prints of these errors
 	for why; do jq -nc --arg why "$why" '{v: 1, id: "a", src: "x.mp4", error: $why}'; done | vfm-curate stats -q --format json | jq -cS .reasons
 }
 is "$(reasons "probe: offset 0x1be2: 7 bytes")" '{"probe: offset 0x1be2: 7 bytes":1}' "a reason alone has its numbers"
-is "$(reasons "probe: offset 0x1be2: 7 bytes" "probe: offset 0x1be3: 7 bytes" "probe: offset 0x1be2: 7 bytes")" '{"probe: offset #: 7 bytes":3}' \
-	"several have those in which all are equal, also hexadecimal ones"
+is "$(reasons "probe: offset 0x1be2: 7 bytes" "probe: offset 0x1be3: 7 bytes" "probe: offset 0x1be2: 7 bytes")" '{"probe: offset #: # bytes":3}' \
+	"those of several are masked, also hexadecimal ones"
 is "$(reasons "split: shorter than 1 s" "split: shorter than 1 s" "split: longer than 1 s")" '{"split: longer than 1 s":1,"split: shorter than 1 s":2}' "other words are another reason"
 is "$(reasons "a 1.5" "a 1.55" "a 1.5")$(reasons "a 1" "a 12" "a 1 2")$(reasons "a # 1" "a # 2")" '{"a #":3}{"a #":2,"a 1 2":1}{"a # #":2}' "numbers are compared whole"
 is "$(reasons "no 'x1' of 3" "no 'yy' of 4" "no 'x1' of 3")" '{"no '"'...'"' of #":3}' "names are masked"

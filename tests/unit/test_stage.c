@@ -132,6 +132,53 @@ static void test_order_and_counts(void **state)
 	free(input);
 }
 
+/* Emits a clip of 2 s, and one of 1 s, which is dropped. */
+static int split_seconds(json_t *rec, struct vfm_stage_out *out, void *ctx, int worker, struct vfm_err *err)
+{
+	(void)ctx, (void)worker, (void)err;
+	for (int i = 0; i < 2; i++) {
+		json_t *clip = json_pack("{s:o,s:s,s:i,s:i,s:f}", "id",
+			json_sprintf("%s-%d", vfm_rec_str(rec, "id", ""), i), "parent", vfm_rec_str(rec, "id", ""),
+			"siblings", 1, "transitions", 1, "duration_s", 2.0 - i);
+
+		if (i)
+			vfm_stage_drop(clip, "work", "in a transition");
+		vfm_stage_emit(out, clip);
+	}
+	return 0;
+}
+
+/* Seconds are those of inputs that were not out before, and of outputs; copied records count alike. */
+static void test_seconds(void **state)
+{
+	char *input = write_text("in.jsonl",
+		"{\"id\":\"a\",\"duration_s\":3.5}\n{\"id\":\"b\",\"duration_s\":8,\"drop\":\"x: y\"}\n"
+		"{\"id\":\"c\",\"duration_s\":3}\n{\"id\":\"d\",\"duration_s\":16,\"error\":\"x\"}\n");
+	struct vfm_stage s = {.name = "work", .fn = split_seconds, .one_to_many = true};
+	struct vfm_stage_counts c;
+	char *first = run(s, input, 0, &c), *done = write_text("done.jsonl", first), *again;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		assert_true(c.in_s == 6.5 && c.kept_s == 4 && c.dropped_s == 2 && c.missing_s == 0.5);
+		assert_int_equal(c.in, 4);
+		assert_int_equal(c.out, 2);
+		assert_int_equal(c.dropped, 1);
+		assert_int_equal(c.dropped_here, 0);
+		assert_int_equal(c.kept, 2);
+		assert_int_equal(c.untimed, 0);
+		assert_int_equal(c.written, 6);
+		assert_int_equal(c.copied, i ? 2 : 0);
+		s.opts.done = done;
+		again = run(s, input, 0, &c);
+		assert_string_equal(again, first);
+		free(again);
+	}
+	free(first);
+	free(done);
+	free(input);
+}
+
 static void test_what_is_out_passes(void **state)
 {
 	char *input = write_text("in.jsonl",
@@ -714,6 +761,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_order_and_counts, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_seconds, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_what_is_out_passes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_shares, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lines, setup, teardown),

@@ -455,8 +455,15 @@ static int explain(const struct vfm_dedup *d, const json_t *rec, struct vfm_err 
 		VFM_CLIP_NAME_MAX);
 }
 
-/* Sets "dedup" and "drop" of a member. */
-static void mark_member(const struct vfm_dedup *d, json_t *rec, const struct vfm_duplicate *m)
+/* Sets "drop" to a constant reason, and returns it. */
+static const char *drop_duplicate(json_t *rec, const char *reason)
+{
+	vfm_stage_drop(rec, "dedup", "%s", reason);
+	return reason;
+}
+
+/* Sets "dedup" and "drop" of a member.  Returns the reason. */
+static const char *mark_member(const struct vfm_dedup *d, json_t *rec, const struct vfm_duplicate *m)
 {
 	const char *of = name_of_rank(d, m->of);
 	json_t *o = json_pack("{s:s,s:o}", "of", of, "distance", round_distance((double)m->distance));
@@ -466,21 +473,23 @@ static void mark_member(const struct vfm_dedup *d, json_t *rec, const struct vfm
 		json_object_set_new(o, "mirrored", json_boolean(m->mirrored));
 	}
 	json_object_set_new(rec, "dedup", o);
-	json_object_set_new(rec, "drop", json_string("dedup: duplicate"));
+	return drop_duplicate(rec, "duplicate");
 }
 
-static void mark_item(const struct vfm_dedup *d, json_t *rec, int64_t item, const char *id)
+/* Sets "dedup" of a record, and "drop" if it is a duplicate.  Returns the reason of the drop, or NULL. */
+static const char *mark_item(const struct vfm_dedup *d, json_t *rec, int64_t item, const char *id)
 {
 	const struct vfm_groups *g = dedup_groups(d);
 	uint32_t rank = d->o.vectors ? d->found_vectors.rank[item] : d->found_clips.rank[item];
+
 	if (item < d->fixed) {
 		json_object_set_new(rec, "dedup", json_pack("{s:s}", "of", id));
-		json_object_set_new(rec, "drop", json_string("dedup: in the index already"));
-	} else if (vfm_groups_is_member(g, rank)) {
-		mark_member(d, rec, &g->of[rank]);
-	} else {
-		json_object_set_new(rec, "dedup", json_pack("{s:I}", "copies", (json_int_t)d->copies[rank]));
+		return drop_duplicate(rec, "in the index already");
 	}
+	if (vfm_groups_is_member(g, rank))
+		return mark_member(d, rec, &g->of[rank]);
+	json_object_set_new(rec, "dedup", json_pack("{s:I}", "copies", (json_int_t)d->copies[rank]));
+	return NULL;
 }
 
 static int64_t find_item(const struct vfm_dedup *d, const char *id)
@@ -503,7 +512,7 @@ int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err)
 }
 
 bool vfm_dedup_mark_text(
-	const struct vfm_dedup *d, const struct vfm_record_text *t, struct vfm_buf *keys, bool *dropped)
+	const struct vfm_dedup *d, const struct vfm_record_text *t, struct vfm_buf *keys, const char **reason)
 {
 	char id[VFM_CLIP_NAME_MAX + 1];
 	const char *key;
@@ -516,13 +525,12 @@ bool vfm_dedup_mark_text(
 	if (item < 0)
 		return false;
 	set = json_object();
-	mark_item(d, set, item, id);
+	*reason = mark_item(d, set, item, id);
 	json_object_foreach(set, key, v)
 	{
 		vfm_buf_addf(keys, ",\"%s\":", key);
 		vfm_json_text(keys, v, 0);
 	}
-	*dropped = json_object_get(set, "drop") != NULL;
 	json_decref(set);
 	return true;
 }

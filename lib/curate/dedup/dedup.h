@@ -57,10 +57,10 @@ int vfm_dedup_read(struct vfm_dedup *d, char *const *paths, int n, struct vfm_er
 int vfm_dedup_group(struct vfm_dedup *d, struct vfm_dedup_stats *stats, struct vfm_err *err);
 /* Sets "dedup" of a record, and "drop" if it is a duplicate.  VFM_EINPUT: it has no id, no hash or no vector. */
 int vfm_dedup_mark(const struct vfm_dedup *d, json_t *rec, struct vfm_err *err);
-/* As vfm_dedup_mark for a record as text: appends the keys, each as ,"KEY":VALUE.  Returns false for a record that
- * needs vfm_dedup_mark. */
+/* As vfm_dedup_mark for a record as text: appends the keys, each as ,"KEY":VALUE.  Sets *reason to the reason of its
+ * drop, a constant without the stage, or to NULL.  Returns false for a record that needs vfm_dedup_mark. */
 bool vfm_dedup_mark_text(
-	const struct vfm_dedup *d, const struct vfm_record_text *t, struct vfm_buf *keys, bool *dropped);
+	const struct vfm_dedup *d, const struct vfm_record_text *t, struct vfm_buf *keys, const char **reason);
 /* Writes the index of the representatives, including those of `against`.  Only with hashes. */
 int vfm_dedup_save(const struct vfm_dedup *d, const char *path, struct vfm_err *err);
 /* Returns the options that affect records, as text; valid as long as d. */

@@ -90,6 +90,18 @@ static bool identify_text(const struct vfm_stage *s, struct vfm_record_text *t, 
 	return true;
 }
 
+/* Sets what the counts of seconds need. */
+static void measure_text(const struct vfm_record_text *t, struct vfm_stage_output *o)
+{
+	size_t n;
+	const char *kind = vfm_record_text_str(t, vfm_record_text_get(t, "kind"), &n);
+	double s;
+
+	o->is_image = kind && n == strlen("image") && !memcmp(kind, "image", n);
+	o->duration_s =
+		vfm_record_text_get(t, "duration_s") && vfm_record_text_num(t, "duration_s", &s) && s > 0 ? s : 0;
+}
+
 /* Writes a record with `keys` and its fingerprint: before the last bracket, or within the "by" that it has. */
 static void write_marked(const struct vfm_stage *s, const char *settings, struct text_block *b)
 {
@@ -131,8 +143,10 @@ static bool write_line_text(const struct text_lines *l, struct text_block *b, st
 		return true;
 	}
 	vfm_buf_clear(&b->keys);
-	if (!identify_text(l->s, t, o) || !vfm_dedup_mark_text(l->s->ctx, t, &b->keys, &o->dropped))
+	if (!identify_text(l->s, t, o) || !vfm_dedup_mark_text(l->s->ctx, t, &b->keys, &o->reason))
 		return false;
+	o->dropped = o->reason != NULL;
+	measure_text(t, o);
 	write_marked(l->s, l->settings, b);
 	return true;
 }

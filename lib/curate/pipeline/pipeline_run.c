@@ -38,6 +38,7 @@ struct child {
 	pid_t pid;                               /* 0: none */
 	bool failed;
 	char *why;                            /* owned */
+	struct vfm_stage_counts start;        /* when this process began */
 	int64_t at_start, last_in, log_start; /* log_start: bytes of the log before this run */
 	double t_idle;                        /* until when it had no record */
 	double rate;
@@ -243,6 +244,9 @@ static int prepare_stages(struct pipeline_run *r, struct vfm_err *err)
 		}
 		s->message[0] = 0;
 		atomic_store(&s->busy, 0);
+		atomic_store(&s->worked, 0);
+		atomic_store(&s->worked_bytes, 0);
+		atomic_store(&s->worked_us, 0);
 		atomic_store(&s->read, atomic_load(&s->finished) ? INT64_MAX : 0);
 	}
 	r->progress->n = r->p->n;
@@ -482,6 +486,17 @@ static void sample_rates(struct pipeline_run *r, double now)
 	r->t_sampled = now;
 }
 
+/* Sets what the workers of the first stage have done, in this process and before. */
+static void add_worked(const struct pipeline_run *r, struct vfm_view_stage *s)
+{
+	const struct vfm_progress_stage *b = &r->progress->stage[0];
+	const struct vfm_stage_counts *start = &r->child[0].start;
+
+	s->worked = start->in + atomic_load(&b->worked);
+	s->worked_bytes = start->in_bytes + atomic_load(&b->worked_bytes);
+	s->worked_s = start->work_s + (double)atomic_load(&b->worked_us) / 1e6;
+}
+
 static void look_at_run(struct pipeline_run *r, struct vfm_view *v, double now)
 {
 	*v = (struct vfm_view){.config = r->o.config,
@@ -489,6 +504,7 @@ static void look_at_run(struct pipeline_run *r, struct vfm_view *v, double now)
 		.elapsed_s = now - r->t_start,
 		.jobs = r->o.jobs,
 		.total = atomic_load(&r->progress->total),
+		.total_bytes = atomic_load(&r->progress->total_bytes),
 		.n = r->p->n};
 	for (int i = r->p->n - 1; i >= 0; i--) { /* from the end: no stage has more than came to it */
 		const struct vfm_progress_stage *b = &r->progress->stage[i];
@@ -501,10 +517,12 @@ static void look_at_run(struct pipeline_run *r, struct vfm_view *v, double now)
 			: r->child[i].pid && !r->t_stop ? VFM_VIEW_RUNS
 							: VFM_VIEW_STOPPED;
 		s->at_start = r->child[i].at_start;
-		s->work_s = now - fmax(r->child[i].t_idle, r->t_start);
+		s->is_apart = r->p->stage[i].has_jobs || r->p->stage[i].has_model;
+		s->wall_s = now - fmax(r->child[i].t_idle, r->t_start);
 		s->rate = r->child[i].rate;
 		s->busy = r->child[i].pid ? atomic_load(&b->busy) : 0;
 	}
+	add_worked(r, &v->stage[0]);
 	v->stage[0].waiting = v->total >= 0 ? v->total - v->stage[0].c.counts.in : -1;
 	for (int i = 1; i < v->n; i++)
 		v->stage[i].waiting = v->stage[i - 1].c.counts.written - v->stage[i].c.counts.in;
@@ -632,6 +650,7 @@ static int fork_stages(struct pipeline_run *r, struct vfm_err *err)
 		vfm_progress_stage_read(&r->progress->stage[i], &c);
 		/* one with --resume counts from the beginning */
 		r->child[i].at_start = r->child[i].last_in = r->p->stage[i].has_resume ? 0 : c.counts.in;
+		r->child[i].start = c.counts;
 		if (!atomic_load(&r->progress->stage[i].finished))
 			TRY(fork_stage(r, i, false, &r->child[i].pid, err));
 	}
@@ -679,6 +698,7 @@ static void report_stages(const struct pipeline_run *r)
 	struct vfm_view v;
 	struct vfm_buf b = {0};
 	const struct vfm_stage_counts *last;
+	char kept[VFM_DURATION_TEXT], found[VFM_DURATION_TEXT];
 	int columns = COLUMNS, rows;
 
 	if (vfm_log_quiet())
@@ -695,9 +715,14 @@ static void report_stages(const struct pipeline_run *r)
 	last = &v.stage[v.n - 1].c.counts;
 	for (int i = 0; i < r->p->n; i++)
 		repeat_caption_lines(&r->child[i]);
+	if (v.stage[0].c.counts.kept_s > 0)
+		vfm_buf_addf(&b, ", %s of %s", vfm_duration_text(kept, last->kept_s),
+			vfm_duration_text(found, v.stage[0].c.counts.kept_s));
 	if (last->failed)
 		vfm_info("%lld failed, so the status is 1", (long long)last->failed);
-	vfm_info("%lld of %lld records kept: %s", (long long)last->out, (long long)last->in, r->child[r->p->n - 1].out);
+	vfm_info("%lld of %lld records kept%s: %s", (long long)last->out, (long long)last->in, b.len ? b.data : "",
+		r->child[r->p->n - 1].out);
+	vfm_buf_release(&b);
 }
 
 /* How the run ended, as a code and a message. */

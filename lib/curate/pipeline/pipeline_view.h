@@ -15,10 +15,14 @@ struct vfm_view_stage {
 	enum vfm_view_state state;
 	struct vfm_stage_progress c;
 	int64_t at_start; /* input records when this process began */
-	double work_s;    /* seconds since then, without the time before its first record */
-	int64_t waiting;  /* records that wait for it; -1: unknown */
-	int busy;         /* records being processed */
-	double rate;      /* records per second over about the last half minute */
+	bool is_apart;    /* has workers of its own, besides the jobs of the run */
+	double wall_s;    /* since the first record of this process */
+	/* of the first stage, with those whose outputs wait for earlier ones: inputs, bytes of files, time of threads */
+	int64_t worked, worked_bytes;
+	double worked_s;
+	int64_t waiting; /* records that wait for it; -1: unknown */
+	int busy;        /* records being processed */
+	double rate;     /* records per second over about the last half minute */
 };
 
 struct vfm_view {
@@ -26,15 +30,21 @@ struct vfm_view {
 	enum vfm_view_state state;
 	const char *message; /* NULL, or the reason why the run ended */
 	double elapsed_s;
-	int64_t jobs, total; /* total: inputs of the first stage; -1: unknown */
+	int64_t jobs, total, total_bytes; /* total: inputs of the first stage; -1: unknown */
 	int n;
 	struct vfm_view_stage stage[VFM_PROGRESS_STAGES];
 };
 
-/* Returns the seconds until the end at the rates of this process; < 0: unknown, for example before dedup has begun.
- * Assumes that stage k gets records at the same ratio as so far: total(k) = total(k-1) * lines(k-1) / in(k-1).  The
- * slowest stage determines the time. */
-double vfm_view_left_s(const struct vfm_view *v);
+/* An estimate of the time until a stage is done. */
+struct vfm_view_left {
+	double s;      /* < 0: unknown */
+	bool is_least; /* a stage up to it has not begun, whose work is not in s */
+	double done;   /* 0..1: the part of its input that it has processed */
+};
+/* Estimates left [v->n].  The first stage is done to the part of the bytes of its inputs, or of their number.  For other
+ * stages, the input of the whole run is that of so far, divided by the part that the stage before has done.  A stage
+ * needs as much work per second of video as so far, and the jobs share the work that is left. */
+void vfm_view_estimate(const struct vfm_view *v, struct vfm_view_left *left);
 
 /* Appends one line: "probe 120 (35/s), score 98 (30/s); 3 dropped, 0 failed; 0:12 left". */
 void vfm_view_line(struct vfm_buf *b, const struct vfm_view *v);

@@ -209,24 +209,6 @@ static bool is_entry_of(struct vfm_done *d, const json_t *rec, const char *key)
 	return found && !strcmp(found, key);
 }
 
-/* Returns whether all lines are records with "drop": a group counts by its best record (stage.c). */
-static bool all_dropped(const char *lines, size_t bytes)
-{
-	const char *end = lines + bytes, *next;
-	bool dropped = true;
-
-	for (; dropped && lines < end; lines = next) {
-		const char *newline = memchr(lines, '\n', (size_t)(end - lines));
-		json_t *rec;
-
-		next = newline ? newline + 1 : end;
-		rec = json_loadb(lines, (size_t)(next - lines), 0, NULL);
-		dropped = !rec || json_object_get(rec, "drop");
-		json_decref(rec);
-	}
-	return dropped;
-}
-
 int vfm_done_copy(struct vfm_done *d, const char *key, const char *fingerprint, struct vfm_buf *text,
 	struct vfm_done_found *found, struct vfm_err *err)
 {
@@ -247,7 +229,6 @@ int vfm_done_copy(struct vfm_done *d, const char *key, const char *fingerprint, 
 	if (rec && is_entry_of(d, rec, key)) { /* else: another key, or blank lines before it */
 		found->stale = !has_outputs(d, rec);
 		found->lines = found->stale ? 0 : e.lines;
-		found->dropped = all_dropped(data, e.bytes);
 	}
 	if (found->lines) {
 		vfm_buf_add(text, data, e.bytes);

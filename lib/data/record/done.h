@@ -41,7 +41,6 @@ const json_t *vfm_done_chain(const struct vfm_done *d);
 
 struct vfm_done_found {
 	int64_t lines; /* copied; 0: the key is not finished */
-	bool dropped;  /* all of them have "drop" */
 	bool stale;    /* lines is 0, because the key has another fingerprint or lacks its files */
 };
 

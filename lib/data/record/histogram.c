@@ -7,7 +7,8 @@
 #include "base/philox.h"
 #include "base/stats.h"
 #include "data/record/histogram.h"
-#include "data/record/stage.h"
+#include "data/record/reasons.h"
+#include "data/record/record.h"
 #include "io/json.h"
 
 #define MAX_KEYS   256
@@ -30,10 +31,11 @@ struct number {
 
 struct vfm_histogram {
 	int64_t records, dropped, failed;
+	double kept_s, dropped_s, failed_s;
 	struct number numbers[MAX_KEYS];
 	int n_numbers;
-	json_t *words[N_WORDS];  /* word -> integer, of each of word_keys */
-	json_t *reasons, *shown; /* counts by masked reasons; their texts (vfm_reason_show) */
+	json_t *words[N_WORDS]; /* word -> integer, of each of word_keys */
+	struct vfm_reasons reasons;
 	struct vfm_rng rng;
 };
 
@@ -49,8 +51,6 @@ struct vfm_histogram *vfm_histogram_new(void)
 
 	for (int i = 0; i < N_WORDS; i++)
 		t->words[i] = json_object();
-	t->reasons = json_object();
-	t->shown = json_object();
 	t->rng = vfm_rng_stream(0, 0, 0, VFM_RNG_SAMPLE);
 	return t;
 }
@@ -66,8 +66,6 @@ void vfm_histogram_free(struct vfm_histogram *t)
 	}
 	for (int i = 0; i < N_WORDS; i++)
 		json_decref(t->words[i]);
-	json_decref(t->reasons);
-	json_decref(t->shown);
 	free(t);
 }
 
@@ -126,35 +124,28 @@ static void count_word(json_t *counts, const char *word)
 	json_object_set_new(counts, word, json_integer(n + 1));
 }
 
-static void count_reason(struct vfm_histogram *t, const char *why)
+static json_t *json_seconds(double s)
 {
-	char mask[256], shown[256], other[256];
-	const char *before;
-
-	vfm_reason_mask(mask, sizeof(mask), why, strlen(why));
-	vfm_reason_show(shown, sizeof(shown), why, strlen(why));
-	count_word(t->reasons, mask);
-	before = json_string_value(json_object_get(t->shown, mask));
-	if (before) {
-		memcpy(other, shown, sizeof(other));
-		snprintf(shown, sizeof(shown), "%s", before);
-		vfm_reason_merge(shown, other);
-	}
-	if (json_object_get(t->reasons, mask)) /* not among the others */
-		json_object_set_new(t->shown, mask, vfm_json_shown(shown));
+	return vfm_json_real(round(s * 1e6) / 1e6);
 }
 
-static json_t *reasons_json(const struct vfm_histogram *t)
+/* Returns {TEXT:N}, or {TEXT:SECONDS}. */
+static json_t *reasons_json(const struct vfm_histogram *t, bool seconds)
 {
-	json_t *all = json_object(), *n;
-	const char *mask, *shown;
+	json_t *all = json_object();
 
-	json_object_foreach(t->reasons, mask, n)
-	{
-		shown = json_string_value(json_object_get(t->shown, mask));
-		json_object_set(all, shown ? shown : mask, n);
+	for (int i = 0; i < VFM_REASONS && t->reasons.v[i].n; i++) {
+		const struct vfm_reason *r = &t->reasons.v[i];
+
+		json_object_set_new(all, r->text, seconds ? json_seconds(r->s) : json_integer(r->n));
 	}
 	return all;
+}
+
+static json_t *seconds_json(const struct vfm_histogram *t)
+{
+	return json_pack("{s:o,s:o,s:o,s:o}", "kept", json_seconds(t->kept_s), "dropped", json_seconds(t->dropped_s),
+		"failed", json_seconds(t->failed_s), "reasons", reasons_json(t, true));
 }
 
 static void add_object(struct vfm_histogram *t, const json_t *obj, const char *prefix, bool is_dropped)
@@ -183,16 +174,19 @@ static void add_numbers(struct vfm_histogram *t, const json_t *rec, bool is_drop
 void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec)
 {
 	const char *error = vfm_rec_str(rec, "error", NULL), *drop = vfm_rec_str(rec, "drop", NULL);
+	bool failed = json_object_get(rec, "error") != NULL;
+	double s = vfm_rec_duration(rec);
 
 	t->records++;
 	if (vfm_rec_is_out(rec)) {
-		t->failed += json_object_get(rec, "error") != NULL;
-		t->dropped += json_object_get(rec, "error") == NULL;
-		count_reason(t, error ? error : drop ? drop : "?");
-		if (!json_object_get(rec, "error"))
+		*(failed ? &t->failed : &t->dropped) += 1;
+		*(failed ? &t->failed_s : &t->dropped_s) += s;
+		vfm_reasons_add(&t->reasons, error ? error : drop ? drop : "?", failed, 1, s);
+		if (!failed)
 			add_numbers(t, rec, true);
 		return;
 	}
+	t->kept_s += s;
 	for (int i = 0; i < N_WORDS; i++) {
 		const json_t *v = vfm_rec_at(rec, word_keys[i]);
 		const char *word = json_is_boolean(v) ? (json_is_true(v) ? "true" : "false") : json_string_value(v);
@@ -253,7 +247,8 @@ json_t *vfm_histogram_object(struct vfm_histogram *t, int bins)
 	json_object_set_new(o, "records", json_integer(t->records));
 	json_object_set_new(o, "dropped", json_integer(t->dropped));
 	json_object_set_new(o, "failed", json_integer(t->failed));
-	json_object_set_new(o, "reasons", reasons_json(t));
+	json_object_set_new(o, "reasons", reasons_json(t, false));
+	json_object_set_new(o, "seconds", seconds_json(t));
 	for (int i = 0; i < N_WORDS; i++)
 		json_object_set(words, word_keys[i], t->words[i]);
 	json_object_set_new(o, "words", words);

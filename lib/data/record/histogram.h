@@ -1,8 +1,8 @@
 /* histogram.h - statistics of a stream of records: histograms of numbers, counts of words, and reasons of drops and
  * errors.
  *
- * Memory is bounded: 256 numeric keys, 64 words per key, and 65,536 values per number, twice that if records are
- * dropped.  Beyond that it keeps a uniform sample of the values; count, mean, minimum and maximum stay exact.  One
+ * Memory is bounded: 256 numeric keys, 64 words per key, 32 reasons (reasons.h), and 65,536 values per number, twice
+ * that if records are dropped.  Beyond that it keeps a uniform sample of the values; count, mean, minimum and maximum stay exact.  One
  * thread at a time.
  */
 #ifndef VFM_DATA_RECORD_HISTOGRAM_H
@@ -22,7 +22,8 @@ void vfm_histogram_add(struct vfm_histogram *t, const json_t *rec);
 /* Returns the statistics, which the caller owns.  `words` and `numbers` cover the records that are neither dropped nor
  * failed; `bins` has counts from min to max:
  *
- *	{"records","dropped","failed","reasons":{TEXT:N},"words":{KEY:{WORD:N}},
+ *	{"records","dropped","failed","reasons":{TEXT:N},
+ *	 "seconds":{"kept","dropped","failed","reasons":{TEXT:SECONDS}},"words":{KEY:{WORD:N}},
  *	 "numbers":{KEY:{"count","missing","min","p5","p50","mean","p95","max","bins":[N]}}} */
 json_t *vfm_histogram_object(struct vfm_histogram *t, int bins);
 

@@ -1,7 +1,6 @@
 /* record.c - typed access to the keys of a record, and checks of its version. */
 #include "data/record/record.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +62,13 @@ int vfm_rec_blame(int rc, struct vfm_err *err)
 bool vfm_rec_is_out(const json_t *rec)
 {
 	return json_object_get(rec, "error") || json_object_get(rec, "drop");
+}
+
+double vfm_rec_duration(const json_t *rec)
+{
+	double s = json_number_value(json_object_get(rec, "duration_s"));
+
+	return s > 0 && s < 1e12 ? s : 0;
 }
 
 int vfm_rec_media(const json_t *rec, struct vfm_rec_media *m, struct vfm_err *err)
@@ -131,92 +137,4 @@ void vfm_rec_digest(const char *head, const json_t *rec, const char *const *with
 	vfm_buf_release(&b);
 	free(text);
 	json_decref(copy);
-}
-
-/* ---- reasons ---- */
-
-/* Returns the end of an id that begins at s: a word of 8 characters or more, digits among them, but not only digits. */
-static const char *id_end(const char *s, const char *end)
-{
-	const char *p = s;
-	int digits = 0;
-
-	while (p < end && (isalnum((unsigned char)*p) || *p == '_' || *p == '-'))
-		digits += isdigit((unsigned char)*p++) != 0;
-	return p - s >= 8 && digits && digits < p - s ? p : NULL;
-}
-
-/* Returns the end of a number (12.5, 0x1be2) that begins at s with a digit. */
-static const char *number_end(const char *s, const char *end)
-{
-	const char *p = s + 1;
-
-	if (s[0] == '0' && p < end && *p == 'x')
-		for (p++; p < end && isxdigit((unsigned char)*p);)
-			p++;
-	while (p < end && (isdigit((unsigned char)*p) || (*p == '.' && p + 1 < end && isdigit((unsigned char)p[1]))))
-		p++;
-	return p;
-}
-
-/* As vfm_reason_mask; keeps numbers unless `numbers`.  Returns whether the text is complete. */
-static bool mask_reason(char *text, size_t size, const char *why, size_t len, bool numbers)
-{
-	const char *end = why + len, *s = why, *quote;
-	size_t n = 0;
-
-	for (; s < end && n + 6 < size; s++) {
-		quote = *s == '\'' ? memchr(s + 1, '\'', (size_t)(end - s - 1)) : NULL;
-		if (!quote && isalnum((unsigned char)*s) && (s == why || !isalnum((unsigned char)s[-1]))) {
-			quote = id_end(s, end);
-			quote = quote ? quote - 1 : NULL; /* its last character */
-		}
-		if (quote) {
-			memcpy(text + n, "'...'", 5);
-			n += 5;
-			s = quote;
-		} else if (numbers && isdigit((unsigned char)*s)) {
-			text[n++] = '#';
-			s = number_end(s, end) - 1;
-		} else {
-			text[n++] = *s;
-		}
-	}
-	while (s < end && n && ((unsigned char)text[n - 1] & 0x80))
-		n--;
-	text[n] = 0;
-	return s >= end;
-}
-
-void vfm_reason_mask(char *text, size_t size, const char *why, size_t len)
-{
-	mask_reason(text, size, why, len, true);
-}
-
-void vfm_reason_show(char *text, size_t size, const char *why, size_t len)
-{
-	if (!mask_reason(text, size, why, len, false))
-		vfm_reason_mask(text, size, why, len);
-}
-
-void vfm_reason_merge(char *shown, const char *other)
-{
-	const char *a = shown, *b = other, *a_end = shown + strlen(shown), *b_end = other + strlen(other);
-	char *out = shown;
-
-	while (a < a_end && b < b_end) {
-		bool number = (*a == '#' || isdigit((unsigned char)*a)) && (*b == '#' || isdigit((unsigned char)*b));
-		const char *a_next = number && *a != '#' ? number_end(a, a_end) : a + 1;
-		const char *b_next = number && *b != '#' ? number_end(b, b_end) : b + 1;
-
-		if (number && (a_next - a != b_next - b || memcmp(a, b, (size_t)(a_next - a)) != 0)) {
-			*out++ = '#';
-		} else {
-			memmove(out, a, (size_t)(a_next - a));
-			out += a_next - a;
-		}
-		a = a_next;
-		b = b_next;
-	}
-	*out = 0;
 }

@@ -34,13 +34,8 @@ struct vfm_rec_media {
 int vfm_rec_media(const json_t *rec, struct vfm_rec_media *m, struct vfm_err *err);
 /* Returns whether the record has "error" or "drop". */
 bool vfm_rec_is_out(const json_t *rec);
-/* Writes `why` [len] with numbers (12.5, 0x1be2) as "#", and quoted names and ids (words of 8 or more letters and
- * digits) as "'...'", so that similar reasons become equal.  Cuts a text that is too long between characters. */
-void vfm_reason_mask(char *text, size_t size, const char *why, size_t len);
-/* As vfm_reason_mask, but keeps numbers if the text fits.  vfm_reason_mask of the result is that of `why`. */
-void vfm_reason_show(char *text, size_t size, const char *why, size_t len);
-/* Replaces the numbers of `shown` by "#" that differ in `other`; both are of vfm_reason_show, with equal masks. */
-void vfm_reason_merge(char *shown, const char *other);
+/* Returns "duration_s", or 0 if the record has none. */
+double vfm_rec_duration(const json_t *rec);
 
 /* Computes the sha256 of `head` and of the record without the keys of the NULL-terminated list `without`.  The order of
  * keys does not matter, nor whether a whole number is written as 2 or 2.0. */

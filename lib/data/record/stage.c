@@ -2,6 +2,7 @@
  * ring of slots between them keeps the order and bounds the memory.  With one job (or a serial stage) all three are the
  * calling thread. */
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,8 @@ struct vfm_stage_loop {
 	struct vfm_stage_input in;
 	struct vfm_stage_work work;
 	struct vfm_stage_counts counts; /* of the writing thread */
-	char *first_error, *first_drop; /* of this stage */
+	struct vfm_reasons reasons;     /* of this stage; likewise */
+	char *first_error;              /* of this stage */
 	struct vfm_progress progress;
 
 	pthread_mutex_t lock;
@@ -49,22 +51,30 @@ static void counts_add(struct vfm_stage_counts *a, const struct vfm_stage_counts
 	a->out += b->out;
 	a->dropped += b->dropped;
 	a->failed += b->failed;
+	a->dropped_here += b->dropped_here;
 	a->failed_here += b->failed_here;
 	a->copied += b->copied;
 	a->stale += b->stale;
 	a->written += b->written;
+	a->kept += b->kept;
+	a->untimed += b->untimed;
+	a->in_s += b->in_s;
+	a->kept_s += b->kept_s;
+	a->dropped_s += b->dropped_s;
+	a->missing_s += b->missing_s;
+	a->work_s += b->work_s;
+	a->in_bytes += b->in_bytes;
 }
 
-/* Keeps the first reason for an error, and for a drop, in the records of this stage. */
+/* Adds the reasons of a record of this stage, and keeps the first error. */
 static void note_reasons(struct vfm_stage_loop *l, const struct vfm_stage_record *r)
 {
 	const char *error = r->rec && !r->is_passed ? vfm_rec_str(r->rec, "error", NULL) : NULL;
-	const char *drop = r->rec && !r->is_passed ? vfm_rec_str(r->rec, "drop", NULL) : NULL;
 
+	if (r->reasons)
+		vfm_reasons_merge(&l->reasons, r->reasons);
 	if (error && !l->first_error)
 		l->first_error = vfm_strdup(error);
-	if (drop && !l->first_drop)
-		l->first_drop = vfm_strdup(drop);
 }
 
 static int write_failed(struct vfm_stage_loop *l)
@@ -77,12 +87,17 @@ static bool note_written(struct vfm_stage_loop *l, const struct stage_slot *slot
 {
 	const struct vfm_stage_written w = {.inputs = slot->r.place,
 		.hash = slot->r.hash,
-		.text = slot->r.text.data,
-		.len = slot->r.text.len,
-		.lines = slot->r.is_header ? 1 : slot->r.counts.written,
-		.stage = slot->r.is_header || slot->r.is_passed ? NULL : l->s->name};
+		.bytes = (int64_t)slot->r.text.len,
+		.lines = slot->r.is_header ? 1 : slot->r.counts.written};
 
 	return vfm_stage_link_wrote(l->work.link, &w);
+}
+
+static void release_record(struct vfm_stage_record *r)
+{
+	json_decref(r->rec);
+	vfm_buf_release(&r->text);
+	free(r->reasons);
 }
 
 static int write_slot(struct vfm_stage_loop *l, struct stage_slot *slot, bool flush)
@@ -103,10 +118,9 @@ static int write_slot(struct vfm_stage_loop *l, struct stage_slot *slot, bool fl
 		if (fflush(l->out) != 0)
 			rc = write_failed(l);
 		else if (l->work.link)
-			vfm_stage_link_publish(l->work.link, &l->counts);
+			vfm_stage_link_publish(l->work.link, &l->counts, &l->reasons);
 	}
-	json_decref(slot->r.rec);
-	vfm_buf_release(&slot->r.text);
+	release_record(&slot->r);
 	*slot = (struct stage_slot){0};
 	return rc;
 }
@@ -305,10 +319,8 @@ static int run_threads(struct vfm_stage_loop *l, int jobs, struct vfm_err *err)
 	for (int i = 0; i < started; i++)
 		pthread_join(workers[i].thread, NULL);
 	pthread_join(writer, NULL);
-	for (int i = 0; i < l->n_slots; i++) {
-		json_decref(l->slots[i].r.rec);
-		vfm_buf_release(&l->slots[i].r.text);
-	}
+	for (int i = 0; i < l->n_slots; i++)
+		release_record(&l->slots[i].r);
 	free(l->slots);
 	free(workers);
 	return l->rc;
@@ -324,20 +336,38 @@ char *vfm_stage_fingerprint_head(const struct vfm_stage *s, const char *settings
 	return vfm_strfmt("%s %d\n%s\n%s", s->name, s->version, settings, clip ? clip : "");
 }
 
+static void count_finished(struct vfm_stage_loop *l, const struct vfm_stage_output *o)
+{
+	struct vfm_stage_counts *c = &l->counts;
+
+	*(o->failed ? &c->failed : o->dropped ? &c->dropped : &c->out) += 1;
+	c->in++;
+	c->written++;
+	if (o->is_passed)
+		return;
+	c->in_s += o->duration_s;
+	if (!o->dropped) {
+		c->kept++;
+		c->kept_s += o->duration_s;
+		c->untimed += o->duration_s <= 0 && !o->is_image;
+		return;
+	}
+	c->dropped_here++;
+	c->dropped_s += o->duration_s;
+	vfm_reasons_add(&l->reasons, o->reason, false, 1, o->duration_s);
+}
+
 /* Writes the first outputs of o [n] that can be written now, and sets *bytes.  Returns their number, or a code. */
 static int64_t write_outputs(
 	struct vfm_stage_loop *l, const struct vfm_stage_output *o, size_t n, const char *text, size_t *bytes)
 {
-	struct vfm_stage_counts *c = &l->counts;
 	size_t i;
 
 	*bytes = 0;
 	for (i = 0; i < n && o[i].len && vfm_stage_input_accept(&l->in, &o[i]); i++) {
-		*(o[i].failed ? &c->failed : o[i].dropped ? &c->dropped : &c->out) += 1;
+		count_finished(l, &o[i]);
 		*bytes += o[i].len;
 	}
-	c->in += (int64_t)i;
-	c->written += (int64_t)i;
 	vfm_progress_step(&l->progress, (int64_t)i);
 	return *bytes && fwrite(text, 1, *bytes, l->out) != *bytes ? write_failed(l) : (int64_t)i;
 }
@@ -380,15 +410,52 @@ static int run_lines(struct vfm_stage_loop *l)
 
 /* ---- the whole ---- */
 
+/* Reports what this stage dropped, a line for each reason. */
+static void report_drops(const struct vfm_stage_loop *l)
+{
+	char seconds[VFM_DURATION_TEXT];
+
+	for (int i = 0; i < VFM_REASONS && l->reasons.v[i].n; i++) {
+		const struct vfm_reason *r = &l->reasons.v[i];
+
+		if (!r->is_error && r->s > 0)
+			vfm_info("dropped %lld, %s: %s", (long long)r->n, vfm_duration_text(seconds, r->s), r->text);
+		else if (!r->is_error)
+			vfm_info("dropped %lld: %s", (long long)r->n, r->text);
+	}
+}
+
+/* Appends the seconds that are kept of the inputs, as far as they are known. */
+static void add_seconds(struct vfm_buf *b, const struct vfm_stage *s, const struct vfm_stage_counts *c)
+{
+	char kept[VFM_DURATION_TEXT], in[VFM_DURATION_TEXT];
+
+	if (s->one_to_many)
+		vfm_buf_addf(b, "; kept %lld of %lld records written", (long long)c->kept,
+			(long long)(c->written - (c->dropped - c->dropped_here) - (c->failed - c->failed_here)));
+	if (c->in_s <= 0 && c->kept_s <= 0)
+		return;
+	vfm_buf_adds(b, s->one_to_many ? ", " : "; kept ");
+	vfm_buf_adds(b, vfm_duration_text(kept, c->kept_s));
+	if (fabs(c->in_s - c->kept_s) >= 0.05 && c->in_s > 0)
+		vfm_buf_addf(b, " of %s", vfm_duration_text(in, c->in_s));
+	if (c->untimed)
+		vfm_buf_addf(b, " (without %lld of unknown duration)", (long long)c->untimed);
+	if (c->missing_s >= 0.05)
+		vfm_buf_addf(b, "; %s without frames", vfm_duration_text(in, c->missing_s));
+}
+
 static void report_counts(const struct vfm_stage_loop *l)
 {
 	const struct vfm_stage_counts *c = &l->counts;
 	struct vfm_buf b = {0};
 
+	report_drops(l);
 	vfm_buf_addf(&b, "%lld in = %lld out + %lld dropped + %lld failed", (long long)c->in, (long long)c->out,
 		(long long)c->dropped, (long long)c->failed);
-	if (l->s->one_to_many)
-		vfm_buf_addf(&b, "; %lld records written", (long long)c->written);
+	add_seconds(&b, l->s, c);
+	if (c->dropped != c->dropped_here)
+		vfm_buf_addf(&b, "; %lld dropped in an earlier stage", (long long)(c->dropped - c->dropped_here));
 	if (c->failed != c->failed_here)
 		vfm_buf_addf(&b, "; %lld failed in an earlier stage", (long long)(c->failed - c->failed_here));
 	if (c->copied)
@@ -399,8 +466,6 @@ static void report_counts(const struct vfm_stage_loop *l)
 		vfm_buf_addf(&b, "; share %s, %lld left to other shares", l->in.share_text, (long long)c->other_shares);
 	if (l->first_error)
 		vfm_buf_addf(&b, "; first error: %s", l->first_error);
-	if (l->first_drop && c->out == 0)
-		vfm_buf_addf(&b, "; first drop: %s", l->first_drop);
 	vfm_info("%s", b.data);
 	vfm_buf_release(&b);
 }
@@ -428,7 +493,7 @@ static int open_sources(struct vfm_stage_loop *l, struct vfm_err *err)
 	if (l->work.link && l->s->silent)
 		return vfm_fail(err, VFM_EUSAGE, "%s writes no records: it cannot be a stage of a run", l->s->name);
 	if (l->work.link) {
-		TRY(vfm_stage_link_begin(l->work.link, &l->in.linked, &l->counts, err));
+		TRY(vfm_stage_link_begin(l->work.link, &l->in.linked, &l->counts, &l->reasons, err));
 		l->out = l->work.link->out;
 	}
 	return vfm_stage_input_open(&l->in, err);
@@ -491,6 +556,5 @@ int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, st
 	else if (err)
 		*err = l.err;
 	free(l.first_error);
-	free(l.first_drop);
 	return rc < 0 ? rc : l.counts.failed_here ? VFM_EINPUT : 0;
 }

@@ -21,6 +21,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "data/record/reasons.h"
 #include "data/record/record.h"
 #include "io/opt.h"
 
@@ -152,15 +153,24 @@ struct vfm_stage {
 };
 
 struct vfm_stage_counts {
-	int64_t in;      /* records of this share */
-	int64_t out;     /* records that are neither dropped nor failed */
-	int64_t dropped; /* with "drop", from this stage or before */
-	int64_t failed;  /* with "error", from this stage or before */
-	int64_t failed_here;
-	int64_t copied;  /* taken from --done; also counted above */
+	int64_t in;                        /* records of this share */
+	int64_t out;                       /* records that are neither dropped nor failed */
+	int64_t dropped;                   /* with "drop", from this stage or before */
+	int64_t failed;                    /* with "error", from this stage or before */
+	int64_t dropped_here, failed_here; /* in this stage */
+	int64_t copied;                    /* taken from --done; also counted above */
 	int64_t stale;   /* in --done, but processed again: another fingerprint, or its files are missing */
 	int64_t written; /* lines */
+	int64_t kept;    /* output records that are neither dropped nor failed: not `out` if one_to_many */
+	int64_t untimed; /* of those kept: videos without duration_s, whose seconds are in none of the sums */
 	int64_t other_shares;
+	/* sums of duration_s, in seconds */
+	double in_s;              /* of inputs that were neither dropped nor failed before this stage */
+	double kept_s, dropped_s; /* of outputs that are kept; that are dropped here */
+	double missing_s;         /* if one_to_many: by which the outputs of an input are shorter than it */
+	double work_s;            /* for which threads worked on these inputs */
+	/* in the first stage of a run: bytes of the files of the inputs, as far as they are known */
+	int64_t in_bytes;
 };
 
 /* Runs the stage and reports the counts with vfm_info.  `counts` may be NULL.  Returns 0 if all records succeeded;
@@ -178,6 +188,9 @@ struct vfm_stage_output {
 	size_t len;           /* of the line, including its newline; 0: no finished output */
 	bool is_passed;       /* unchanged: the record had "error" or "drop" */
 	bool failed, dropped; /* the output has "error" or "drop" */
+	const char *reason;   /* of a drop that is not passed: a constant, without the stage */
+	double duration_s;    /* of the record; 0: none */
+	bool is_image;
 	/* for unique_ids: of the id (vfm_sample_hash), and of everything but vfm_stage_source_keys */
 	uint64_t hash[2], content;
 };

@@ -34,7 +34,8 @@ struct vfm_stage_record {
 	bool is_passed;      /* it had "error" or "drop" before this stage */
 	struct vfm_buf text; /* its output lines */
 	struct vfm_stage_counts counts;
-	int rc; /* < VFM_EINPUT: the loop must stop here */
+	struct vfm_reasons *reasons; /* of drops and errors of this stage; owned; NULL: none */
+	int rc;                      /* < VFM_EINPUT: the loop must stop here */
 	struct vfm_err err;
 };
 
@@ -91,6 +92,8 @@ void vfm_stage_input_close(struct vfm_stage_input *in);
 json_t *vfm_stage_own_entries(const struct vfm_stage *s, const struct vfm_done *done);
 /* Sets "error".  If the message is not UTF-8, each byte above ASCII becomes '?'. */
 void vfm_stage_set_error(json_t *rec, const char *msg);
+/* Returns the reason of a drop without its stage. */
+const char *vfm_stage_reason(const struct vfm_stage *s, const char *drop);
 /* Appends one line of JSON, with "v":1 first. */
 void vfm_stage_line_text(struct vfm_buf *text, const json_t *rec);
 

@@ -23,7 +23,7 @@
 #include "io/file.h"
 #include "io/json.h"
 
-#define MAGIC       "vfm-progress-1"
+#define MAGIC       "vfm-progress-2"
 #define FLUSH_BYTES (64 << 10)
 
 /* ---- the progress file ---- */
@@ -213,7 +213,8 @@ static int open_link_output(struct vfm_stage_link *k, struct vfm_err *err)
 	return 0;
 }
 
-int vfm_stage_link_begin(struct vfm_stage_link *k, FILE **in, struct vfm_stage_counts *counts, struct vfm_err *err)
+int vfm_stage_link_begin(struct vfm_stage_link *k, FILE **in, struct vfm_stage_counts *counts,
+	struct vfm_reasons *reasons, struct vfm_err *err)
 {
 	*in = NULL;
 	k->in_fd = -1;
@@ -222,6 +223,7 @@ int vfm_stage_link_begin(struct vfm_stage_link *k, FILE **in, struct vfm_stage_c
 		return 0;
 	TRY(open_link_output(k, err));
 	*counts = k->at.counts;
+	*reasons = k->at.reasons;
 	if (!k->in_path)
 		return 0;
 	/* The stage before may not have made it yet. */
@@ -259,6 +261,14 @@ static int check_inputs(const struct vfm_stage_link *k, struct vfm_err *err)
 		(long long)k->skip);
 }
 
+int64_t vfm_stage_link_bytes(const json_t *rec)
+{
+	const char *src = vfm_rec_str(rec, "src", NULL);
+	struct stat st;
+
+	return src && stat(src, &st) == 0 && S_ISREG(st.st_mode) ? (int64_t)st.st_size : 0;
+}
+
 int vfm_stage_link_read(struct vfm_stage_link *k, const json_t *rec, int64_t line, struct vfm_err *err)
 {
 	struct vfm_buf text = {0};
@@ -266,8 +276,10 @@ int vfm_stage_link_read(struct vfm_stage_link *k, const json_t *rec, int64_t lin
 	if (atomic_load(&k->progress->stop))
 		return vfm_fail(err, VFM_ESIGNAL, "the run stops");
 	k->n_read++;
-	if (k->only_counts)
+	if (k->only_counts) {
+		k->n_bytes += rec ? vfm_stage_link_bytes(rec) : 0;
 		return 0;
+	}
 	atomic_store(&own_stage(k)->read, line);
 	if (!k->in_path) {
 		if (rec)
@@ -296,8 +308,11 @@ void vfm_stage_link_work(struct vfm_stage_link *k)
 	atomic_fetch_add(&own_stage(k)->busy, 1);
 }
 
-void vfm_stage_link_rest(struct vfm_stage_link *k)
+void vfm_stage_link_rest(struct vfm_stage_link *k, int n, int64_t bytes, double work_s)
 {
+	atomic_fetch_add(&own_stage(k)->worked, n);
+	atomic_fetch_add(&own_stage(k)->worked_bytes, bytes);
+	atomic_fetch_add(&own_stage(k)->worked_us, (int64_t)(work_s * 1e6));
 	atomic_fetch_sub(&own_stage(k)->busy, 1);
 	if (k->takes_tokens)
 		sem_post(&k->progress->tokens);
@@ -305,74 +320,24 @@ void vfm_stage_link_rest(struct vfm_stage_link *k)
 
 /* ---- outputs ---- */
 
-static const char others[VFM_PROGRESS_REASON] = "others";
-
-/* Returns whether two reasons of vfm_reason_show differ at most in numbers. */
-static bool is_same_reason(const char *a, const char *b)
-{
-	char ma[VFM_PROGRESS_REASON + 8], mb[VFM_PROGRESS_REASON + 8];
-
-	vfm_reason_mask(ma, sizeof(ma), a, strlen(a));
-	vfm_reason_mask(mb, sizeof(mb), b, strlen(b));
-	return strcmp(ma, mb) == 0;
-}
-
-static void count_progress_reason(struct vfm_stage_progress *c, const char text[VFM_PROGRESS_REASON])
-{
-	int i = 0;
-
-	while (i < VFM_PROGRESS_REASONS - 1 && c->reasons[i].n && !is_same_reason(c->reasons[i].text, text))
-		i++;
-	if (i == VFM_PROGRESS_REASONS - 1)
-		text = others;
-	if (!c->reasons[i].n)
-		memcpy(c->reasons[i].text, text, VFM_PROGRESS_REASON);
-	else
-		vfm_reason_merge(c->reasons[i].text, text);
-	c->reasons[i].n++;
-}
-
-/* Counts the values of the top-level key of each output line.  A line is compact JSON, which escapes a quote within a
- * string; so `head` is found at a key alone. */
-static void count_reasons(
-	struct vfm_stage_progress *c, const struct vfm_stage_written *w, const char *head, const char *kind)
-{
-	const char *at = w->text, *end = w->text + w->len, *stop;
-	char shown[VFM_PROGRESS_REASON - 16], text[VFM_PROGRESS_REASON] = "";
-
-	while (at < end && (at = memmem(at, (size_t)(end - at), head, strlen(head)))) {
-		at += strlen(head);
-		for (stop = at; stop < end && *stop != '"'; stop++)
-			stop += *stop == '\\';
-		vfm_reason_show(shown, sizeof(shown), at, (size_t)((stop < end ? stop : end) - at));
-		snprintf(text, sizeof(text), "%s%s", kind, shown);
-		count_progress_reason(c, text);
-	}
-}
-
 bool vfm_stage_link_wrote(struct vfm_stage_link *k, const struct vfm_stage_written *w)
 {
-	char head[64];
-
 	k->at.inputs = w->inputs;
 	k->at.hash = w->hash;
 	k->at.lines += w->lines;
-	k->at.bytes += (int64_t)w->len;
-	k->unpublished += (int64_t)w->len;
-	if (w->stage && w->len) {
-		snprintf(head, sizeof(head), "\"drop\":\"%s: ", w->stage);
-		count_reasons(&k->at, w, head, "");
-		count_reasons(&k->at, w, "\"error\":\"", "failed: ");
-	}
+	k->at.bytes += w->bytes;
+	k->unpublished += w->bytes;
 	return k->unpublished >= FLUSH_BYTES;
 }
 
-void vfm_stage_link_publish(struct vfm_stage_link *k, const struct vfm_stage_counts *counts)
+void vfm_stage_link_publish(
+	struct vfm_stage_link *k, const struct vfm_stage_counts *counts, const struct vfm_reasons *reasons)
 {
 	const struct vfm_progress_stage *next = k->index + 1 < k->progress->n ? own_stage(k) + 1 : NULL;
 	int tries = 0;
 
 	k->at.counts = *counts;
+	k->at.reasons = *reasons;
 	k->unpublished = 0;
 	publish_progress(own_stage(k), &k->at);
 	while (next && k->at.lines - atomic_load(&next->read) > k->queue && !atomic_load(&k->progress->stop))
@@ -384,8 +349,10 @@ int vfm_stage_link_close(struct vfm_stage_link *k, bool done, struct vfm_err *er
 	bool failed;
 
 	if (k->only_counts) {
-		if (done)
+		if (done) {
+			atomic_store(&k->progress->total_bytes, k->n_bytes);
 			atomic_store(&k->progress->total, k->n_read);
+		}
 		return 0;
 	}
 	if (k->in_fd >= 0)

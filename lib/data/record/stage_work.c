@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "data/record/ahead.h"
 #include "data/record/stage_impl.h"
 #include "io/hash.h"
@@ -99,7 +100,7 @@ static void set_fingerprint(json_t *rec, const char *stage, const char *fingerpr
 	json_object_set_new(by, stage, json_string(fingerprint));
 }
 
-/* ---- finished records ---- */
+/* ---- counts ---- */
 
 static void count_record(struct vfm_stage_counts *c, const json_t *rec)
 {
@@ -110,6 +111,53 @@ static void count_record(struct vfm_stage_counts *c, const json_t *rec)
 	else
 		c->out++;
 }
+
+const char *vfm_stage_reason(const struct vfm_stage *s, const char *drop)
+{
+	size_t n = strlen(s->name);
+
+	return !strncmp(drop, s->name, n) && !strncmp(drop + n, ": ", 2) ? drop + n + 2 : drop;
+}
+
+/* Counts the seconds of an output of this stage, and its reason. */
+static void count_output(const struct vfm_stage_work *w, struct vfm_stage_record *r, const json_t *rec)
+{
+	const char *error = vfm_rec_str(rec, "error", NULL), *drop = vfm_rec_str(rec, "drop", "?");
+	double s = vfm_rec_duration(rec);
+
+	if (!vfm_rec_is_out(rec)) {
+		r->counts.kept++;
+		r->counts.kept_s += s;
+		r->counts.untimed += s <= 0 && strcmp(vfm_rec_str(rec, "kind", ""), "image") != 0;
+		return;
+	}
+	if (!json_object_get(rec, "error"))
+		r->counts.dropped_s += s;
+	if (!r->reasons)
+		r->reasons = vfm_calloc(1, sizeof(*r->reasons));
+	vfm_reasons_add(r->reasons, error ? error : vfm_stage_reason(w->stage, drop),
+		json_object_get(rec, "error") != NULL, 1, s);
+}
+
+/* Counts the outputs of an input.  An input with several counts by its best output. */
+static void count_outputs(const struct vfm_stage_work *w, struct vfm_stage_record *r, json_t *const *recs, size_t n)
+{
+	const json_t *best = recs[0];
+	double missing = r->counts.in_s;
+
+	for (size_t i = 0; i < n; i++) {
+		count_output(w, r, recs[i]);
+		missing -= vfm_rec_duration(recs[i]);
+		if (vfm_rec_is_out(best))
+			best = recs[i];
+	}
+	count_record(&r->counts, best);
+	r->counts.dropped_here += json_object_get(best, "drop") && !json_object_get(best, "error");
+	if (w->stage->one_to_many && missing > 0)
+		r->counts.missing_s += missing;
+}
+
+/* ---- finished records ---- */
 
 /* Copies what the stage set in a finished record into the record, and writes that. */
 static void add_finished(
@@ -133,24 +181,26 @@ static void add_finished_lines(
 	const struct vfm_stage_work *w, struct vfm_stage_record *r, const char *lines, size_t bytes)
 {
 	const char *end = lines + bytes, *next;
+	struct vfm_stage_out out = {0};
 	json_t *rec;
 
-	if (!w->share) {
-		vfm_buf_add(&r->text, lines, bytes);
-		return;
-	}
 	for (; lines < end; lines = next) {
 		next = memchr(lines, '\n', (size_t)(end - lines));
 		next = next ? next + 1 : end;
 		rec = json_loadb(lines, (size_t)(next - lines), 0, NULL); /* vfm_done_open has parsed it before */
-		if (!rec || !strcmp(vfm_rec_str(rec, "part", ""), w->share)) {
+		if (!rec || !w->share || !strcmp(vfm_rec_str(rec, "part", ""), w->share)) {
 			vfm_buf_add(&r->text, lines, (size_t)(next - lines));
 		} else {
 			json_object_set_new(rec, "part", json_string(w->share));
 			vfm_stage_line_text(&r->text, rec);
 		}
-		json_decref(rec);
+		r->counts.written++;
+		if (rec)
+			vfm_stage_emit(&out, rec);
 	}
+	if (out.n)
+		count_outputs(w, r, out.rec, out.n);
+	out_clear(&out);
 }
 
 static int copy_finished(const struct vfm_stage_work *w, struct vfm_stage_record *r, const char *fingerprint,
@@ -171,15 +221,11 @@ static int copy_finished(const struct vfm_stage_work *w, struct vfm_stage_record
 	r->counts.copied++;
 	if (w->stage->sets) {
 		add_finished(w->stage, r, text.data, fingerprint);
+		count_outputs(w, r, &r->rec, 1);
 	} else {
 		add_finished_lines(w, r, text.data, text.len);
-		r->counts.written += found.lines;
 	}
 	vfm_buf_release(&text);
-	if (found.dropped)
-		r->counts.dropped++;
-	else
-		r->counts.out++;
 	return 0;
 }
 
@@ -191,7 +237,10 @@ static void pass_on(const struct vfm_stage_work *w, struct vfm_stage_record *r, 
 	const struct vfm_stage *s = w->stage;
 	struct vfm_stage_out out = {0};
 
-	count_record(&r->counts, r->rec);
+	if (r->is_refused)
+		count_outputs(w, r, &r->rec, 1);
+	else
+		count_record(&r->counts, r->rec);
 	r->counts.failed_here += r->is_refused && json_object_get(r->rec, "error");
 	if (s->sees_all)
 		r->rc = s->fn(r->rec, &out, s->ctx, worker, &r->err);
@@ -207,8 +256,7 @@ static void add_outputs(const struct vfm_stage_work *w, struct vfm_stage_record 
 {
 	json_t **recs = out->n ? out->rec : &r->rec;
 	size_t n = out->n ? out->n : 1;
-	const json_t *best = recs[0];
-	bool had_error = false;
+	bool had_error = false, has_error = false;
 
 	for (size_t i = 0; i < n && !w->stage->silent; i++) {
 		had_error |= json_object_get(recs[i], "error") != NULL;
@@ -217,11 +265,10 @@ static void add_outputs(const struct vfm_stage_work *w, struct vfm_stage_record 
 		if (!json_object_get(recs[i], "error"))
 			set_fingerprint(recs[i], w->stage->name, fingerprint);
 		add_line(r, recs[i]);
+		has_error |= json_object_get(recs[i], "error") != NULL;
 	}
-	for (size_t i = 1; i < n && vfm_rec_is_out(best); i++) /* counts the input by its best output */
-		best = recs[i];
-	count_record(&r->counts, best);
-	if (!w->stage->silent && !had_error && json_object_get(best, "error")) /* too long */
+	count_outputs(w, r, recs, n);
+	if (!had_error && has_error && r->counts.failed) /* too long */
 		r->counts.failed_here++;
 }
 
@@ -253,6 +300,9 @@ static void begin_work(const struct vfm_stage_work *w, struct vfm_stage_record *
 
 	r->counts.in++;
 	r->is_passed = vfm_rec_is_out(r->rec) && !r->is_refused;
+	r->counts.in_s = r->is_passed ? 0 : vfm_rec_duration(r->rec);
+	if (w->link && w->link->index == 0)
+		r->counts.in_bytes = vfm_stage_link_bytes(r->rec);
 	if (vfm_rec_is_out(r->rec)) {
 		pass_on(w, r, worker);
 		return;
@@ -304,14 +354,21 @@ static void work_on_batch(const struct vfm_stage_work *w, struct vfm_stage_recor
 
 void vfm_stage_work_on(const struct vfm_stage_work *w, struct vfm_stage_record *const *r, int n, int worker)
 {
+	double start_s;
+	int64_t bytes = 0;
+
 	if (!w->stage->batch && r[0]->is_header)
 		return;
 	if (w->link)
 		vfm_stage_link_work(w->link);
+	start_s = vfm_now();
 	if (w->stage->batch)
 		work_on_batch(w, r, n, worker);
 	else
 		work_on_record(w, r[0], worker);
+	r[0]->counts.work_s = vfm_now() - start_s;
+	for (int i = 0; i < n; i++)
+		bytes += r[i]->counts.in_bytes;
 	if (w->link)
-		vfm_stage_link_rest(w->link);
+		vfm_stage_link_rest(w->link, n, bytes, r[0]->counts.work_s);
 }
