@@ -13,8 +13,11 @@
 
 #define LETTERBOX "letterbox" /* the score that is no number */
 
+/* A score that the clip does not allow is null. */
 static json_t *rounded_json(double x)
 {
+	if (isnan(x))
+		return json_null();
 	return vfm_json_real(round(x * 1e4) / 1e4);
 }
 
@@ -111,7 +114,10 @@ static int score_outside(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 int curate_score(int argc, char **argv, struct vfm_err *err)
 {
 	struct score s = {.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600}};
-	struct vfm_stage stage = {.name = "score", .version = 4, .fn = score_record, .ctx = &s};
+	struct vfm_stage stage = {.name = "score",
+		.version = 5,
+		/* 4: depended on the size; images had scores of time */ .fn = score_record,
+		.ctx = &s};
 	struct vfm_opt opts[] = {
 		VFM_TIMEOUT_OPT("give up on a clip after so long (default 3600)", &s.model.timeout_s),
 		EXEC_STAGE_OPTS(&s.model),

@@ -12,9 +12,9 @@
 #include "media/av/video_in.h"
 
 struct vfm_artifacts_result {
-	double blur; /* pixels, 1 and more; 0: no edges */
-	double blockiness;
-	double interlace; /* 0 to 1; 0 without two consecutive frames */
+	double blur;       /* pixels, 1 and more; NAN: no edges */
+	double blockiness; /* NAN: no whole block */
+	double interlace;  /* 0 to 1; NAN: no two consecutive frames */
 };
 
 struct vfm_artifacts;
