@@ -132,8 +132,10 @@ static char *filter_options(const struct filter *f)
 int curate_filter(int argc, char **argv, struct vfm_err *err)
 {
 	struct filter f = {0};
-	struct vfm_stage stage = {
-		.name = "filter", .version = 1 /* 0: dropped nulls */, .fn = filter_record, .ctx = &f};
+	struct vfm_stage stage = {.name = "filter",
+		.version = 1, /* 0: dropped records with null */
+		.fn = filter_record,
+		.ctx = &f};
 	struct vfm_strlist min = {0}, max = {0};
 	static const char *const kinds[] = {"video", "image"};
 	int side = -1, kind = -1; /* not given */

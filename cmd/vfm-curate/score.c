@@ -115,8 +115,8 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 {
 	struct score s = {.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600}};
 	struct vfm_stage stage = {.name = "score",
-		.version = 5,
-		/* 4: depended on the size; images had scores of time */ .fn = score_record,
+		.version = 5, /* 4: depended on the size; images had scores of time */
+		.fn = score_record,
 		.ctx = &s};
 	struct vfm_opt opts[] = {
 		VFM_TIMEOUT_OPT("give up on a clip after so long (default 3600)", &s.model.timeout_s),

@@ -309,11 +309,11 @@ static void add_grid_rows(const uint8_t *luma, int w, int h, int y, int out_h, u
 	for (int at = y * h, end = at + h; at < end;) {
 		int i = at / out_h, next = (i + 1) * out_h < end ? (i + 1) * out_h : end;
 		const uint8_t *row = luma + (size_t)i * (size_t)w;
-		uint32_t share = (uint32_t)(next - at);
+		uint16_t share = (uint16_t)(next - at); /* at most MAX_H: a product has 16 bits, which SIMD prefers */
 
 #pragma omp simd
 		for (int x = 0; x < w; x++)
-			sum[x] += share * row[x];
+			sum[x] += (uint16_t)(share * row[x]);
 		at = next;
 	}
 }

@@ -13,7 +13,7 @@
 #include "media/score/text.h"
 
 #define PAIR_S        0.1
-#define MAX_FRAMES    300
+#define MAX_FRAMES    200
 #define MOTION_FRAMES 4 /* of a period: three pairs, which shake needs */
 
 #define CW            256
@@ -55,7 +55,6 @@ struct vfm_scorer {
 	double last_s;
 	double highlight, dark; /* sums over the frames */
 	struct bar_line *rows, *cols;
-	uint32_t *col_sum, *col_lit; /* of a frame */
 };
 
 /* Returns the time between the frames of a pair: that of the rate, unless the timestamps tell of another one. */
@@ -143,39 +142,36 @@ static void look_at_colour(struct vfm_scorer *w)
 	s->overexposed += c.bright / n;
 }
 
-/* Takes the sums of a line of n pixels. */
-static void take_bar_line(struct bar_line *l, double sum, double lit, int n)
+static bool is_dark_line(const struct bar_line *l)
 {
-	l->mean = fmaxf(l->mean, (float)(sum / n));
-	l->lit = fmaxf(l->lit, (float)(lit / n));
+	return l->mean < BAR_MEAN && l->max < BAR_MAX;
 }
 
-static void look_for_bars(struct vfm_scorer *w)
+/* Takes n pixels of a line, `step` apart. */
+static void take_bar_line(struct bar_line *l, const uint8_t *p, int n, int step)
 {
-	uint32_t *col_sum = w->col_sum, *col_lit = w->col_lit;
+	int sum = 0, lit = 0, most = l->max;
 
-	memset(col_sum, 0, (size_t)w->w * sizeof(*col_sum));
-	memset(col_lit, 0, (size_t)w->w * sizeof(*col_lit));
-	for (int y = 0; y < w->h; y++) {
-		const uint8_t *row = w->luma + (size_t)y * (size_t)w->w;
-		uint32_t sum = 0, lit = 0;
-		uint8_t most = w->rows[y].max;
-
-#pragma omp simd reduction(+ : sum, lit) reduction(max : most)
-		for (int x = 0; x < w->w; x++) {
-			sum += row[x];
-			lit += row[x] > LIT;
-			most = row[x] > most ? row[x] : most;
-			col_sum[x] += row[x];
-			col_lit[x] += row[x] > LIT;
-		}
-		take_bar_line(&w->rows[y], sum, lit, w->w);
-		w->rows[y].max = most;
-		for (int x = 0; x < w->w; x++)
-			w->cols[x].max = row[x] > w->cols[x].max ? row[x] : w->cols[x].max;
+	for (int i = 0; i < n; i++, p += step) {
+		sum += *p;
+		lit += *p > LIT;
+		most = *p > most ? *p : most;
 	}
-	for (int x = 0; x < w->w; x++)
-		take_bar_line(&w->cols[x], col_sum[x], col_lit[x], w->h);
+	l->mean = fmaxf(l->mean, (float)sum / (float)n);
+	l->lit = fmaxf(l->lit, (float)lit / (float)n);
+	l->max = (uint8_t)most;
+}
+
+/* Takes the n lines of a frame, `next` apart, as long as a side may have a bar: one whose outer line was bright once has
+ * none. */
+static void look_for_bars(struct bar_line *line, int n, const uint8_t *luma, int next, int length, int step)
+{
+	take_bar_line(&line[0], luma, length, step);
+	take_bar_line(&line[n - 1], luma + (ptrdiff_t)(n - 1) * next, length, step);
+	if (!is_dark_line(&line[0]) && !is_dark_line(&line[n - 1]))
+		return;
+	for (int i = 1; i < n - 1; i++)
+		take_bar_line(&line[i], luma + (ptrdiff_t)i * next, length, step);
 }
 
 static void look_at_edges(struct vfm_scorer *w)
@@ -206,7 +202,8 @@ static int look_at(struct vfm_scorer *w, struct vfm_video *v, struct vfm_err *er
 	TRY(vfm_video_rgb(v, CW, w->ch, VFM_FIT_STRETCH, w->rgb, err));
 	TRY(vfm_artifacts_add(w->artifacts, v, err));
 	look_at_colour(w);
-	look_for_bars(w);
+	look_for_bars(w->rows, w->h, w->luma, w->w, w->w, 1);
+	look_for_bars(w->cols, w->w, w->luma, 1, w->h, w->w);
 	if (!w->is_small) {
 		look_at_edges(w);
 		vfm_text_add(w->text, w->luma);
@@ -225,7 +222,7 @@ static int bar(const struct bar_line *line, int n, int step)
 	const struct bar_line *outer = step > 0 ? line : line + n - 1, *in, *out;
 	int k = 0;
 
-	while (k < n && outer[step * k].mean < fmin(BAR_MEAN, outer->mean + BAR_RISE) && outer[step * k].max < BAR_MAX)
+	while (k < n && is_dark_line(&outer[step * k]) && outer[step * k].mean < outer->mean + BAR_RISE)
 		k++;
 	if (k == 0 || k == n)
 		return 0;
@@ -332,8 +329,6 @@ struct vfm_scorer *vfm_scorer_new(const struct vfm_score_opts *o, const struct v
 	w->luma = vfm_malloc((size_t)w->w * (size_t)w->h);
 	w->rows = vfm_calloc((size_t)w->h, sizeof(*w->rows));
 	w->cols = vfm_calloc((size_t)w->w, sizeof(*w->cols));
-	w->col_sum = vfm_calloc((size_t)w->w, sizeof(*w->col_sum));
-	w->col_lit = vfm_calloc((size_t)w->w, sizeof(*w->col_lit));
 	return w;
 }
 
@@ -349,8 +344,6 @@ void vfm_scorer_free(struct vfm_scorer *w)
 	free(w->luma);
 	free(w->rows);
 	free(w->cols);
-	free(w->col_sum);
-	free(w->col_lit);
 	free(w);
 }
 

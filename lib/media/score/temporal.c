@@ -37,7 +37,7 @@ struct vfm_temporal {
 	int w, h;                   /* in cells */
 	int n_rows, *which;         /* rows that are read, ROWS_MAX or fewer for a row of cells */
 	uint8_t *rows;              /* [n_rows, coded_w] */
-	uint16_t *sums;             /* [coded_w] of the rows of a cell */
+	uint16_t *sums;             /* [coded_w] scratch: of the rows of a cell, or of a tile */
 	uint8_t *cells[2];          /* [h, w] means, of this frame and of the one before */
 	int64_t compared;           /* those with a frame of the same size before */
 	int64_t in_row;             /* since the size changed */
@@ -72,35 +72,37 @@ void vfm_temporal_free(struct vfm_temporal *t)
 
 /* ---- repeated frames ---- */
 
-/* Returns the sum of absolute differences of a tile: `rows` rows of n cells. */
-static int tile_difference(const uint8_t *a, const uint8_t *b, int stride, int n, int rows)
+/* Adds the absolute differences of the columns of up to TILE rows of cells to t->sums. */
+static void sum_differences(struct vfm_temporal *t, int y)
 {
-	int sum = 0;
+	uint16_t *sums = t->sums;
 
-	for (int y = 0; y < rows; y++, a += stride, b += stride) {
-#pragma omp simd reduction(+ : sum)
-		for (int x = 0; x < n; x++)
-			sum += abs(a[x] - b[x]);
+	memset(sums, 0, (size_t)t->w * sizeof(*sums));
+	for (int end = y + TILE < t->h ? y + TILE : t->h; y < end; y++) {
+		const uint8_t *a = t->cells[0] + (size_t)y * (size_t)t->w, *b = t->cells[1] + (size_t)y * (size_t)t->w;
+
+#pragma omp simd
+		for (int x = 0; x < t->w; x++)
+			sums[x] = (uint16_t)(sums[x] + (a[x] > b[x] ? a[x] - b[x] : b[x] - a[x]));
 	}
-	return sum;
 }
 
-static struct luma_change compare_cells(const struct vfm_temporal *t, double time_s)
+static struct luma_change compare_cells(struct vfm_temporal *t, double time_s)
 {
 	int64_t sum = 0;
 	int peak = 0;
 
-	for (int y = 0; y < t->h; y += TILE)
+	for (int y = 0; y < t->h; y += TILE) {
+		sum_differences(t, y);
 		for (int x = 0; x < t->w; x += TILE) {
-			size_t at = (size_t)y * (size_t)t->w + (size_t)x;
-			int n = t->w - x < TILE ? t->w - x : TILE, rows = t->h - y < TILE ? t->h - y : TILE;
-			int d = n == TILE && rows == TILE
-				? tile_difference(t->cells[0] + at, t->cells[1] + at, t->w, TILE, TILE)
-				: tile_difference(t->cells[0] + at, t->cells[1] + at, t->w, n, rows);
+			int d = 0;
 
+			for (int i = x; i < t->w && i < x + TILE; i++)
+				d += t->sums[i];
 			sum += d;
 			peak = d > peak ? d : peak;
 		}
+	}
 	return (struct luma_change){
 		.mean = (double)sum / t->h / t->w,
 		.time_s = time_s,
