@@ -30,7 +30,7 @@
 #define BAR_RISE      2  /* within a bar */
 #define BAR_STEP      12 /* of the mean, to the picture */
 #define BAR_STEP_DARK 3  /* … if BAR_LIT of the pixels are brighter than LIT there */
-#define BAR_LIT       0.5
+#define BAR_LIT       0.3
 #define LIT           8
 
 /* The largest values of a row or column in any frame: mean, share of the pixels above LIT, brightest pixel. */
@@ -215,11 +215,12 @@ static int look_at(struct vfm_scorer *w, struct vfm_video *v, struct vfm_err *er
 /* ---- a clip ---- */
 
 /* Returns the number of lines of the bar at one side, `step` 1 or -1.  A bar is as dark as its outer line, and ends at an
- * edge.  Next to it, the picture is brighter at least once, unlike a dark sky; less so if most of the line is, unlike an
- * object on black. */
+ * edge: next to it, the picture is brighter at least once, unlike a dark sky, in a good part of the line, unlike an object
+ * on black. */
 static int bar(const struct bar_line *line, int n, int step)
 {
 	const struct bar_line *outer = step > 0 ? line : line + n - 1, *in, *out;
+	float rise;
 	int k = 0;
 
 	while (k < n && is_dark_line(&outer[step * k]) && outer[step * k].mean < outer->mean + BAR_RISE)
@@ -229,10 +230,10 @@ static int bar(const struct bar_line *line, int n, int step)
 	/* the line at the edge may be mixed */
 	in = &outer[step * (k + 2 < n ? k + 2 : n - 1)];
 	out = &outer[step * (k > 1 ? k - 2 : 0)];
-	return in->mean - out->mean >= BAR_STEP ||
-			(in->mean - out->mean >= BAR_STEP_DARK && in->lit - out->lit >= BAR_LIT)
-		? k
-		: 0;
+	rise = in->mean - out->mean;
+	if (in->lit < BAR_LIT || rise < BAR_STEP_DARK)
+		return 0;
+	return rise >= BAR_STEP || in->lit - out->lit >= BAR_LIT ? k : 0;
 }
 
 static void compute_bars(struct vfm_scorer *w)
