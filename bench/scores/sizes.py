@@ -25,10 +25,20 @@ SECONDS = 3
 SIDES = [1080, 720, 480, 360, 240]
 TSV = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sizes.tsv")
 SCALE = "scale={}:{}:flags=area+accurate_rnd+full_chroma_int"
-X264 = ["-c:v", "libx264", "-preset", "ultrafast", "-qp", "0", "-pix_fmt", "yuv420p"]
+# With the label of BT.709: by the rule of players, a file without a label has other colours below 577 rows.
+LABEL = "h264_metadata=colour_primaries=1:transfer_characteristics=1:matrix_coefficients=1"
+X264 = ["-c:v", "libx264", "-preset", "ultrafast", "-qp", "0", "-pix_fmt", "yuv420p", "-bsf:v", LABEL]
 
-# Bands of agreement, as in vfm-scores(7): the larger of a difference and a share of the value at the largest size.
-BANDS = {}
+# Bands of agreement, as in vfm-scores(7): a difference, and a share of the value at the largest size.
+LIGHT = (0.01, 0.05)
+BANDS = {
+    "motion": (0.05, 0.05), "object_motion": (0.05, 0.05), "camera_motion": (0.1, 0.2), "shake": (0.1, 0.2),
+    "luma": LIGHT, "contrast": LIGHT, "overexposed": LIGHT, "underexposed": LIGHT, "colorfulness": (1, 0.05), "oversaturated": LIGHT,
+    "sharpness": (20, 0.1), "static_ratio": (0.02, 0), "duplicate_ratio": (0.02, 0), "black_ratio": (0.02, 0),
+    "flicker": (0.002, 0.05), "letterbox.top": (0.01, 0), "letterbox.bottom": (0.01, 0), "letterbox.left": (0.01, 0),
+    "letterbox.right": (0.01, 0), "bar_ratio": (0.01, 0), "text_ratio": (0.01, 0.1),
+}
+AS_CODED = ["blur", "blockiness", "interlace"]
 
 
 def typing(text, size, cps):
@@ -201,6 +211,38 @@ def show(v):
     return "-" if v is None else f"{v:.4g}"
 
 
+def table(o):
+    """Of the half o.half: the differences of each score from the largest size, and how many lie within the band."""
+    rows = {n: sides for n, (half, sides) in read_scores(o).items() if half == o.half and "240" in sides}
+    order = sorted({s for sides in rows.values() for s in sides}, key=lambda s: (s[0] == "c", -int(s.strip("c"))))
+    print(f"{len(rows)} sources, {o.half}.\n")
+    heads = [s for s in order if s != "1080"]
+    print("| score | band | " + " | ".join(f"{s.replace('c', 'clip ')}: within, median, worst" for s in heads) + " |")
+    print("|---|---|" + "---|" * len(heads))
+    for key in list(BANDS) + AS_CODED:
+        cells = []
+        for side in heads:
+            off = []
+            for name, sides in rows.items():
+                top = max((s for s in sides if s[0] != "c"), key=int)
+                if side not in sides or side == top:
+                    continue
+                a, b = flatten(sides[top]).get(key), flatten(sides[side]).get(key)
+                if a is None and b is None:
+                    continue
+                inside = a is not None and b is not None and (key in AS_CODED or abs(a - b) <= max(BANDS[key][0], BANDS[key][1] * abs(a)))
+                off.append((math.inf if a is None or b is None else abs(a - b), inside, a, b, name))
+            if not off:
+                cells.append("")
+                continue
+            off.sort(key=lambda x: x[0])
+            worst = max(off, key=lambda x: (not x[1], x[0]))
+            cells.append(f"{sum(x[1] for x in off)} of {len(off)}, {off[len(off) // 2][0]:.3g}, {show(worst[2])} to {show(worst[3])} ({worst[4]})"
+                         if key not in AS_CODED else f"median {off[len(off) // 2][0]:.3g}, worst {show(off[-1][2])} to {show(off[-1][3])}")
+        band = BANDS.get(key)
+        print(f"| {key} | {'as coded' if not band else f'{band[0]}' + (f' or {100 * band[1]:.0f} %' if band[1] else '')} | " + " | ".join(cells) + " |")
+
+
 def list_score(o):
     for name, (half, sides) in sorted(read_scores(o).items()):
         row = [f"{k}:{show(flatten(s).get(o.rest[0]))}" for k, s in sorted(sides.items(), key=lambda x: (x[0][0] == "c", -int(x[0].strip("c"))))]
@@ -213,8 +255,9 @@ def main():
     p.add_argument("dir")
     p.add_argument("rest", nargs="*")
     p.add_argument("--jobs", type=int, default=2)
+    p.add_argument("--half", choices=["tuning", "held-out"], default="held-out", help="of the table")
     o = p.parse_args()
-    {"make": make, "score": score, "list": list_score}[o.verb](o)
+    {"make": make, "score": score, "table": table, "list": list_score}[o.verb](o)
 
 
 if __name__ == "__main__":

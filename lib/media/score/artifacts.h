@@ -1,7 +1,7 @@
 /* artifacts.h - faults of the picture at the resolution of the file: blur, blocking, interlacing.
  *
- * man/vfm-scores.7 defines them.  Reads 32 bands of 8 rows of a frame's luma, as coded (all rows of a frame with fewer
- * than 256).
+ * man/vfm-scores.7 defines them.  They depend on the size of the file.  Reads 32 bands of 8 rows of a frame's luma, as
+ * coded (all rows of a frame with fewer than 256).
  *
  * Local; one thread at a time.  Memory does not depend on the length of the clip.
  */
