@@ -20,8 +20,9 @@ enum {
 	PAST = 17, /* frames of tiles: two of the longest lag and one */
 };
 
-#define EQUAL_MEAN   0.2 /* levels */
-#define EQUAL_PEAK   3   /* … of a tile */
+#define EQUAL_MEAN   0.2   /* levels */
+#define EQUAL_TILE   0.002 /* … that a tile adds to the mean, so that a change counts alike at any size … */
+#define EQUAL_PEAK   3     /* … or of a tile, if that is more: in small pictures */
 #define REPEAT_SHARE 0.15
 #define REPEAT_MIN   0.6
 #define FROZEN_S     0.25
@@ -106,7 +107,8 @@ static struct luma_change compare_cells(struct vfm_temporal *t, double time_s)
 	return (struct luma_change){
 		.mean = (double)sum / t->h / t->w,
 		.time_s = time_s,
-		.equal = (double)sum / t->h / t->w < EQUAL_MEAN && peak < EQUAL_PEAK * TILE * TILE,
+		.equal = (double)sum / t->h / t->w < EQUAL_MEAN &&
+			peak < fmax(EQUAL_TILE * t->w * t->h, EQUAL_PEAK * TILE * TILE),
 	};
 }
 
