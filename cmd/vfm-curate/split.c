@@ -146,7 +146,8 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 	struct split sp = {.shots = {.min_s = 1, .max_s = 30, .threshold = VFM_SCENE_THRESHOLD},
 		.timeout_s = 3600,
 		.model = {.opts = VFM_EXEC_DEFAULTS, .timeout_s = 3600, .shows_windows = true}};
-	struct vfm_stage stage = {.name = "split", .version = 5, .fn = split_record, .ctx = &sp, .one_to_many = true};
+	/* 6: pictures of one colour are shots, fades end where a shot is seen, other models */
+	struct vfm_stage stage = {.name = "split", .version = 6, .fn = split_record, .ctx = &sp, .one_to_many = true};
 	int detector = NOT_GIVEN;
 	char *options;
 	struct vfm_opt opts[] = {

@@ -153,7 +153,8 @@ static void test_no_cut(void **state)
 	expect(s, NULL, 0);
 }
 
-/* A shot fades to black, a title fades in and out, another shot fades in: three clips, without frames of a fade. */
+/* A shot fades to black, a title fades in and out, another shot fades in: three clips, without the frames that are
+ * black or nearly so. */
 static void test_title_on_black(void **state)
 {
 	struct vfm_scene *s = vfm_scene_new(25);
@@ -174,10 +175,10 @@ static void test_title_on_black(void **state)
 	c = vfm_scene_cuts(s, 0, true, &n);
 	assert_int_equal(n, 2);
 	assert_int_equal(c[0].kind, VFM_CUT_FADE);
-	assert_in_range(c[0].from, 40, 43);
-	assert_in_range(c[0].frame, 63, 66);
-	assert_in_range(c[1].from, 90, 93);
-	assert_in_range(c[1].frame, 113, 116);
+	assert_in_range(c[0].from, 47, 50);
+	assert_in_range(c[0].frame, 57, 60);
+	assert_in_range(c[1].from, 96, 99);
+	assert_in_range(c[1].frame, 106, 109);
 	assert_int_equal(vfm_clips_of(156, c, n, &rule, &spans), 3);
 	assert_true(spans[0].start_confidence < 0 && spans[0].end_confidence >= 0.5);
 	assert_true(spans[1].start_confidence == c[0].confidence && spans[1].end_confidence == c[1].confidence);
@@ -351,8 +352,8 @@ static void test_fade_with_logo(void **state)
 	}
 	c = only_cut(s);
 	assert_int_equal(c.kind, VFM_CUT_FADE);
-	assert_in_range(c.from, 50, 54);
-	assert_in_range(c.frame, 76, 80);
+	assert_in_range(c.from, 55, 60);
+	assert_in_range(c.frame, 69, 74);
 }
 
 /* Both shots move during a dissolve. */

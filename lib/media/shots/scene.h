@@ -16,7 +16,7 @@
 #include "media/shots/sig.h"
 
 #define VFM_SCENE_THRESHOLD 0.5
-#define VFM_SCENE_FEATURES  40
+#define VFM_SCENE_FEATURES  42
 
 enum vfm_cut_kind { VFM_CUT_HARD, VFM_CUT_DISSOLVE, VFM_CUT_FADE };
 
@@ -29,7 +29,9 @@ struct vfm_cut {
 
 struct vfm_cut_candidate {
 	int64_t from, frame;
+	int64_t seen_from, seen_frame; /* of a fade: without the frames that show a shot, though darker */
 	enum vfm_cut_kind kind;
+	bool outer;  /* of a fade: at the beginning or the end; the model does not apply */
 	bool abrupt; /* of a fade: the plain frames have a cut on one side */
 	double confidence;
 	float f[VFM_SCENE_FEATURES]; /* numbers of the kind's model */

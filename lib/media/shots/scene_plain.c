@@ -17,11 +17,15 @@
 #define LOGO_CHANGE   12 /* levels */
 #define LOGO_STAYS    0.8f
 #define REST_CHANGE   4.0f
-#define LONG_PLAIN    12   /* frames; so much black separates two shots, even similar ones */
-#define FADE_LIMIT    96   /* frames of a fade, on either side */
-#define FADE_STEP     4    /* frames over which contrast grows */
-#define FADE_SLOWER   0.4f /* growth, as a share of the mean of the fade so far, that ends it */
-#define FADE_FULL     0.8f /* of the contrast of the shot: so much looks like all of it */
+#define LONG_PLAIN    2.0f  /* seconds; so much black separates two shots, even similar ones */
+#define FADE_LIMIT    96    /* frames of a fade, on either side */
+#define FADE_STEP     4     /* frames over which contrast grows */
+#define FADE_SLOWER   0.4f  /* growth, as a share of the mean of the fade so far, that ends it */
+#define FADE_FULL     0.8f  /* of the contrast of the shot: so much looks like all of it */
+#define FADE_SEEN     0.25f /* … and with so much, a dark frame shows the shot */
+#define FADE_SHORTEST 3     /* frames in which contrast falls, and in which it grows */
+#define FADED         0.3f  /* least contrast of a short fade, as a share of that of either side */
+#define SAME_COLOUR   3.0f  /* change of pixels that a counter or a small logo makes on one colour */
 
 /* Frames next to a run of plain ones that are compared: numbers from the nearest on. */
 static const int distance[SCENE_COMPARED] = {0, 2, 4, 8, 15};
@@ -154,28 +158,51 @@ static void same_shot_features(const struct vfm_scene *s, const struct plain_run
 	}
 }
 
-static void store_run(struct vfm_scene *s)
+/* In a fade, the frames next to the plain ones have the picture of the shot with less contrast.  f[0], f[1]: least and
+ * most correlation of the two sides. */
+static void fading_features(
+	const struct vfm_scene *s, const struct plain_run *r, const struct vfm_sig *after, float f[2])
 {
-	struct plain_run r = {.first = s->run_first, .end = s->run_end, .black = true};
+	float a = vfm_sig_correlation(&s->past[0], &s->before), b = vfm_sig_correlation(scene_sig(s, r->end), after);
+
+	f[0] = fminf(a, b);
+	f[1] = fmaxf(a, b);
+}
+
+/* Returns the frame of most contrast of those after the run. */
+static const struct vfm_sig *clearest_after(const struct vfm_scene *s, int64_t end)
+{
+	int64_t to = end;
+
+	while (to + 1 < s->n && to + 1 < end + SCENE_NEAR && !s->p[to + 1].plain)
+		to++;
+	return clearest(s, end, to);
+}
+
+static void store_run(struct vfm_scene *s, int64_t end)
+{
+	struct plain_run r = {.first = s->run_first, .end = end, .black = true};
+	const struct vfm_sig *after = r.end < s->n ? clearest_after(s, r.end) : NULL;
 	float contrast = 0;
 
 	for (int64_t t = r.first; t < r.end; t++) {
 		r.black &= s->p[t].mean < BLACK_MEAN;
 		contrast = fmaxf(contrast, s->p[t].std);
 	}
-	if (r.first > 0 && r.end < s->n) {
-		const struct vfm_sig *after = clearest(s, r.end, s->n - 1);
-
+	r.change_before = r.first > 0 ? s->change_before : 0;
+	r.change_after = after ? vfm_sig_pixel(scene_sig(s, r.end - 1), after) : 0;
+	if (r.first > 0 && after) {
 		vfm_scene_differ(&s->before, after, r.f);
-		r.f[4] = fminf(1, (float)(r.end - r.first) / LONG_PLAIN);
+		r.f[4] = fminf(LONG_PLAIN, (float)(r.end - r.first) / (float)s->second);
 		r.f[5] = r.black;
 		return_features(s, &r, after, r.f + 6);
 		r.f[10] = logf((contrast + 1) / (fminf(s->before.std, after->std) + 1));
 		same_shot_features(s, &r, r.f + 11);
+		fading_features(s, &r, after, r.f + 24);
 	}
 	vfm_grow(&s->runs, &s->runs_cap, (size_t)s->n_runs + 1, sizeof(s->runs[0]));
 	s->runs[s->n_runs++] = r;
-	s->run_first = s->run_end = -1;
+	s->run_first = -1;
 }
 
 /* Keeps frames before the run that begins at n: a long one outlasts the ring. */
@@ -185,17 +212,36 @@ static void keep_past(struct vfm_scene *s, int64_t n)
 	s->n_past = 0;
 	for (int i = 0; i < SCENE_COMPARED && n - 1 - distance[i] >= 0 && !s->p[n - 1 - distance[i]].plain; i++)
 		s->past[s->n_past++] = *scene_sig(s, n - 1 - distance[i]);
+	s->change_before = vfm_sig_pixel(&s->before, scene_sig(s, n));
 }
 
-void vfm_scene_follow_plain(struct vfm_scene *s, int64_t n, bool ended)
+/* Returns whether frame n, at the middle of a short fade through a colour, has the least contrast: no frame may be
+ * entirely of that colour. */
+static bool is_faded(const struct vfm_scene *s, int64_t n)
 {
-	bool plain = !ended && s->p[n].plain;
+	float most[2] = {0}, least = s->p[n].std;
 
-	if (s->run_first >= 0 && s->run_end < 0 && !plain)
-		s->run_end = n;
-	if (s->run_end >= 0 && (plain || ended || n - s->run_end + 1 >= SCENE_NEAR))
-		store_run(s);
-	if (plain && s->run_first < 0) {
+	if (n < FADE_SHORTEST || n + FADE_SHORTEST >= s->n)
+		return false;
+	for (int64_t u = n < SCENE_NEAR ? 0 : n - SCENE_NEAR + 1; u < n + SCENE_NEAR && u < s->n; u++) {
+		if (s->p[u].plain || s->p[u].std < least)
+			return false;
+		most[u > n] = fmaxf(most[u > n], s->p[u].std);
+	}
+	for (int k = 1; k < FADE_SHORTEST; k++)
+		if (s->p[n - k - 1].std <= s->p[n - k].std || s->p[n + k + 1].std <= s->p[n + k].std)
+			return false;
+	return least < FADED * fminf(most[0], most[1]);
+}
+
+void vfm_scene_follow_plain(struct vfm_scene *s, int64_t n)
+{
+	if (n < s->n && !s->p[n].plain)
+		s->p[n].plain = is_faded(s, n);
+	if (n >= s->n || !s->p[n].plain) {
+		if (s->run_first >= 0)
+			store_run(s, n);
+	} else if (s->run_first < 0) {
 		s->run_first = n;
 		if (n)
 			keep_past(s, n);
@@ -208,12 +254,11 @@ static float contrast_over(const struct vfm_scene *s, int64_t t, int64_t plain)
 	return fmaxf(0, s->p[t].std - s->p[plain].std);
 }
 
-/* Returns the first frame of full contrast, going outward from frame t next to a plain one.  Stops when contrast grows
- * more slowly than at the beginning, and at the next hard cut. */
+/* Returns the last frame of a fade, going outward from frame t next to a plain one.  Stops when contrast grows more
+ * slowly than at the beginning, and at the next hard cut. */
 static int64_t fade_end(const struct vfm_scene *s, int64_t t, int step)
 {
 	int64_t u = t, plain = t - step;
-	float full;
 
 	for (int k = 2; k < FADE_LIMIT; k++) {
 		int64_t v = u + step, back = k > FADE_STEP ? FADE_STEP : k;
@@ -227,25 +272,76 @@ static int64_t fade_end(const struct vfm_scene *s, int64_t t, int step)
 			break;
 		u = v;
 	}
-	full = FADE_FULL * contrast_over(s, u, plain);
-	while (t != u && contrast_over(s, t, plain) < full)
+	return u;
+}
+
+/* Returns the first frame from t to `end` with a share of the contrast at the end. */
+static int64_t contrast_reach(const struct vfm_scene *s, int64_t t, int64_t end, int step, float share)
+{
+	int64_t plain = t - step;
+	float least = share * contrast_over(s, end, plain);
+
+	while (t != end && contrast_over(s, t, plain) < least)
 		t += step;
 	return t;
+}
+
+/* One side of a run of plain frames. */
+struct fade_side {
+	int64_t full, seen; /* the nearest frame with the full contrast of the shot; the nearest that shows it */
+	bool differs;       /* the shot differs from the plain frames by more than a counter or a small logo */
+};
+
+/* step -1: before the plain frames, 1: after them */
+static struct fade_side measure_side(const struct vfm_scene *s, const struct plain_run *r, int step)
+{
+	int64_t t = step < 0 ? r->first - 1 : r->end, end;
+	struct fade_side side = {.full = t, .seen = t};
+	float change = step < 0 ? r->change_before : r->change_after;
+
+	if (t < 0 || t >= s->n)
+		return side;
+	end = fade_end(s, t, step);
+	side.full = contrast_reach(s, t, end, step, FADE_FULL);
+	side.seen = r->black ? contrast_reach(s, t, end, step, FADE_SEEN) : side.full;
+	side.differs = fmaxf(change, fabsf(s->p[end].mean - s->p[t - step].mean)) > SAME_COLOUR;
+	return side;
+}
+
+static void add_fade(struct vfm_scene *s, const struct plain_run *r, struct vfm_cut_candidate *c)
+{
+	c->kind = VFM_CUT_FADE;
+	c->outer = r->first == 0 || r->end == s->n;
+	c->abrupt = c->from == r->first || c->frame == r->end;
+	/* A single frame between two shots, with no fade next to it, is a flash at a cut. */
+	if (!c->outer && c->frame - c->from == 1)
+		c->from = c->seen_from = c->seen_frame = c->frame;
+	memcpy(c->f, r->f, sizeof(c->f));
+	vfm_scene_add_candidate(s, c);
 }
 
 void vfm_scene_gather_fades(struct vfm_scene *s)
 {
 	for (int64_t i = 0; i < s->n_runs; i++) {
 		const struct plain_run *r = &s->runs[i];
-		struct vfm_cut_candidate c = {.kind = VFM_CUT_FADE};
+		struct fade_side a = measure_side(s, r, -1), b = measure_side(s, r, 1);
+		struct vfm_cut_candidate c = {
+			.from = a.full + 1, .frame = b.full, .seen_from = a.seen + 1, .seen_frame = b.seen};
 
-		c.from = r->first > 0 ? fade_end(s, r->first - 1, -1) + 1 : 0;
-		c.frame = r->end < s->n ? fade_end(s, r->end, 1) : s->n;
-		c.abrupt = c.from == r->first || c.frame == r->end;
-		/* A single frame between two shots, with no fade next to it, is a flash at a cut. */
-		if (c.from > 0 && c.frame < s->n && c.frame - c.from == 1)
-			c.from = c.frame;
-		memcpy(c.f, r->f, sizeof(c.f));
-		vfm_scene_add_candidate(s, &c);
+		if (r->black || r->end - r->first < s->second) {
+			if (a.differs || b.differs)
+				add_fade(s, r, &c);
+			continue;
+		}
+		/* A picture of one colour, such as a clear sky, is a shot of its own. */
+		if (a.differs) {
+			c.frame = c.seen_frame = r->first;
+			add_fade(s, r, &c);
+		}
+		if (b.differs) {
+			c.from = c.seen_from = r->end;
+			c.frame = c.seen_frame = b.full;
+			add_fade(s, r, &c);
+		}
 	}
 }
