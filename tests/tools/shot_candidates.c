@@ -43,7 +43,7 @@ int main(int argc, char **argv)
 	}
 	c = vfm_scene_candidates(s, &n);
 	for (int64_t i = 0; i < n; i++) {
-		if (c[i].outer)
+		if (c[i].sure)
 			continue;
 		printf("{\"kind\":%d,\"from\":%lld,\"frame\":%lld,\"f\":[", (int)c[i].kind, (long long)c[i].from,
 			(long long)c[i].frame);

@@ -426,8 +426,8 @@ static void choose_fades(struct vfm_scene *s, double threshold, bool gradual)
 	for (int64_t i = s->n_hard; i < s->n_candidates; i++) {
 		const struct vfm_cut_candidate *c = &s->candidates[i];
 
-		if (c->kind == VFM_CUT_FADE && (gradual || c->abrupt) && (c->outer || c->confidence >= threshold))
-			choose_cut(s, c, c->outer ? 1 : c->confidence);
+		if (c->kind == VFM_CUT_FADE && (gradual || c->abrupt) && (c->sure || c->confidence >= threshold))
+			choose_cut(s, c, c->sure ? 1 : c->confidence);
 	}
 }
 
@@ -460,10 +460,14 @@ static int by_start(const void *a, const void *b)
 	return x->frame < y->frame ? -1 : x->frame > y->frame;
 }
 
+/* Light that grows in a fade may be taken for a dissolve. */
 static bool absorbs(const struct chosen_cut *fade, const struct chosen_cut *c)
 {
-	return fade->cut.kind == VFM_CUT_FADE && c->cut.kind != VFM_CUT_FADE && fade->cut.from <= c->cut.from &&
-		fade->cut.frame >= c->cut.frame;
+	int64_t from = fade->cut.from > c->cut.from ? fade->cut.from : c->cut.from;
+	int64_t end = fade->cut.frame < c->cut.frame ? fade->cut.frame : c->cut.frame;
+
+	return fade->cut.kind == VFM_CUT_FADE && c->cut.kind != VFM_CUT_FADE &&
+		2 * (end - from) >= c->cut.frame - c->cut.from;
 }
 
 /* Merges c, which begins later, into an overlapping transition; a fade absorbs what lies within it. */

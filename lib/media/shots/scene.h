@@ -31,7 +31,7 @@ struct vfm_cut_candidate {
 	int64_t from, frame;
 	int64_t seen_from, seen_frame; /* of a fade: without the frames that show a shot, though darker */
 	enum vfm_cut_kind kind;
-	bool outer;  /* of a fade: at the beginning or the end; the model does not apply */
+	bool sure;   /* of a fade: at the beginning or the end; the model does not apply */
 	bool abrupt; /* of a fade: the plain frames have a cut on one side */
 	double confidence;
 	float f[VFM_SCENE_FEATURES]; /* numbers of the kind's model */

@@ -17,15 +17,18 @@
 #define LOGO_CHANGE   12 /* levels */
 #define LOGO_STAYS    0.8f
 #define REST_CHANGE   4.0f
-#define LONG_PLAIN    2.0f  /* seconds; so much black separates two shots, even similar ones */
-#define FADE_LIMIT    96    /* frames of a fade, on either side */
-#define FADE_STEP     4     /* frames over which contrast grows */
-#define FADE_SLOWER   0.4f  /* growth, as a share of the mean of the fade so far, that ends it */
-#define FADE_FULL     0.8f  /* of the contrast of the shot: so much looks like all of it */
-#define FADE_SEEN     0.25f /* … and with so much, a dark frame shows the shot */
-#define FADE_SHORTEST 3     /* frames in which contrast falls, and in which it grows */
-#define FADED         0.3f  /* least contrast of a short fade, as a share of that of either side */
-#define SAME_COLOUR   3.0f  /* change of pixels that a counter or a small logo makes on one colour */
+#define LONG_PLAIN    2.0f /* seconds; so much black separates two shots, even similar ones */
+#define FADE_LIMIT    96   /* frames of a fade, on either side */
+#define FADE_STEP     4    /* frames over which contrast grows */
+#define FADE_SLOWER   0.4f /* growth, as a share of the mean of the fade so far, that ends it */
+#define FADE_FULL     0.8f /* of the contrast of the shot: so much looks like all of it */
+#define FADE_SEEN     0.2f /* … and with so much, a dark frame shows the shot */
+#define FADE_SHORTEST 3    /* frames in which contrast falls, and in which it grows */
+#define FADED         0.3f /* least contrast of a short fade, as a share of that of either side */
+#define SAME_COLOUR   3.0f /* change of pixels that a counter or a small logo makes on one colour */
+
+#define COLOUR_CUT 10.0f /* change of pixels between two pictures of one colour */
+#define QUIET      0.25f /* largest change next to it, as a share of it */
 
 /* Frames next to a run of plain ones that are compared: numbers from the nearest on. */
 static const int distance[SCENE_COMPARED] = {0, 2, 4, 8, 15};
@@ -183,12 +186,15 @@ static void store_run(struct vfm_scene *s, int64_t end)
 {
 	struct plain_run r = {.first = s->run_first, .end = end, .black = true};
 	const struct vfm_sig *after = r.end < s->n ? clearest_after(s, r.end) : NULL;
-	float contrast = 0;
+	float contrast = 0, darkest = 255;
 
 	for (int64_t t = r.first; t < r.end; t++) {
-		r.black &= s->p[t].mean < BLACK_MEAN;
+		/* Near its end a fade from black is less dark. */
+		r.black &= s->p[t].mean < BLACK_MEAN + PLAIN_RANGE;
+		darkest = fminf(darkest, s->p[t].mean);
 		contrast = fmaxf(contrast, s->p[t].std);
 	}
+	r.black &= darkest < BLACK_MEAN;
 	r.change_before = r.first > 0 ? s->change_before : 0;
 	r.change_after = after ? vfm_sig_pixel(scene_sig(s, r.end - 1), after) : 0;
 	if (r.first > 0 && after) {
@@ -286,38 +292,80 @@ static int64_t contrast_reach(const struct vfm_scene *s, int64_t t, int64_t end,
 	return t;
 }
 
-/* One side of a run of plain frames. */
+/* One side of a run of plain frames; frame numbers count outward from it. */
 struct fade_side {
-	int64_t full, seen; /* the nearest frame with the full contrast of the shot; the nearest that shows it */
-	bool differs;       /* the shot differs from the plain frames by more than a counter or a small logo */
+	int64_t next, end; /* the frame next to the run, the last one of the fade */
+	int64_t seen;      /* the first frame that shows the shot; of a fade to another colour than black, all of it */
+	bool abrupt;       /* the next frame shows all of the shot */
+	bool differs;      /* the shot differs from the plain frames by more than a counter or a small logo */
 };
 
 /* step -1: before the plain frames, 1: after them */
 static struct fade_side measure_side(const struct vfm_scene *s, const struct plain_run *r, int step)
 {
-	int64_t t = step < 0 ? r->first - 1 : r->end, end;
-	struct fade_side side = {.full = t, .seen = t};
+	int64_t t = step < 0 ? r->first - 1 : r->end, full;
+	struct fade_side side = {.next = t, .end = t, .seen = t, .abrupt = true};
 	float change = step < 0 ? r->change_before : r->change_after;
 
 	if (t < 0 || t >= s->n)
 		return side;
-	end = fade_end(s, t, step);
-	side.full = contrast_reach(s, t, end, step, FADE_FULL);
-	side.seen = r->black ? contrast_reach(s, t, end, step, FADE_SEEN) : side.full;
-	side.differs = fmaxf(change, fabsf(s->p[end].mean - s->p[t - step].mean)) > SAME_COLOUR;
+	side.end = fade_end(s, t, step);
+	full = contrast_reach(s, t, side.end, step, FADE_FULL);
+	side.abrupt = full == t;
+	side.seen = r->black ? contrast_reach(s, t, side.end, step, FADE_SEEN) : full;
+	side.differs = fmaxf(change, fabsf(s->p[side.end].mean - s->p[t - step].mean)) > SAME_COLOUR;
 	return side;
 }
 
-static void add_fade(struct vfm_scene *s, const struct plain_run *r, struct vfm_cut_candidate *c)
+/* Adds the fade from one frame to another, which shows a shot again. */
+static void add_fade(
+	struct vfm_scene *s, const struct plain_run *r, const struct fade_side *a, const struct fade_side *b)
 {
-	c->kind = VFM_CUT_FADE;
-	c->outer = r->first == 0 || r->end == s->n;
-	c->abrupt = c->from == r->first || c->frame == r->end;
+	struct vfm_cut_candidate c = {.from = a->end + 1,
+		.frame = b->end,
+		.seen_from = a->seen + 1,
+		.seen_frame = b->seen,
+		.kind = VFM_CUT_FADE,
+		.abrupt = a->abrupt || b->abrupt,
+		.sure = r->first == 0 || r->end == s->n};
+
 	/* A single frame between two shots, with no fade next to it, is a flash at a cut. */
-	if (!c->outer && c->frame - c->from == 1)
-		c->from = c->seen_from = c->seen_frame = c->frame;
-	memcpy(c->f, r->f, sizeof(c->f));
-	vfm_scene_add_candidate(s, c);
+	if (!c.sure && a->abrupt && b->abrupt && b->next - a->next == 2)
+		c.from = c.seen_from = c.frame = c.seen_frame = b->next;
+	if (c.seen_from == c.seen_frame)
+		c.from = c.frame = c.seen_frame;
+	memcpy(c.f, r->f, sizeof(c.f));
+	vfm_scene_add_candidate(s, &c);
+}
+
+/* Returns whether the colour changes at frame t, and neither for a while before nor after it. */
+static bool is_colour_cut(const struct vfm_scene *s, const struct plain_run *r, int64_t t)
+{
+	int64_t quiet = s->second / 2;
+	float change = s->p[t].change;
+
+	if (change < COLOUR_CUT || t - r->first < quiet || r->end - t < quiet)
+		return false;
+	for (int64_t u = t - quiet + 1; u < t + quiet; u++)
+		if (u != t && s->p[u].change > QUIET * change)
+			return false;
+	return true;
+}
+
+static void add_colour_cuts(struct vfm_scene *s, const struct plain_run *r)
+{
+	for (int64_t t = r->first + 1; t < r->end; t++) {
+		struct vfm_cut_candidate c = {.from = t,
+			.frame = t,
+			.seen_from = t,
+			.seen_frame = t,
+			.kind = VFM_CUT_FADE,
+			.sure = true,
+			.abrupt = true};
+
+		if (is_colour_cut(s, r, t))
+			vfm_scene_add_candidate(s, &c);
+	}
 }
 
 void vfm_scene_gather_fades(struct vfm_scene *s)
@@ -325,23 +373,20 @@ void vfm_scene_gather_fades(struct vfm_scene *s)
 	for (int64_t i = 0; i < s->n_runs; i++) {
 		const struct plain_run *r = &s->runs[i];
 		struct fade_side a = measure_side(s, r, -1), b = measure_side(s, r, 1);
-		struct vfm_cut_candidate c = {
-			.from = a.full + 1, .frame = b.full, .seen_from = a.seen + 1, .seen_frame = b.seen};
+		/* The ends of the run itself. */
+		struct fade_side first = {.next = r->first, .end = r->first, .seen = r->first, .abrupt = true};
+		struct fade_side last = {.next = r->end - 1, .end = r->end - 1, .seen = r->end - 1, .abrupt = true};
 
+		add_colour_cuts(s, r);
 		if (r->black || r->end - r->first < s->second) {
 			if (a.differs || b.differs)
-				add_fade(s, r, &c);
+				add_fade(s, r, &a, &b);
 			continue;
 		}
 		/* A picture of one colour, such as a clear sky, is a shot of its own. */
-		if (a.differs) {
-			c.frame = c.seen_frame = r->first;
-			add_fade(s, r, &c);
-		}
-		if (b.differs) {
-			c.from = c.seen_from = r->end;
-			c.frame = c.seen_frame = b.full;
-			add_fade(s, r, &c);
-		}
+		if (a.differs)
+			add_fade(s, r, &a, &first);
+		if (b.differs)
+			add_fade(s, r, &last, &b);
 	}
 }
