@@ -23,6 +23,7 @@ struct scene_point {
 struct plain_run {
 	int64_t first, end;
 	bool black;
+	float least;                       /* contrast */
 	float change_before, change_after; /* of the plain frames from the clearest of either side */
 	float f[VFM_SCENE_FEATURES];
 };

@@ -1,4 +1,5 @@
 /* scene_plain.c - frames of one colour, and the fades next to them; see scene.h. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,7 +185,7 @@ static const struct vfm_sig *clearest_after(const struct vfm_scene *s, int64_t e
 
 static void store_run(struct vfm_scene *s, int64_t end)
 {
-	struct plain_run r = {.first = s->run_first, .end = end, .black = true};
+	struct plain_run r = {.first = s->run_first, .end = end, .black = true, .least = FLT_MAX};
 	const struct vfm_sig *after = r.end < s->n ? clearest_after(s, r.end) : NULL;
 	float contrast = 0, darkest = 255;
 
@@ -193,6 +194,7 @@ static void store_run(struct vfm_scene *s, int64_t end)
 		r.black &= s->p[t].mean < BLACK_MEAN + PLAIN_RANGE;
 		darkest = fminf(darkest, s->p[t].mean);
 		contrast = fmaxf(contrast, s->p[t].std);
+		r.least = fminf(r.least, s->p[t].std);
 	}
 	r.black &= darkest < BLACK_MEAN;
 	r.change_before = r.first > 0 ? s->change_before : 0;
@@ -281,14 +283,13 @@ static int64_t fade_end(const struct vfm_scene *s, int64_t t, int step)
 	return u;
 }
 
-/* Returns the first frame from t to `end` with a share of the contrast at the end. */
-static int64_t contrast_reach(const struct vfm_scene *s, int64_t t, int64_t end, int step, float share)
+/* Returns the first frame from t to `end` with a share of the contrast at the end, both beyond `base`. */
+static int64_t contrast_reach(const struct vfm_scene *s, int64_t t, int64_t end, float base, float share)
 {
-	int64_t plain = t - step;
-	float least = share * contrast_over(s, end, plain);
+	float least = share * fmaxf(0, s->p[end].std - base);
 
-	while (t != end && contrast_over(s, t, plain) < least)
-		t += step;
+	while (t != end && s->p[t].std - base < least && least > 0)
+		t += end > t ? 1 : -1;
 	return t;
 }
 
@@ -310,9 +311,9 @@ static struct fade_side measure_side(const struct vfm_scene *s, const struct pla
 	if (t < 0 || t >= s->n)
 		return side;
 	side.end = fade_end(s, t, step);
-	full = contrast_reach(s, t, side.end, step, FADE_FULL);
+	full = contrast_reach(s, t, side.end, s->p[t - step].std, FADE_FULL);
 	side.abrupt = full == t;
-	side.seen = r->black ? contrast_reach(s, t, side.end, step, FADE_SEEN) : full;
+	side.seen = r->black ? contrast_reach(s, t, side.end, r->least, FADE_SEEN) : full;
 	side.differs = fmaxf(change, fabsf(s->p[side.end].mean - s->p[t - step].mean)) > SAME_COLOUR;
 	return side;
 }
