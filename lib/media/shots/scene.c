@@ -8,7 +8,8 @@
  * by the local contrast.  The shots on either side change less over as many frames.
  *
  * Fade: frames of one colour, apart from a logo or black bars, between different pictures, or a long black; together
- * with the neighbouring frames of reduced contrast.  If frames of both sides match, it is no fade.
+ * with the neighbouring frames of reduced contrast.  In a short fade, the frame of least contrast takes their place.  If
+ * frames of both sides match, it is no fade.
  */
 #include <math.h>
 #include <stdlib.h>
