@@ -19,17 +19,19 @@
 #include "base/stats.h"
 #include "media/shots/scene_impl.h"
 
-#define AROUND      6     /* neighbours on either side, for the local rate of change */
-#define FAR         4     /* frames apart within a side */
-#define DELAY       9     /* frames after a candidate before it is evaluated */
-#define CHANGE      1.5f  /* change of pixels below which nothing happens */
-#define MATCHED     0.3f  /* residual of block matching below which two frames are of one shot */
-#define APART       2     /* hard cuts are further apart */
-#define ALSO_CUT    0.7f  /* so much of the change at a cut, a frame of its sides begins or ends another shot */
-#define BLEND_REST  0.2f  /* largest residual of a mixture, as a share of the change */
-#define BLEND_NOISE 1.0f  /* … and levels more */
-#define BLEND_NEAR  0.35f /* largest change next to it, as a share of the change */
-#define LESS_ABRUPT 0.3f  /* a cut changes more than this share of the change next to it */
+#define AROUND       6     /* neighbours on either side, for the local rate of change */
+#define FAR          4     /* frames apart within a side */
+#define DELAY        9     /* frames after a candidate before it is evaluated */
+#define CHANGE       1.5f  /* change of pixels below which nothing happens */
+#define MATCHED      0.3f  /* residual of block matching below which two frames are of one shot */
+#define FEW_TEXTURED 0.25f /* share of blocks with texture below which a match says little */
+#define RECOLOURED   0.6f  /* difference of colours of two such pictures that are not of one shot */
+#define APART        2     /* hard cuts are further apart */
+#define ALSO_CUT     0.7f  /* so much of the change at a cut, a frame of its sides begins or ends another shot */
+#define BLEND_REST   0.2f  /* largest residual of a mixture, as a share of the change */
+#define BLEND_NOISE  1.0f  /* … and levels more */
+#define BLEND_NEAR   0.35f /* largest change next to it, as a share of the change */
+#define LESS_ABRUPT  0.3f  /* a cut changes more than this share of the change next to it */
 
 struct vfm_scene *vfm_scene_new(double fps)
 {
@@ -132,11 +134,19 @@ static void take_least(const struct vfm_scene *s, int64_t a, int64_t b, float f[
 		f[i] = fminf(f[i], x[i]);
 }
 
+/* Returns whether the blocks of two frames match, by the least differences f[].  Of two pictures with hardly any
+ * texture they always do, so that their colours must match, too. */
+static bool is_matched(const float f[4], bool textured)
+{
+	return f[0] < MATCHED && (textured || f[2] < RECOLOURED);
+}
+
 /* Lowers f[0..3] to the least difference of two frames across the cut between t - 1 and t.  Returns false if two of
  * them are nearly the same picture, moved: then t is no cut. */
 static bool differs_across(const struct vfm_scene *s, int64_t t, float f[4])
 {
 	const int gaps[] = {0, 1, 2, s->flash};
+	bool textured = fmaxf(vfm_sig_textured(scene_sig(s, t - 1)), vfm_sig_textured(scene_sig(s, t))) > FEW_TEXTURED;
 
 	for (int i = 0; i < 4; i++)
 		f[i] = 1;
@@ -144,11 +154,11 @@ static bool differs_across(const struct vfm_scene *s, int64_t t, float f[4])
 		take_least(s, t - 1, t + gaps[k], f);
 		if (gaps[k])
 			take_least(s, t - 1 - gaps[k], t, f);
-		if (f[0] < MATCHED)
+		if (is_matched(f, textured))
 			return false;
 	}
 	take_least(s, t - 2, t + 1, f);
-	return f[0] >= MATCHED;
+	return !is_matched(f, textured);
 }
 
 /* Returns how many frames the shot on one side of the cut at t continues, at most FAR: to the next change that may be a
