@@ -329,7 +329,7 @@ def table(o):
     for case, (name, sign, _, _) in CASES.items():
         def values(kind, held, what="score", labels=True):
             return {x["clip"]: sign * x[what][name] for x in rows if x["case"] == kind and held in (None, x["held_out"])
-                    and name in x.get(what, {}) and not (labels and (case in x["faults"] or kind == "original" and name in x["faults"]))}
+                    and x.get(what, {}).get(name) is not None and not (labels and (case in x["faults"] or kind == "original" and name in x["faults"]))}
         if not values(case, None):
             continue
         cases, originals = values(case, True), values("original", True)
@@ -353,7 +353,8 @@ def worst(o):
     rows = [x for x in read_rows(o) if not x["held_out"]]
     for case, (name, sign, _, _) in CASES.items():
         def values(kind):
-            return sorted((sign * x["score"][name], x["clip"]) for x in rows if x["case"] == kind and case not in x["faults"]
+            return sorted((sign * x["score"][name], x["clip"]) for x in rows if x["case"] == kind and x["score"][name] is not None
+                          and case not in x["faults"]
                           and (kind != "original" or name not in x["faults"]))
         if values(case):
             print(f"{case} ({name}): originals", *[f"{n[:24]} {v:.4g};" for v, n in values("original")[:-5:-1]],

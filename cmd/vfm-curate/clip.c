@@ -194,6 +194,7 @@ static int apply_clip_bucket(
 	if (c->bucket_size) {
 		cut->width = b.width;
 		cut->height = b.height;
+		cut->enlarge = true; /* within bucket --max-upscale */
 	}
 	if (c->bucket_frames) {
 		cut->max_frames = b.frames;
@@ -293,6 +294,13 @@ static void cut_records(struct vfm_stage_item *items, int n, void *ctx, int work
 
 		item->rc = clips[k].rc;
 		item->err = clips[k].err;
+		if (item->rc < 0 && clips[k].result.too_small) {
+			vfm_stage_drop(item->rec, "clip", "smaller than %dx%d (--enlarge)", clips[k].o.width,
+				clips[k].o.height);
+			item->rc = 0;
+			free((char *)clips[k].out);
+			continue;
+		}
 		if (item->rc == 0 && c->bucket_frames)
 			item->rc = check_bucket_frames(item->rec, &clips[k], &item->err);
 		if (item->rc == 0) {
@@ -353,13 +361,14 @@ static char *clip_options(const struct clip_work *c)
 	const struct vfm_cut_opts *o = &c->cut;
 	char fps[VFM_REAL_TEXT];
 
-	return vfm_strfmt("codec %s crf %d size %dx%d fps %s frames %lld%s%s%s%s%s%s", o->codec, o->crf, o->width,
+	return vfm_strfmt("codec %s crf %d size %dx%d fps %s frames %lld%s%s%s%s%s%s%s", o->codec, o->crf, o->width,
 		o->height, vfm_real_text(fps, o->new_fps), (long long)o->max_frames, o->audio ? " audio" : "",
 		o->copy ? " copy" : "", o->video.keep_hdr ? " hdr" : "",
 		o->video.deinterlace == VFM_DEINTERLACE_OFF           ? " interlaced"
 			: o->video.deinterlace == VFM_DEINTERLACE_ALL ? " deinterlace"
 								      : "",
-		c->bucket_size ? " size-of-bucket" : "", c->bucket_frames ? " frames-of-bucket" : "");
+		o->enlarge ? " enlarge" : "", c->bucket_size ? " size-of-bucket" : "",
+		c->bucket_frames ? " frames-of-bucket" : "");
 }
 
 static int parse_clip(struct clip_work *c, struct vfm_stage *stage, int argc, char **argv, struct vfm_err *err)
@@ -375,6 +384,7 @@ static int parse_clip(struct clip_work *c, struct vfm_stage *stage, int argc, ch
 			&size},
 		{VFM_OPT_INT, 0, "width", "W", "scale to this width, keep the shape", &width},
 		{VFM_OPT_INT, 0, "height", "H", "scale to this height, keep the shape", &height},
+		{VFM_OPT_FLAG, 0, "enlarge", NULL, "enlarge smaller sources", &c->cut.enlarge},
 		{VFM_OPT_NUM, 0, "fps", "X", "take X frames a second (default: every frame)", &c->cut.new_fps, 0, 240},
 		{VFM_OPT_STR, 0, "frames", "N|bucket", "write at most N frames of a clip, or those of its bucket",
 			&frames},

@@ -18,7 +18,7 @@ struct limit {
 	char *path;
 	double value;
 	bool is_max;
-	_Atomic int64_t checked, missing; /* records, of all workers */
+	_Atomic int64_t checked, missing, null; /* records, of all workers */
 };
 
 struct filter {
@@ -44,7 +44,7 @@ static int add_limits(struct filter *f, const struct vfm_strlist *list, bool is_
 				err, "--%s %.*s", is_max ? "max" : "min", (int)(eq - list->v[i]), list->v[i]);
 		m->path = vfm_strfmt("%.*s", (int)(eq - list->v[i]), list->v[i]);
 		m->is_max = is_max;
-		m->checked = m->missing = 0;
+		m->checked = m->missing = m->null = 0;
 		f->n++;
 	}
 	return 0;
@@ -81,6 +81,10 @@ static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 
 		m->checked++;
 		if (!vfm_rec_num(rec, m->path, &x)) {
+			if (vfm_rec_is_null(rec, m->path)) {
+				m->null++;
+				continue;
+			}
 			m->missing++;
 			vfm_stage_drop(rec, "filter", "%s is missing", m->path);
 			return 0;
@@ -94,14 +98,17 @@ static int filter_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	return f->held_out > 0 ? filter_side(rec, f, err) : 0;
 }
 
-/* A key that no record has is probably misspelt. */
-static void warn_missing(const struct filter *f)
+/* A key that no record has is probably misspelt.  A null is a score that the clip does not allow. */
+static void report_missing(const struct filter *f)
 {
 	for (int i = 0; i < f->n; i++) {
 		const struct limit *m = &f->limits[i];
 
 		if (m->checked > 0 && m->missing == m->checked)
 			vfm_warn("no record has the key '%s' of --%s", m->path, m->is_max ? "max" : "min");
+		if (m->null > 0)
+			vfm_info("%s is null in %lld of %lld records, which pass --%s", m->path, (long long)m->null,
+				(long long)m->checked, m->is_max ? "max" : "min");
 	}
 }
 
@@ -126,7 +133,7 @@ int curate_filter(int argc, char **argv, struct vfm_err *err)
 {
 	struct filter f = {0};
 	struct vfm_stage stage = {.name = "filter",
-		.version = 1, /* 0: reasons had the number of the record */
+		.version = 1, /* 0: dropped records with null; reasons had the number of the record */
 		.fn = filter_record,
 		.ctx = &f};
 	struct vfm_strlist min = {0}, max = {0};
@@ -163,7 +170,7 @@ int curate_filter(int argc, char **argv, struct vfm_err *err)
 	f.keeps_held_out = side == 1;
 	stage.options = options = filter_options(&f);
 	rc = vfm_stage_run(&stage, NULL, err);
-	warn_missing(&f);
+	report_missing(&f);
 out:
 	free(options);
 	for (int i = 0; i < f.n; i++)

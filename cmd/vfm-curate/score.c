@@ -14,8 +14,11 @@
 
 #define LETTERBOX "letterbox" /* the score that is no number */
 
+/* A score that the clip does not allow is null. */
 static json_t *rounded_json(double x)
 {
+	if (isnan(x))
+		return json_null();
 	return vfm_json_real(round(x * 1e4) / 1e4);
 }
 
@@ -153,7 +156,10 @@ bool curate_score_is_plain(int argc, char **argv)
 int curate_score(int argc, char **argv, struct vfm_err *err)
 {
 	struct score s = SCORE_DEFAULTS;
-	struct vfm_stage stage = {.name = "score", .version = 4, .fn = score_record, .ctx = &s};
+	struct vfm_stage stage = {.name = "score",
+		.version = 5, /* 4: depended on the size; images had scores of time */
+		.fn = score_record,
+		.ctx = &s};
 	int rc = parse_score(&s, &stage, argc, argv, err);
 
 	if (rc != 0)

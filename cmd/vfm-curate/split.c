@@ -265,7 +265,8 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 {
 	struct split sp = SPLIT_DEFAULTS;
 	struct vfm_stage stage = {.name = "split",
-		.version = 6, /* 5: frames in no clip had no record, and the pixels had no loop filter */
+		.version = 6, /* 5: frames in no clip had no record, pictures of one colour were no shots, fades took
+				 frames of shots, and the pixels had no loop filter */
 		.fn = split_record,
 		.ctx = &sp,
 		.one_to_many = true};

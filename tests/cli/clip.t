@@ -199,6 +199,25 @@ rc_is 2 "copy: not with another size"
 run_stage vfm-curate clip -d negative --size -2x4 ranges.jsonl
 rc_is 2 "a negative width"
 
+# ---- a source is not enlarged unless asked to
+ffmpeg -v error -i film.mp4 -frames:v 1 film.png
+vfm-curate probe -q film.mp4 film.png >sizes.jsonl
+sizes() { # OPTION ...
+	run_stage vfm-curate clip -q -d sized "$@" sizes.jsonl
+	jq -r '.drop // "\(.width)x\(.height)"' <<<"$out" | tr '\n' ' '
+}
+is "$(sizes --height 100)" "96x64 96x64 " "enlarge: --height keeps the size of a smaller source"
+is "$(sizes --width 100)" "96x64 96x64 " "enlarge: so does --width"
+is "$(sizes --height 32)" "48x32 48x32 " "enlarge: a larger source is scaled"
+is "$(sizes --height 128 --enlarge)" "192x128 192x128 " "enlarge: with --enlarge, both are"
+is "$(sizes --size 96x64)" "96x64 96x64 " "enlarge: --size of the source"
+why="clip: too small: 96x64 would be enlarged 1.500 times for 96x96 (--enlarge) "
+is "$(sizes --size 96x96)" "$why$why" "enlarge: --size drops a smaller source"
+is "$(sizes --size 96x96 --enlarge)" "96x96 96x96 " "enlarge: --size with --enlarge"
+vfm-curate bucket -q --sizes 96x96 --max-frames 9 --max-upscale 2 sizes.jsonl >buckets.jsonl
+run_stage vfm-curate clip -q -d sized --size bucket buckets.jsonl
+is "$(jq -r '"\(.width)x\(.height)"' <<<"$out" | sort -u)" 96x96 "enlarge: bucket --max-upscale allows it"
+
 # ---- devices
 run_stage vfm-curate clip -d device --hwaccel cuda --codec h264_nvenc < <(ranges film.mp4 0 10)
 rc_is 0 "device: software where there is none"

@@ -163,7 +163,7 @@ run_stage vfm-curate score -j 2 clip.jsonl
 rc_is 0 "score"
 cp "$SCRATCH/io/out" score.jsonl
 is "$(field score.jsonl clips/ "select(.origin.src == \"raw/black.mp4\") | [.score.black_ratio,.score.static_ratio,.score.motion,.score.text_ratio]")" \
-	'[1,1,0,0]' "score: black, still and without text"
+	'[1,1,0,null]' "score: black and still; too small for text"
 is "$(records score.jsonl | jq -c 'select(.score) | .score | keys' | sort -u)" \
 	'["bar_ratio","black_ratio","blockiness","blur","camera_motion","colorfulness","contrast","duplicate_ratio","flicker","interlace","letterbox","luma","motion","object_motion","overexposed","oversaturated","shake","sharpness","static_ratio","text_ratio","underexposed"]' \
 	"score: the keys of every record"
@@ -175,7 +175,10 @@ run_stage vfm-curate filter --min motion=0.5 --max score.black_ratio=0.1 score.j
 cp "$SCRATCH/io/out" filter.jsonl
 rc_is 0 "filter"
 like "$(jq -r 'select(.origin.src == "raw/black.mp4") | .drop' filter.jsonl)" '^filter: motion below 0.5$' "filter: names stage and reason"
-like "$(last "$err")" '13 dropped|[0-9]+ in = [0-9]+ out \+ [0-9]+ dropped \+ 4 failed' "filter: counts"
+like "$err" '13 dropped|[0-9]+ in = [0-9]+ out \+ [0-9]+ dropped \+ 4 failed' "filter: counts"
+is "$(jq -c 'select(.kind == "image" and .score) | [.score.motion, .score.shake, .score.interlace, .score.static_ratio, .score.duplicate_ratio, .score.flicker, .drop]' filter.jsonl | sort -u)" \
+	'[null,null,null,null,null,null,null]' "filter: a limit keeps an image, whose scores of time are null"
+like "$err" 'motion is null in 1 of [0-9]+ records, which pass --min' "filter: and says so"
 run_stage vfm-curate filter --min nothing=1 score.jsonl
 is "$(jq -r 'select(.error == null and (.provenance | not) and ((.drop // "") | startswith("clip") | not)) | .drop' "$SCRATCH/io/out" | sort -u)" 'filter: nothing is missing' "filter: a key that is missing drops"
 run_stage vfm-curate filter --min motion=fast score.jsonl
@@ -198,6 +201,7 @@ rc_is 1 "sheet: of nothing fails"
 ok "sheet: and leaves nothing" test ! -e none.html
 run vfm-curate stats filter.jsonl
 like "$out" '4 +6.0 s  filter: motion below 0.5' "stats: reasons fall together"
+like "$out" 'score.motion +[0-9]+ +1 ' "stats: a null is missing"
 run vfm-curate stats --format json filter.jsonl
 is "$(jq -c '[.records, .numbers["score.motion"].count > 0, (.numbers.width.bins | length)]' <<<"$out")" "[$(count filter.jsonl),true,20]" "stats: as JSON"
 for i in 1 2 2 3 10 10 10; do echo "{\"id\":\"$i\",\"frames\":$i,\"width\":64,\"codec\":\"c$((i % 3))\",\"score\":{\"motion\":0.5}}"; done >known.jsonl

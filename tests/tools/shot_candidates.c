@@ -1,5 +1,6 @@
 /* shot_candidates VIDEO - the candidates for cuts of a video with the numbers of their models (media/shots/scene.h),
- * one JSON object a line: {"kind":0,"from":12,"frame":12,"f":[...]}.  For bench/shots-calibrate. */
+ * one JSON object a line: {"kind":0,"from":12,"frame":12,"f":[...]}; without those that have no model.  For
+ * bench/shots-calibrate. */
 #include <stdio.h>
 
 #include "media/av/video_in.h"
@@ -42,6 +43,8 @@ int main(int argc, char **argv)
 	}
 	c = vfm_scene_candidates(s, &n);
 	for (int64_t i = 0; i < n; i++) {
+		if (c[i].sure)
+			continue;
 		printf("{\"kind\":%d,\"from\":%lld,\"frame\":%lld,\"f\":[", (int)c[i].kind, (long long)c[i].from,
 			(long long)c[i].frame);
 		for (int k = 0; k < VFM_SCENE_FEATURES; k++)

@@ -9,13 +9,13 @@
 #include "media/score/score.h"
 #include "media/score/text.h"
 
-enum { WIDTH = VFM_SCORE_WIDTH, GROUP = 8, DIFFERENT = 10 /* levels, of the mean of a group */ };
+enum { GROUP = 8, DIFFERENT = 10 /* levels, of the mean of a group */ };
 
 struct pair {
 	struct vfm_video *v[2];
 	uint8_t *luma[2];
 	int *sum[2]; /* of the frames of the group */
-	int n, h, scale;
+	int n, w, h;
 };
 
 static void print_line(void *ctx, const struct vfm_text_line *l)
@@ -23,9 +23,9 @@ static void print_line(void *ctx, const struct vfm_text_line *l)
 	const struct pair *p = ctx;
 	int different = 0, all = 0;
 
-	for (int y = l->top * p->scale; y < (l->bottom + 1) * p->scale; y++)
-		for (int x = l->left * p->scale; x < (l->right + 1) * p->scale; x++, all++)
-			different += abs(p->sum[0][y * WIDTH + x] - p->sum[1][y * WIDTH + x]) > DIFFERENT * p->n;
+	for (int y = l->top; y < l->bottom + 1; y++)
+		for (int x = l->left; x < l->right + 1; x++, all++)
+			different += abs(p->sum[0][y * p->w + x] - p->sum[1][y * p->w + x]) > DIFFERENT * p->n;
 	printf("{\"overlay\":%.4f,\"f\":[", (double)different / all);
 	for (int k = 0; k < VFM_TEXT_FEATURES; k++)
 		printf("%s%.5g", k ? "," : "", l->f[k]);
@@ -38,11 +38,11 @@ static int take_pair(struct pair *p, struct vfm_text *t, struct vfm_err *err)
 	if (p->n == GROUP)
 		p->n = 0;
 	for (int k = 0; k < 2; k++) {
-		int rc = vfm_video_luma(p->v[k], WIDTH, p->h, VFM_FIT_STRETCH, p->luma[k], err);
+		int rc = vfm_video_luma(p->v[k], p->w, p->h, VFM_FIT_STRETCH, p->luma[k], err);
 
 		if (rc < 0)
 			return rc;
-		for (int i = 0; i < WIDTH * p->h; i++)
+		for (int i = 0; i < p->w * p->h; i++)
 			p->sum[k][i] = (p->n ? p->sum[k][i] : 0) + p->luma[k][i];
 	}
 	p->n++;
@@ -65,13 +65,12 @@ static int read_pair(struct pair *p, const char *const *paths, struct vfm_err *e
 		return rc;
 	info = vfm_video_info(p->v[0]);
 	step = vfm_score_step(info);
-	p->h = vfm_score_height(info);
-	p->scale = p->h > WIDTH ? 2 : 1;
+	vfm_score_size(info, &p->w, &p->h);
 	for (int k = 0; k < 2; k++) {
-		p->luma[k] = vfm_malloc((size_t)WIDTH * (size_t)p->h);
-		p->sum[k] = vfm_malloc((size_t)WIDTH * (size_t)p->h * sizeof(int));
+		p->luma[k] = vfm_malloc((size_t)p->w * (size_t)p->h);
+		p->sum[k] = vfm_malloc((size_t)p->w * (size_t)p->h * sizeof(int));
 	}
-	t = vfm_text_new(WIDTH, p->h);
+	t = vfm_text_new(p->w, p->h);
 	vfm_text_watch(t, print_line, p);
 	for (int64_t i = 0; rc >= 0; i++) {
 		if ((rc = vfm_video_next(p->v[0], &f, err)) != 1 || (rc = vfm_video_next(p->v[1], &f, err)) != 1)

@@ -153,7 +153,8 @@ static void test_no_cut(void **state)
 	expect(s, NULL, 0);
 }
 
-/* A shot fades to black, a title fades in and out, another shot fades in: three clips, without frames of a fade. */
+/* A shot fades to black, a title fades in and out, another shot fades in: three clips, without the frames that are
+ * black or nearly so. */
 static void test_title_on_black(void **state)
 {
 	struct vfm_scene *s = vfm_scene_new(25);
@@ -174,10 +175,10 @@ static void test_title_on_black(void **state)
 	c = vfm_scene_cuts(s, 0, true, &n);
 	assert_int_equal(n, 2);
 	assert_int_equal(c[0].kind, VFM_CUT_FADE);
-	assert_in_range(c[0].from, 40, 43);
-	assert_in_range(c[0].frame, 63, 66);
-	assert_in_range(c[1].from, 90, 93);
-	assert_in_range(c[1].frame, 113, 116);
+	assert_in_range(c[0].from, 47, 50);
+	assert_in_range(c[0].frame, 57, 60);
+	assert_in_range(c[1].from, 96, 99);
+	assert_in_range(c[1].frame, 106, 109);
 	assert_int_equal(vfm_spans_of(156, c, n, &rule, &spans), 5);
 	assert_true(spans[0].start_confidence < 0 && spans[0].end_confidence >= 0.5);
 	assert_true(spans[1].kind == VFM_SPAN_TRANSITION && spans[1].transition == VFM_CUT_FADE);
@@ -352,8 +353,8 @@ static void test_fade_with_logo(void **state)
 	}
 	c = only_cut(s);
 	assert_int_equal(c.kind, VFM_CUT_FADE);
-	assert_in_range(c.from, 50, 54);
-	assert_in_range(c.frame, 76, 80);
+	assert_in_range(c.from, 55, 60);
+	assert_in_range(c.frame, 69, 74);
 }
 
 /* Both shots move during a dissolve. */
@@ -402,6 +403,157 @@ static void test_dissolve_to_title(void **state)
 	c = only_cut(s);
 	assert_in_range(c.from, 58, 67);
 	assert_in_range(c.frame, 69, 77);
+}
+
+/* Draws a digit of seven segments on a colour; x, y: its corner, `high` its height in pixels. */
+static void push_digit(struct vfm_scene *s, int digit, int x0, int y0, int high, uint8_t back, uint8_t ink)
+{
+	static const uint8_t segments[10] = {0x77, 0x24, 0x5d, 0x6d, 0x2e, 0x6b, 0x7b, 0x25, 0x7f, 0x6f};
+	int w = high / 2, thick = (high + 7) / 8;
+	uint8_t rgb[W * H * 3];
+
+	memset(rgb, back, sizeof(rgb));
+	for (int y = 0; y < high; y++)
+		for (int x = 0; x < w; x++) {
+			int top = y < high / 2, on = segments[digit];
+			bool bar = (y < thick && on & 1) || (abs(y - high / 2) < thick && on & 8) ||
+				(y >= high - thick && on & 0x40);
+			bool left = x < thick && on & (top ? 2 : 0x10);
+			bool right = x >= w - thick && on & (top ? 4 : 0x20);
+
+			if (bar || left || right)
+				memset(rgb + ((y0 + y) * W + x0 + x) * 3, ink, 3);
+		}
+	push_rgb(s, rgb);
+}
+
+/* Digits that fill half of a white picture change: no cut. */
+static void test_digits_on_white(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+
+	(void)state;
+	for (int i = 0; i < 250; i++)
+		push_digit(s, i / 25, 24, 8, 32, 255, 0);
+	expect(s, NULL, 0);
+}
+
+/* A small counter, of which the detector sees more or less, on one colour: nothing is cut off. */
+static void test_counter(void **state)
+{
+	static const uint8_t backs[] = {0, 90, 128, 235};
+
+	(void)state;
+	for (int k = 0; k < 4; k++) {
+		struct vfm_scene *s = vfm_scene_new(25);
+
+		for (int i = 0; i < 200; i++)
+			push_digit(s, i / 20, 4, 4, i < 60 ? 5 : 7, backs[k], k > 1 ? 0 : 255);
+		expect(s, NULL, 0);
+	}
+}
+
+/* A picture of little texture, which the camera sees from a distance of `zoom`. */
+static void draw_sky(uint8_t *rgb, double zoom)
+{
+	for (int y = 0; y < H; y++)
+		for (int x = 0; x < W; x++) {
+			double u = (x - W / 2) * zoom, v = (y - H / 2) * zoom;
+			double p = 150 + 0.15 * v + 3 * sin(0.15 * u) * cos(0.2 * v) + noise(1);
+
+			rgb[(y * W + x) * 3] = (uint8_t)(p - 40);
+			rgb[(y * W + x) * 3 + 1] = (uint8_t)p;
+			rgb[(y * W + x) * 3 + 2] = (uint8_t)(p + 40);
+		}
+}
+
+static void test_zoom_on_sky(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+	uint8_t rgb[W * H * 3];
+
+	(void)state;
+	for (int i = 0; i < 150; i++) {
+		draw_sky(rgb, 0.3 + i / 75.0);
+		push_rgb(s, rgb);
+	}
+	expect(s, NULL, 0);
+}
+
+/* A sky is a shot, though its frames are nearly of one colour. */
+static void test_dissolve_to_sky(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+	uint8_t a[W * H * 3], b[W * H * 3];
+	struct vfm_cut c;
+
+	(void)state;
+	for (int i = 0; i < 160; i++) {
+		int share = i < 60 ? 0 : i < 80 ? i - 59 : 21;
+
+		draw(a, 0, 0.2 * i, 1, 1);
+		draw_sky(b, 0.3);
+		for (int k = 0; k < W * H * 3; k++)
+			a[k] = (uint8_t)((a[k] * (21 - share) + b[k] * share) / 21);
+		push_rgb(s, a);
+	}
+	c = only_cut(s);
+	assert_in_range(c.from, 58, 68);
+	assert_in_range(c.frame, 72, 82);
+}
+
+/* A short fade through light grey, in which no frame is grey alone. */
+static void test_grey_fade(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+	uint8_t rgb[W * H * 3];
+	struct vfm_cut c;
+
+	(void)state;
+	for (int i = 0; i < 100; i++) {
+		int share = i < 44 || i >= 56 ? 7 : i < 50 ? 50 - i : i - 49;
+
+		draw(rgb, i >= 50, 0.2 * i, 1, 1);
+		for (int k = 0; k < W * H * 3; k++)
+			rgb[k] = (uint8_t)((rgb[k] * share + 205 * (7 - share)) / 7);
+		push_rgb(s, rgb);
+	}
+	c = only_cut(s);
+	assert_int_equal(c.kind, VFM_CUT_FADE);
+	assert_in_range(c.from, 43, 48);
+	assert_in_range(c.frame, 52, 57);
+}
+
+/* Black is cut off, but not the frames of a slow fade that show the shot. */
+static void test_slow_fade_in(void **state)
+{
+	static const double tops[] = {1, 0.6};
+
+	(void)state;
+	for (int k = 0; k < 2; k++) {
+		struct vfm_scene *s = vfm_scene_new(25);
+		struct vfm_cut c;
+
+		push_plain(s, 20, 0);
+		for (int i = 0; i < 180; i++)
+			push(s, 1, 0.2 * i, i < 100 ? tops[k] * (i + 1) / 101 : tops[k], 0);
+		c = only_cut(s);
+		assert_int_equal(c.from, 0);
+		assert_in_range(c.frame, 26, 48);
+	}
+}
+
+/* Pictures of one colour are shots. */
+static void test_colours(void **state)
+{
+	struct vfm_scene *s = vfm_scene_new(25);
+	const int64_t cuts[] = {50, 100};
+
+	(void)state;
+	push_plain(s, 50, 200);
+	push_plain(s, 50, 90);
+	push_plain(s, 50, 150);
+	expect(s, cuts, 2);
 }
 
 /* Scales a plane whose samples grow to the right and downward, of 8 and of 10 bits. */
@@ -468,6 +620,13 @@ int main(void)
 		cmocka_unit_test(test_fade_with_logo),
 		cmocka_unit_test(test_dissolve_in_motion),
 		cmocka_unit_test(test_dissolve_to_title),
+		cmocka_unit_test(test_digits_on_white),
+		cmocka_unit_test(test_counter),
+		cmocka_unit_test(test_zoom_on_sky),
+		cmocka_unit_test(test_dissolve_to_sky),
+		cmocka_unit_test(test_grey_fade),
+		cmocka_unit_test(test_slow_fade_in),
+		cmocka_unit_test(test_colours),
 		cmocka_unit_test(test_plane_shrink),
 		cmocka_unit_test(test_threshold),
 	};

@@ -40,12 +40,23 @@ const json_t *vfm_rec_at(const json_t *rec, const char *path)
 	return json_object_get(rec, path);
 }
 
-bool vfm_rec_num(const json_t *rec, const char *path, double *out)
+/* Returns the value at a path, or the score of this name. */
+static const json_t *find_number_at(const json_t *rec, const char *path)
 {
 	const json_t *v = vfm_rec_at(rec, path);
 
-	if (!v && !strchr(path, '.'))
-		v = json_object_get(json_object_get(rec, "score"), path);
+	return v || strchr(path, '.') ? v : json_object_get(json_object_get(rec, "score"), path);
+}
+
+bool vfm_rec_is_null(const json_t *rec, const char *path)
+{
+	return json_is_null(find_number_at(rec, path));
+}
+
+bool vfm_rec_num(const json_t *rec, const char *path, double *out)
+{
+	const json_t *v = find_number_at(rec, path);
+
 	if (!json_is_number(v))
 		return false;
 	*out = json_number_value(v);

@@ -18,6 +18,8 @@ const json_t *vfm_rec_at(const json_t *rec, const char *path);
 /* Gets a number by dotted path ("score.motion", "width").  A path without a dot that the record lacks is also looked up
  * in "score".  Returns false if there is none, or it is null. */
 bool vfm_rec_num(const json_t *rec, const char *path, double *out);
+/* Returns whether there is a null at the path instead: a score that the clip does not allow. */
+bool vfm_rec_is_null(const json_t *rec, const char *path);
 /* Turns a failure rc of the JSON getters, VFM_EUSAGE, into VFM_EINPUT, since the record is at fault.  Returns 0 for no
  * failure. */
 int vfm_rec_blame(int rc, struct vfm_err *err);

@@ -47,6 +47,7 @@ struct vfm_video {
 	int64_t idle_packets, read_errors;
 	int64_t first_pts, flagged; /* flagged: frames marked as damaged, packets refused */
 	int64_t last_index;         /* of the frame returned last, and its time */
+	int64_t shown_index;        /* of `frame` */
 	int64_t last_pts;
 	double last_time_s;
 	struct vfm_orient orient;
@@ -543,6 +544,11 @@ int64_t vfm_video_at(const struct vfm_video *v)
 	return v->next_index;
 }
 
+int64_t vfm_video_shown(const struct vfm_video *v)
+{
+	return v->shown_index;
+}
+
 bool vfm_video_ended(const struct vfm_video *v)
 {
 	return v->at_end && !v->has_ahead && !v->has_second;
@@ -594,7 +600,7 @@ int vfm_video_next(struct vfm_video *v, struct vfm_frame *f, struct vfm_err *err
 		f->time_s = v->last_time_s + 1 / rate;
 	else
 		f->time_s = (double)f->index / rate;
-	v->last_index = f->index;
+	v->last_index = v->shown_index = f->index;
 	v->last_pts = f->pts;
 	v->last_time_s = f->time_s;
 	return 1;
@@ -730,6 +736,7 @@ int vfm_video_show(struct vfm_video *v, const struct vfm_kept_frame *k, struct v
 	if (av_frame_ref(v->frame, k->frame) < 0)
 		return vfm_fail(err, VFM_EENV, "out of memory");
 	*f = k->facts;
+	v->shown_index = f->index;
 	return 0;
 }
 

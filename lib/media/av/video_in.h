@@ -100,6 +100,8 @@ int vfm_video_seek(struct vfm_video *v, int64_t index, int64_t pts, struct vfm_e
 
 /* Returns the number of the frame that vfm_video_next returns next. */
 int64_t vfm_video_at(const struct vfm_video *v);
+/* Returns the number of the frame that the conversions below read: the last one decoded or shown. */
+int64_t vfm_video_shown(const struct vfm_video *v);
 /* Returns whether the reader has decoded everything up to the end of the file. */
 bool vfm_video_ended(const struct vfm_video *v);
 

@@ -299,6 +299,9 @@ static void look_for_clips(struct pass *p)
 	struct vfm_err err = {0};
 	struct vfm_shots s;
 
+	/* The mean of a varying rate is known at the end. */
+	if (p->o->cut && vfm_times_vary(&p->prober.times))
+		return;
 	if (vfm_shot_track_shots(p->track, &s, &err) < 0)
 		return;
 	close_clips(p, &s, count_closed(p, &s));

@@ -1,7 +1,7 @@
 /* artifacts.h - faults of the picture at the resolution of the file: blur, blocking, interlacing.
  *
- * man/vfm-scores.7 defines them.  Reads 32 bands of 8 rows of a frame's luma, as coded (all rows of a frame with fewer
- * than 256).
+ * man/vfm-scores.7 defines them.  They depend on the size of the file.  Reads 32 bands of 8 rows of a frame's luma, as
+ * coded (all rows of a frame with fewer than 256).
  *
  * Local; one thread at a time.  Memory does not depend on the length of the clip.
  */
@@ -12,9 +12,9 @@
 #include "media/av/video_in.h"
 
 struct vfm_artifacts_result {
-	double blur; /* pixels, 1 and more; 0: no edges */
-	double blockiness;
-	double interlace; /* 0 to 1; 0 without two consecutive frames */
+	double blur;       /* pixels, 1 and more; NAN: no edges */
+	double blockiness; /* NAN: no whole block */
+	double interlace;  /* 0 to 1; NAN: no two consecutive frames */
 };
 
 struct vfm_artifacts;

@@ -14,6 +14,7 @@
 enum {
 	W = 128,
 	MAX_H = 256,
+	MAX_SIDE = 1024, /* of a frame */
 	BLOCK = 8,
 	AREA = BLOCK * BLOCK,
 	COLS = W / BLOCK,
@@ -29,6 +30,7 @@ enum {
 #define ERROR     0.35 /* of a displacement, in pixels of the grid */
 #define SCALE_MIN 0.15 /* of the residuals of the fit, in percent of the longer side */
 #define AGREE_MIN 0.25 /* share of blocks that must agree with the camera's motion */
+#define RIDGE     0.02 /* share of the blocks that resist zoom and rotation, as if they stood still */
 
 /* Displacements of the blocks of a pair, in percent of the longer side. */
 struct field {
@@ -44,7 +46,9 @@ struct camera {
 struct vfm_motion {
 	int h, rows;
 	double unit_x, unit_y; /* a pixel of the grid in percent of the longer side */
+	double spread;         /* sum of the squared distances of the blocks from the centre */
 	uint8_t plane[2][W * MAX_H];
+	uint32_t row[MAX_SIDE]; /* scratch */
 	int now;
 	bool has_frame;
 	struct field field;
@@ -56,28 +60,34 @@ struct vfm_motion {
 
 /* ---- a block ---- */
 
+/* Return the sum of absolute differences of `rows` rows of two blocks. */
 #ifdef __SSE2__
-static int sad_of_blocks(const uint8_t *a, const uint8_t *b)
+static inline int sad_of_rows(const uint8_t *a, const uint8_t *b, int rows)
 {
 	__m128i sum = _mm_setzero_si128();
 
-	for (int j = 0; j < BLOCK; j++, a += W, b += W)
+	for (int j = 0; j < rows; j++, a += W, b += W)
 		sum = _mm_add_epi64(sum,
 			_mm_sad_epu8(_mm_loadl_epi64((const __m128i *)(const void *)a),
 				_mm_loadl_epi64((const __m128i *)(const void *)b)));
 	return _mm_cvtsi128_si32(sum);
 }
 #else
-static int sad_of_blocks(const uint8_t *a, const uint8_t *b)
+static inline int sad_of_rows(const uint8_t *a, const uint8_t *b, int rows)
 {
 	int sum = 0;
 
-	for (int j = 0; j < BLOCK; j++, a += W, b += W)
+	for (int j = 0; j < rows; j++, a += W, b += W)
 		for (int i = 0; i < BLOCK; i++)
 			sum += abs(a[i] - b[i]);
 	return sum;
 }
 #endif
+
+static int sad_of_blocks(const uint8_t *a, const uint8_t *b)
+{
+	return sad_of_rows(a, b, BLOCK);
+}
 
 /* Returns the sum of the absolute deviations from the mean of the block. */
 static int block_texture(const uint8_t *p)
@@ -114,8 +124,12 @@ static bool search_motion_of_block(const struct vfm_motion *m, int x, int y, int
 	for (int j = y0; j <= y1; j++)
 		for (int i = x0; i <= x1; i++) {
 			/* Penalises long motion, since similar blocks are frequent. */
-			int d = sad_of_blocks(then + (y + j) * W + x + i, b) + 2 * (abs(i) + abs(j));
+			int d = 2 * (abs(i) + abs(j));
 
+			at = then + (y + j) * W + x + i;
+			d += sad_of_rows(at, b, BLOCK / 2);
+			if (d < best) /* most places end here */
+				d += sad_of_rows(at + BLOCK / 2 * W, b + BLOCK / 2 * W, BLOCK / 2);
 			if (d < best) {
 				best = d;
 				bx = i;
@@ -192,7 +206,8 @@ static void find_residuals(struct vfm_motion *m, const struct camera *c, int n, 
 	*median = median_motion(m, f->weight, n);
 }
 
-/* One step: the weighted least squares of the similarity.  Weights: Tukey's biweight of the residuals. */
+/* One step: the weighted least squares of the similarity.  Weights: Tukey's biweight of the residuals.  A ridge keeps a
+ * few blocks in a corner from turning their noise into zoom and rotation of the whole frame. */
 static void refit(struct vfm_motion *m, struct camera *c, double scale)
 {
 	const struct field *f = &m->field;
@@ -216,8 +231,9 @@ static void refit(struct vfm_motion *m, struct camera *c, double scale)
 		}
 	if (w1 <= 0)
 		return;
-	c->zoom = xx > 0 ? zoom / xx : 0;
-	c->turn = xx > 0 ? turn / xx : 0;
+	xx += RIDGE * m->spread;
+	c->zoom = zoom / xx;
+	c->turn = turn / xx;
 	c->a = mu / w1 - c->zoom * mx / w1 + c->turn * my / w1;
 	c->b = mv / w1 - c->turn * mx / w1 - c->zoom * my / w1;
 }
@@ -286,19 +302,39 @@ static void add_motion_pair(struct vfm_motion *m, double seconds)
 
 /* ---- frames ---- */
 
-/* Scales luma [h, w] to the grid: the mean of the pixels that a pixel of the grid covers. */
-static void scale_to_grid(const uint8_t *luma, int w, int h, uint8_t *out, int out_h)
+/* Adds rows y h to (y + 1) h, in units of 1 / out_h of a row, of luma [h, w] to sum[0 … w - 1]. */
+static void add_grid_rows(const uint8_t *luma, int w, int h, int y, int out_h, uint32_t *sum)
 {
+	memset(sum, 0, (size_t)w * sizeof(*sum));
+	for (int at = y * h, end = at + h; at < end;) {
+		int i = at / out_h, next = (i + 1) * out_h < end ? (i + 1) * out_h : end;
+		const uint8_t *row = luma + (size_t)i * (size_t)w;
+		uint16_t share = (uint16_t)(next - at); /* at most MAX_H: a product has 16 bits, which SIMD prefers */
+
+#pragma omp simd
+		for (int x = 0; x < w; x++)
+			sum[x] += (uint16_t)(share * row[x]);
+		at = next;
+	}
+}
+
+/* Scales luma [h, w], sides of at most 1024, to the grid: the mean of the area that a pixel of the grid covers. */
+static void scale_to_grid(const uint8_t *luma, int w, int h, uint8_t *out, int out_h, uint32_t *sum)
+{
+	uint32_t area = (uint32_t)w * (uint32_t)h;
+
 	for (int y = 0; y < out_h; y++) {
-		int y0 = y * h / out_h, y1 = (y + 1) * h / out_h, rows = y1 > y0 ? y1 - y0 : 1;
-
+		add_grid_rows(luma, w, h, y, out_h, sum);
 		for (int x = 0; x < W; x++) {
-			int x0 = x * w / W, x1 = (x + 1) * w / W, cols = x1 > x0 ? x1 - x0 : 1, sum = 0;
+			uint32_t total = area / 2;
 
-			for (int j = 0; j < rows; j++)
-				for (int i = 0; i < cols; i++)
-					sum += luma[(size_t)(y0 + j) * (size_t)w + (size_t)(x0 + i)];
-			out[y * W + x] = (uint8_t)((sum + rows * cols / 2) / (rows * cols));
+			for (int at = x * w, end = at + w; at < end;) {
+				int i = at / W, next = (i + 1) * W < end ? (i + 1) * W : end;
+
+				total += (uint32_t)(next - at) * sum[i];
+				at = next;
+			}
+			out[y * W + x] = (uint8_t)(total / area);
 		}
 	}
 }
@@ -312,6 +348,12 @@ struct vfm_motion *vfm_motion_new(const struct vfm_video_info *info)
 	m->rows = m->h / BLOCK;
 	m->unit_x = 100 * w / W / side;
 	m->unit_y = 100 * h / m->h / side;
+	for (int i = 0; i < m->rows * COLS; i++) {
+		double x, y;
+
+		block_place(m, i, &x, &y);
+		m->spread += x * x + y * y;
+	}
 	return m;
 }
 
@@ -323,7 +365,7 @@ void vfm_motion_free(struct vfm_motion *m)
 void vfm_motion_frame(struct vfm_motion *m, const uint8_t *luma, int w, int h, double seconds)
 {
 	m->now = !m->now;
-	scale_to_grid(luma, w, h, m->plane[m->now], m->h);
+	scale_to_grid(luma, w, h, m->plane[m->now], m->h, m->row);
 	if (seconds <= 0)
 		m->n_t = 0;
 	else if (m->has_frame)
@@ -334,11 +376,13 @@ void vfm_motion_frame(struct vfm_motion *m, const uint8_t *luma, int w, int h, d
 struct vfm_motion_result vfm_motion_result(const struct vfm_motion *m)
 {
 	struct vfm_motion_result r = m->sum;
-	double n = r.pairs ? (double)r.pairs : 1;
+	double n = (double)r.pairs;
 
+	if (!r.pairs)
+		return (struct vfm_motion_result){NAN, NAN, NAN, NAN, 0};
 	r.motion /= n;
 	r.camera /= n;
 	r.object /= n;
-	r.shake = m->n_shake ? r.shake / (double)m->n_shake : 0;
+	r.shake = m->n_shake ? r.shake / (double)m->n_shake : NAN;
 	return r;
 }

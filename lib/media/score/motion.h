@@ -14,13 +14,14 @@
 
 #include "media/av/video_in.h"
 
-/* Means over the pairs.  Speeds are in percent of the longer side per second. */
+/* Means over the pairs, NAN without pairs.  Speeds are in percent of the longer side per second. */
 struct vfm_motion_result {
 	double motion; /* mean speed of the blocks */
 	double camera; /* mean speed of the camera's motion, over all blocks */
 	double object; /* mean speed of the blocks against the camera's motion */
 	double shake;  /* mean deviation of the camera's translation from that of its neighbours, in percent of the
-			  longer side per 0.1 s: |t[k - 1] - 2 t[k] + t[k + 1]| / 2 */
+			  longer side per 0.1 s: |t[k - 1] - 2 t[k] + t[k + 1]| / 2; NAN without three
+			  pairs in a row */
 	int64_t pairs;
 };
 
@@ -30,7 +31,7 @@ struct vfm_motion;
 struct vfm_motion *vfm_motion_new(const struct vfm_video_info *info);
 void vfm_motion_free(struct vfm_motion *m); /* no-op for NULL */
 
-/* Adds a frame: luma [h, w], which is scaled here.  With seconds > 0, it forms a pair with the frame of the previous
+/* Adds a frame: luma [h, w], sides of at most 1024, which is scaled here.  With seconds > 0, it forms a pair with the frame of the previous
  * call, `seconds` earlier; 0 starts anew. */
 void vfm_motion_frame(struct vfm_motion *m, const uint8_t *luma, int w, int h, double seconds);
 

@@ -13,20 +13,31 @@
 #include "media/score/text.h"
 
 #define PAIR_S        0.1
-#define MAX_FRAMES    300
+#define MAX_FRAMES    200
 #define MOTION_FRAMES 4 /* of a period: three pairs, which shake needs */
 
-#define CW        256
-#define SW        VFM_SCORE_WIDTH
-#define MAX_H     1024
-#define BLACK     32
-#define DARK      64
-#define BRIGHT    245
-#define HIGHLIGHT 0.01 /* share of the pixels that are highlights */
-#define CHROMA    128  /* of a saturated pixel: largest minus smallest channel */
-#define BAR_MEAN  24
-#define BAR_MAX   48 /* subtitles and logos are brighter */
-#define BAR_STEP  12
+#define CW            256
+#define MAX_SIDE      1024
+#define MIN_WIDTH     128 /* of the grid of motion */
+#define BLACK         32
+#define DARK          64
+#define BRIGHT        245
+#define HIGHLIGHT     0.01 /* share of the pixels that are highlights */
+#define CHROMA        128  /* of a saturated pixel: largest minus smallest channel */
+#define REACH         2    /* of the Laplacian, pixels */
+#define BAR_MEAN      24
+#define BAR_MAX       48 /* subtitles and logos are brighter */
+#define BAR_RISE      2  /* within a bar */
+#define BAR_STEP      12 /* of the mean, to the picture */
+#define BAR_STEP_DARK 3  /* … if BAR_LIT of the pixels are brighter than LIT there */
+#define BAR_LIT       0.3
+#define LIT           8
+
+/* The largest values of a row or column in any frame: mean, share of the pixels above LIT, brightest pixel. */
+struct bar_line {
+	float mean, lit;
+	uint8_t max;
+};
 
 struct vfm_scorer {
 	struct vfm_score sum; /* of the sampled frames */
@@ -35,16 +46,15 @@ struct vfm_scorer {
 	struct vfm_temporal *temporal;
 	struct vfm_artifacts *artifacts;
 	struct vfm_text *text;
-	uint8_t *rgb, *sharp; /* [ch, CW, 3], [sh, SW] */
-	int ch, sh;
-	bool image;
+	uint8_t *rgb, *luma; /* [ch, CW, 3], [h, w] */
+	int ch, w, h;
+	bool is_small; /* smaller than the size of sharpness and text */
 	int64_t pair_step, every;
 	double pair_s, tick_s;
 	int64_t last; /* frame that motion took last, and its time */
 	double last_s;
-	double highlight, dark;     /* sums over the frames */
-	uint8_t *row_max, *col_max; /* brightest pixel and … */
-	float *row_mean, *col_mean; /* … largest mean of each row and column in any frame */
+	double highlight, dark; /* sums over the frames */
+	struct bar_line *rows, *cols;
 };
 
 /* Returns the time between the frames of a pair: that of the rate, unless the timestamps tell of another one. */
@@ -55,11 +65,6 @@ static double pair_length(const struct vfm_scorer *w, double s)
 }
 
 /* ---- a frame ---- */
-
-static double luma_of(const uint8_t *p)
-{
-	return 0.299 * p[0] + 0.587 * p[1] + 0.114 * p[2];
-}
 
 /* Returns the level that the brightest HIGHLIGHT of n pixels reach, 0 to 1. */
 static double highlight_level(const int64_t *histogram, double n)
@@ -72,78 +77,115 @@ static double highlight_level(const int64_t *histogram, double n)
 	return k / 255.0;
 }
 
-static bool is_clipped_colour(const uint8_t *p)
-{
-	int low = p[0] < p[1] ? p[0] : p[1], high = p[0] < p[1] ? p[1] : p[0];
+/* Sums over the pixels of a frame, in thousandths of a level for y and halves for rg and yb. */
+struct colour_sums {
+	int64_t y, y2, rg, rg2, yb, yb2;
+	int black, dark, bright, clipped;
+};
 
-	return (p[2] < low ? p[2] : low) == 0 && (p[2] > high ? p[2] : high) >= CHROMA;
+/* Adds n pixels, at most 1024. */
+static void add_colours(struct colour_sums *s, const uint8_t *p, int n)
+{
+	int sum_y = 0, sum_rg = 0, sum_rg2 = 0, sum_yb = 0, sum_yb2 = 0, black = 0, dark = 0, bright = 0, clipped = 0;
+	double sum_y2 = 0;
+
+#pragma omp simd reduction(+ : sum_y, sum_y2, sum_rg, sum_rg2, sum_yb, sum_yb2, black, dark, bright, clipped)
+	for (int i = 0; i < n; i++) {
+		int r = p[3 * i], g = p[3 * i + 1], b = p[3 * i + 2];
+		int y = 299 * r + 587 * g + 114 * b, rg = 2 * (r - g), yb = r + g - 2 * b;
+		int low = r < g ? r : g, high = r < g ? g : r;
+
+		sum_y += y, sum_y2 += (double)y * y;
+		sum_rg += rg, sum_rg2 += rg * rg;
+		sum_yb += yb, sum_yb2 += yb * yb;
+		black += y < 1000 * BLACK;
+		dark += y < 1000 * DARK;
+		bright += y > 1000 * BRIGHT;
+		low = low < b ? low : b;
+		high = high > b ? high : b;
+		clipped += low == 0 && high >= CHROMA;
+	}
+	s->y += sum_y, s->y2 += (int64_t)sum_y2;
+	s->rg += sum_rg, s->rg2 += sum_rg2;
+	s->yb += sum_yb, s->yb2 += sum_yb2;
+	s->black += black, s->dark += dark, s->bright += bright, s->clipped += clipped;
+}
+
+static double variance_of(double sum, double sum2, double n)
+{
+	return fmax(0, sum2 / n - sum / n * (sum / n));
 }
 
 static void look_at_colour(struct vfm_scorer *w)
 {
-	double n = (double)CW * w->ch, y1 = 0, y2 = 0, rg1 = 0, rg2 = 0, yb1 = 0, yb2 = 0, black = 0, dark = 0,
-	       bright = 0, clipped = 0;
+	double n = (double)CW * w->ch;
 	int64_t histogram[256] = {0};
 	struct vfm_score *s = &w->sum;
-
-	for (int64_t i = 0; i < (int64_t)CW * w->ch; i++) {
-		const uint8_t *p = w->rgb + 3 * i;
-		double y = luma_of(p), rg = p[0] - p[1], yb = 0.5 * (p[0] + p[1]) - p[2];
-
-		y1 += y, y2 += y * y;
-		rg1 += rg, rg2 += rg * rg;
-		yb1 += yb, yb2 += yb * yb;
-		black += y < BLACK;
-		dark += y < DARK;
-		bright += y > BRIGHT;
-		clipped += is_clipped_colour(p);
-		histogram[(int)y]++;
-	}
-	y1 /= n, rg1 /= n, yb1 /= n;
-	s->luma += y1 / 255;
-	s->contrast += sqrt(fmax(0, y2 / n - y1 * y1)) / 255;
-	s->colorfulness += sqrt(fmax(0, rg2 / n - rg1 * rg1) + fmax(0, yb2 / n - yb1 * yb1)) + 0.3 * hypot(rg1, yb1);
-	s->black_ratio += black >= 0.98 * n;
-	s->oversaturated += clipped / n;
-	w->dark += dark / n;
-	w->highlight += highlight_level(histogram, n);
-	s->overexposed += bright / n;
-}
-
-static void look_for_bars(struct vfm_scorer *w)
-{
-	float col_sum[CW] = {0};
+	struct colour_sums c = {0};
 
 	for (int y = 0; y < w->ch; y++) {
-		float sum = 0;
+		const uint8_t *p = w->rgb + 3 * (size_t)y * CW;
 
-		for (int x = 0; x < CW; x++) {
-			float v = (float)luma_of(w->rgb + 3 * ((size_t)y * CW + (size_t)x));
-
-			sum += v;
-			col_sum[x] += v;
-			if (v > w->row_max[y])
-				w->row_max[y] = (uint8_t)v;
-			if (v > w->col_max[x])
-				w->col_max[x] = (uint8_t)v;
-		}
-		w->row_mean[y] = fmaxf(w->row_mean[y], sum / CW);
+		add_colours(&c, p, CW);
+		for (int x = 0; x < CW; x++, p += 3)
+			histogram[(299 * p[0] + 587 * p[1] + 114 * p[2]) / 1000]++;
 	}
-	for (int x = 0; x < CW; x++)
-		w->col_mean[x] = fmaxf(w->col_mean[x], col_sum[x] / (float)w->ch);
+	s->luma += (double)c.y / n / 255e3;
+	s->contrast += sqrt(variance_of((double)c.y, (double)c.y2, n)) / 255e3;
+	s->colorfulness += 0.5 *
+		(sqrt(variance_of((double)c.rg, (double)c.rg2, n) + variance_of((double)c.yb, (double)c.yb2, n)) +
+			0.3 * hypot((double)c.rg / n, (double)c.yb / n));
+	s->black_ratio += c.black >= 0.98 * n;
+	s->oversaturated += c.clipped / n;
+	w->dark += c.dark / n;
+	w->highlight += highlight_level(histogram, n);
+	s->overexposed += c.bright / n;
+}
+
+static bool is_dark_line(const struct bar_line *l)
+{
+	return l->mean < BAR_MEAN && l->max < BAR_MAX;
+}
+
+/* Takes n pixels of a line, `step` apart. */
+static void take_bar_line(struct bar_line *l, const uint8_t *p, int n, int step)
+{
+	int sum = 0, lit = 0, most = l->max;
+
+	for (int i = 0; i < n; i++, p += step) {
+		sum += *p;
+		lit += *p > LIT;
+		most = *p > most ? *p : most;
+	}
+	l->mean = fmaxf(l->mean, (float)sum / (float)n);
+	l->lit = fmaxf(l->lit, (float)lit / (float)n);
+	l->max = (uint8_t)most;
+}
+
+/* Takes the n lines of a frame, `next` apart, as long as a side may have a bar: one whose outer line was bright once has
+ * none. */
+static void look_for_bars(struct bar_line *line, int n, const uint8_t *luma, int next, int length, int step)
+{
+	take_bar_line(&line[0], luma, length, step);
+	take_bar_line(&line[n - 1], luma + (ptrdiff_t)(n - 1) * next, length, step);
+	if (!is_dark_line(&line[0]) && !is_dark_line(&line[n - 1]))
+		return;
+	for (int i = 1; i < n - 1; i++)
+		take_bar_line(&line[i], luma + (ptrdiff_t)i * next, length, step);
 }
 
 static void look_at_edges(struct vfm_scorer *w)
 {
-	double sum = 0, sum2 = 0, n = (double)(SW - 2) * (w->sh - 2);
+	double sum = 0, sum2 = 0, n = (double)(w->w - 2 * REACH) * (w->h - 2 * REACH);
 
-	for (int y = 1; y < w->sh - 1; y++) {
-		const uint8_t *p = w->sharp + (size_t)y * SW;
-		int row = 0, row2 = 0; /* 510 squares of at most 1020 */
+	for (int y = REACH; y < w->h - REACH; y++) {
+		const uint8_t *p = w->luma + (size_t)y * (size_t)w->w, *above = p - REACH * w->w,
+			      *below = p + REACH * w->w;
+		int row = 0, row2 = 0; /* at most 1024 squares of at most 1020 */
 
 #pragma omp simd reduction(+ : row, row2)
-		for (int x = 1; x < SW - 1; x++) {
-			int v = p[x - 1] + p[x + 1] + p[x - SW] + p[x + SW] - 4 * p[x];
+		for (int x = REACH; x < w->w - REACH; x++) {
+			int v = p[x - REACH] + p[x + REACH] + above[x] + below[x] - 4 * p[x];
 
 			row += v;
 			row2 += v * v;
@@ -160,27 +202,38 @@ static int look_at(struct vfm_scorer *w, struct vfm_video *v, struct vfm_err *er
 	TRY(vfm_video_rgb(v, CW, w->ch, VFM_FIT_STRETCH, w->rgb, err));
 	TRY(vfm_artifacts_add(w->artifacts, v, err));
 	look_at_colour(w);
-	look_for_bars(w);
-	look_at_edges(w);
-	vfm_text_add(w->text, w->sharp);
+	look_for_bars(w->rows, w->h, w->luma, w->w, w->w, 1);
+	look_for_bars(w->cols, w->w, w->luma, 1, w->h, w->w);
+	if (!w->is_small) {
+		look_at_edges(w);
+		vfm_text_add(w->text, w->luma);
+	}
 	w->sum.frames++;
 	return 0;
 }
 
 /* ---- a clip ---- */
 
-/* Returns the number of black lines from one side, `step` 1 or -1.  A bar ends at an edge: the picture next to it is
- * brighter than the bar at least once, unlike a dark sky. */
-static int bar(const float *mean, const uint8_t *max, int n, int step)
+/* Returns the number of lines of the bar at one side, `step` 1 or -1.  A bar is as dark as its outer line, and ends at an
+ * edge: next to it, the picture is brighter at least once, unlike a dark sky, in a good part of the line, unlike an object
+ * on black. */
+static int bar(const struct bar_line *line, int n, int step)
 {
-	int from = step > 0 ? 0 : n - 1, k = 0, next;
+	const struct bar_line *outer = step > 0 ? line : line + n - 1, *in, *out;
+	float rise;
+	int k = 0;
 
-	while (k < n && mean[from + step * k] < BAR_MEAN && max[from + step * k] < BAR_MAX)
+	while (k < n && is_dark_line(&outer[step * k]) && outer[step * k].mean < outer->mean + BAR_RISE)
 		k++;
 	if (k == 0 || k == n)
 		return 0;
-	next = k + 2 < n ? k + 2 : n - 1;
-	return mean[from + step * next] - mean[from + step * (k > 1 ? k - 2 : 0)] < BAR_STEP ? 0 : k;
+	/* the line at the edge may be mixed */
+	in = &outer[step * (k + 2 < n ? k + 2 : n - 1)];
+	out = &outer[step * (k > 1 ? k - 2 : 0)];
+	rise = in->mean - out->mean;
+	if (in->lit < BAR_LIT || rise < BAR_STEP_DARK)
+		return 0;
+	return rise >= BAR_STEP || in->lit - out->lit >= BAR_LIT ? k : 0;
 }
 
 static void compute_bars(struct vfm_scorer *w)
@@ -188,10 +241,10 @@ static void compute_bars(struct vfm_scorer *w)
 	struct vfm_score *s = &w->sum;
 	double bars;
 
-	s->letterbox[0] = (double)bar(w->row_mean, w->row_max, w->ch, 1) / w->ch;
-	s->letterbox[1] = (double)bar(w->row_mean, w->row_max, w->ch, -1) / w->ch;
-	s->letterbox[2] = (double)bar(w->col_mean, w->col_max, CW, 1) / CW;
-	s->letterbox[3] = (double)bar(w->col_mean, w->col_max, CW, -1) / CW;
+	s->letterbox[0] = (double)bar(w->rows, w->h, 1) / w->h;
+	s->letterbox[1] = (double)bar(w->rows, w->h, -1) / w->h;
+	s->letterbox[2] = (double)bar(w->cols, w->w, 1) / w->w;
+	s->letterbox[3] = (double)bar(w->cols, w->w, -1) / w->w;
 	bars = 1 - (1 - s->letterbox[0] - s->letterbox[1]) * (1 - s->letterbox[2] - s->letterbox[3]);
 	s->bar_ratio = bars;
 	/* The shares are those of the picture between the bars, all of whose pixels are dark. */
@@ -210,7 +263,7 @@ static void compute_means(struct vfm_scorer *w)
 	s->luma /= n;
 	s->contrast /= n;
 	s->colorfulness /= n;
-	s->sharpness /= n;
+	s->sharpness = w->is_small ? NAN : s->sharpness / n;
 	s->black_ratio /= n;
 	s->oversaturated /= n;
 	w->dark /= n;
@@ -220,27 +273,29 @@ static void compute_means(struct vfm_scorer *w)
 	s->camera_motion = m.camera;
 	s->object_motion = m.object;
 	s->shake = m.shake;
-	s->static_ratio = w->image ? 1 : t.frozen;
+	s->static_ratio = t.frozen;
 	s->duplicate_ratio = t.duplicate;
 	s->flicker = t.flicker;
 	s->blur = a.blur;
 	s->blockiness = a.blockiness;
 	s->interlace = a.interlace;
-	s->text_ratio = vfm_text_end(w->text);
+	s->text_ratio = w->is_small ? NAN : vfm_text_end(w->text);
 	compute_bars(w);
 }
 
-/* Returns the height, within limits, of a picture of this width. */
-static int height_at(const struct vfm_video_info *info, int width)
+/* Returns x, rounded, within the limits of a side. */
+static int bounded_side(double x)
 {
-	int h = (int)lrint((double)width * info->height / info->width);
-
-	return h < 4 ? 4 : h > MAX_H ? MAX_H : h;
+	return (int)lrint(fmin(MAX_SIDE, fmax(4, x)));
 }
 
-int vfm_score_height(const struct vfm_video_info *info)
+void vfm_score_size(const struct vfm_video_info *info, int *width, int *height)
 {
-	return height_at(info, SW);
+	double w = info->width, h = info->height, scale = fmin(1, VFM_SCORE_SIDE / fmin(w, h));
+
+	scale = fmax(scale, MIN_WIDTH / w);
+	*width = bounded_side(scale * w);
+	*height = bounded_side(scale * h);
 }
 
 static double rate_of(const struct vfm_video_info *info)
@@ -258,25 +313,23 @@ struct vfm_scorer *vfm_scorer_new(const struct vfm_score_opts *o, const struct v
 	struct vfm_scorer *w = vfm_calloc(1, sizeof(*w));
 	int64_t n = o->end >= 0 ? o->end - o->start : o->about > 0 ? o->about : info->frames;
 
-	w->image = info->image;
 	w->pair_step = vfm_score_step(info);
 	w->pair_s = (double)w->pair_step / rate_of(info);
 	w->tick_s = info->tick_s;
 	/* The least multiple of pair_step that samples at most MAX_FRAMES of n frames. */
 	w->every = w->pair_step * (n > 0 ? n / ((MAX_FRAMES + 1) * w->pair_step) + 1 : 1);
-	w->ch = height_at(info, CW);
-	w->sh = vfm_score_height(info);
+	w->ch = bounded_side((double)CW * info->height / info->width);
+	vfm_score_size(info, &w->w, &w->h);
+	w->is_small = info->width < VFM_SCORE_SIDE || info->height < VFM_SCORE_SIDE;
 	w->last = -1;
 	w->motion = vfm_motion_new(info);
 	w->temporal = vfm_temporal_new();
 	w->artifacts = vfm_artifacts_new();
-	w->text = vfm_text_new(SW, w->sh);
+	w->text = vfm_text_new(w->w, w->h);
 	w->rgb = vfm_malloc((size_t)CW * (size_t)w->ch * 3);
-	w->sharp = vfm_malloc((size_t)SW * (size_t)w->sh);
-	w->row_max = vfm_calloc((size_t)w->ch, 1);
-	w->col_max = vfm_calloc(CW, 1);
-	w->row_mean = vfm_calloc((size_t)w->ch, sizeof(float));
-	w->col_mean = vfm_calloc(CW, sizeof(float));
+	w->luma = vfm_malloc((size_t)w->w * (size_t)w->h);
+	w->rows = vfm_calloc((size_t)w->h, sizeof(*w->rows));
+	w->cols = vfm_calloc((size_t)w->w, sizeof(*w->cols));
 	return w;
 }
 
@@ -289,11 +342,9 @@ void vfm_scorer_free(struct vfm_scorer *w)
 	vfm_artifacts_free(w->artifacts);
 	vfm_text_free(w->text);
 	free(w->rgb);
-	free(w->sharp);
-	free(w->row_max);
-	free(w->col_max);
-	free(w->row_mean);
-	free(w->col_mean);
+	free(w->luma);
+	free(w->rows);
+	free(w->cols);
 	free(w);
 }
 
@@ -308,8 +359,8 @@ int vfm_scorer_push(struct vfm_scorer *w, struct vfm_video *v, const struct vfm_
 		TRY(vfm_artifacts_next(w->artifacts, v, err));
 	if (k % w->pair_step || k / w->pair_step >= MOTION_FRAMES)
 		return 0;
-	TRY(vfm_video_luma(v, SW, w->sh, VFM_FIT_STRETCH, w->sharp, err));
-	vfm_motion_frame(w->motion, w->sharp, SW, w->sh,
+	TRY(vfm_video_luma(v, w->w, w->h, VFM_FIT_STRETCH, w->luma, err));
+	vfm_motion_frame(w->motion, w->luma, w->w, w->h,
 		w->last >= 0 && i - w->last == w->pair_step ? pair_length(w, f->time_s - w->last_s) : 0);
 	w->last = i;
 	w->last_s = f->time_s;

@@ -36,6 +36,7 @@
 	X(bar_ratio)                                                                                                   \
 	X(text_ratio)
 
+/* A score that the clip does not allow is NAN: one of time for an image, one of a size for a smaller video. */
 struct vfm_score {
 #define SCORE_FIELD(name) double name;
 	VFM_SCORE_LIST(SCORE_FIELD)
@@ -51,10 +52,10 @@ struct vfm_score_opts {
 	int64_t about;      /* approximate number of frames, for even sampling; 0: unknown */
 };
 
-/* Text, sharpness and motion are measured in luma that is stretched to VFM_SCORE_WIDTH x the height below, every
- * vfm_score_step frames or a multiple of that. */
-#define VFM_SCORE_WIDTH 512
-int vfm_score_height(const struct vfm_video_info *info);
+/* Text, sharpness, bars and motion are measured in luma of this size, every vfm_score_step frames or a multiple of that.
+ * The shorter side is VFM_SCORE_SIDE pixels, or that of a smaller video. */
+enum { VFM_SCORE_SIDE = 240 };
+void vfm_score_size(const struct vfm_video_info *info, int *width, int *height);
 int64_t vfm_score_step(const struct vfm_video_info *info);
 
 /* Scores a clip whose frames the caller decodes. */

@@ -10,17 +10,19 @@
 #include "base/stats.h"
 
 enum {
-	ROWS = 64,
-	SEGMENT = 32,
-	TILES = 4, /* per side */
+	SIDE = 240,   /* cells of the shorter side, at least, of a frame that has as many pixels */
+	ROWS_MAX = 4, /* read for a row of cells */
+	TILE = 8,     /* cells, of a side: the smallest change that counts is one of a tile */
+	TILES = 4,    /* per side, of flicker */
 	N_TILES = TILES * TILES,
 	RING = 24, /* frames around the one that is classified */
 	LAGS = 4,  /* of flicker: 1, 2, 4, 8 frames */
 	PAST = 17, /* frames of tiles: two of the longest lag and one */
 };
 
-#define EQUAL_MEAN   0.2 /* levels */
-#define EQUAL_PEAK   4   /* … of a segment */
+#define EQUAL_MEAN   0.2   /* levels */
+#define EQUAL_TILE   0.002 /* … that a tile adds to the mean, so that a change counts alike at any size … */
+#define EQUAL_PEAK   3     /* … or of a tile, if that is more: in small pictures */
 #define REPEAT_SHARE 0.15
 #define REPEAT_MIN   0.6
 #define FROZEN_S     0.25
@@ -32,10 +34,14 @@ struct luma_change {
 };
 
 struct vfm_temporal {
-	int w, h;
-	uint8_t *rows[2]; /* [ROWS, w], this frame and the one before */
-	int64_t compared; /* those with a frame of the same size before */
-	int64_t in_row;   /* since the size changed */
+	int coded_w, coded_h, side; /* of the frames; of a cell, in pixels */
+	int w, h;                   /* in cells */
+	int n_rows, *which;         /* rows that are read, ROWS_MAX or fewer for a row of cells */
+	uint8_t *rows;              /* [n_rows, coded_w] */
+	uint16_t *sums;             /* [coded_w] scratch: of the rows of a cell, or of a tile */
+	uint8_t *cells[2];          /* [h, w] means, of this frame and of the one before */
+	int64_t compared;           /* those with a frame of the same size before */
+	int64_t in_row;             /* since the size changed */
 
 	struct luma_change ring[RING]; /* newest at (n_changes - 1) % RING */
 	int64_t n_changes, classified;
@@ -57,44 +63,52 @@ void vfm_temporal_free(struct vfm_temporal *t)
 {
 	if (!t)
 		return;
-	free(t->rows[0]);
-	free(t->rows[1]);
+	free(t->which);
+	free(t->rows);
+	free(t->sums);
+	free(t->cells[0]);
+	free(t->cells[1]);
 	free(t);
 }
 
 /* ---- repeated frames ---- */
 
-static int segment_difference(const uint8_t *a, const uint8_t *b, int n)
+/* Adds the absolute differences of the columns of up to TILE rows of cells to t->sums. */
+static void sum_differences(struct vfm_temporal *t, int y)
 {
-	int sum = 0;
+	uint16_t *sums = t->sums;
 
-#pragma omp simd reduction(+ : sum)
-	for (int i = 0; i < n; i++)
-		sum += abs(a[i] - b[i]);
-	return sum;
+	memset(sums, 0, (size_t)t->w * sizeof(*sums));
+	for (int end = y + TILE < t->h ? y + TILE : t->h; y < end; y++) {
+		const uint8_t *a = t->cells[0] + (size_t)y * (size_t)t->w, *b = t->cells[1] + (size_t)y * (size_t)t->w;
+
+#pragma omp simd
+		for (int x = 0; x < t->w; x++)
+			sums[x] = (uint16_t)(sums[x] + (a[x] > b[x] ? a[x] - b[x] : b[x] - a[x]));
+	}
 }
 
-static struct luma_change compare_rows(const struct vfm_temporal *t, double time_s)
+static struct luma_change compare_cells(struct vfm_temporal *t, double time_s)
 {
 	int64_t sum = 0;
 	int peak = 0;
 
-	for (int y = 0; y < ROWS; y++) {
-		const uint8_t *a = t->rows[0] + (size_t)y * (size_t)t->w, *b = t->rows[1] + (size_t)y * (size_t)t->w;
+	for (int y = 0; y < t->h; y += TILE) {
+		sum_differences(t, y);
+		for (int x = 0; x < t->w; x += TILE) {
+			int d = 0;
 
-		for (int x = 0; x < t->w; x += SEGMENT) {
-			int n = t->w - x < SEGMENT ? t->w - x : SEGMENT;
-			int d = n == SEGMENT ? segment_difference(a + x, b + x, SEGMENT)
-					     : segment_difference(a + x, b + x, n);
-
+			for (int i = x; i < t->w && i < x + TILE; i++)
+				d += t->sums[i];
 			sum += d;
-			peak = d > peak * n ? d / n : peak;
+			peak = d > peak ? d : peak;
 		}
 	}
 	return (struct luma_change){
-		.mean = (double)sum / ROWS / t->w,
+		.mean = (double)sum / t->h / t->w,
 		.time_s = time_s,
-		.equal = (double)sum / ROWS / t->w < EQUAL_MEAN && peak < EQUAL_PEAK,
+		.equal = (double)sum / t->h / t->w < EQUAL_MEAN &&
+			peak < fmax(EQUAL_TILE * t->w * t->h, EQUAL_PEAK * TILE * TILE),
 	};
 }
 
@@ -158,15 +172,15 @@ static void classify_rest(struct vfm_temporal *t)
 
 /* ---- flicker ---- */
 
-static void sum_tiles(const struct vfm_temporal *t, float *tile)
+static void average_tiles(const struct vfm_temporal *t, float *tile)
 {
 	for (int k = 0; k < N_TILES; k++) {
-		int x0 = (int)((int64_t)(k % TILES) * t->w / TILES);
-		int x1 = (int)((int64_t)(k % TILES + 1) * t->w / TILES), y0 = k / TILES * (ROWS / TILES);
+		int x0 = k % TILES * t->w / TILES, x1 = (k % TILES + 1) * t->w / TILES;
+		int y0 = k / TILES * t->h / TILES, y1 = (k / TILES + 1) * t->h / TILES;
 		int64_t sum = 0;
 
-		for (int y = y0; y < y0 + ROWS / TILES; y++) {
-			const uint8_t *row = t->rows[0] + (size_t)y * (size_t)t->w;
+		for (int y = y0; y < y1; y++) {
+			const uint8_t *row = t->cells[0] + (size_t)y * (size_t)t->w;
 			int part = 0;
 
 #pragma omp simd reduction(+ : part)
@@ -174,7 +188,7 @@ static void sum_tiles(const struct vfm_temporal *t, float *tile)
 				part += row[x];
 			sum += part;
 		}
-		tile[k] = x1 > x0 ? (float)sum / (float)(x1 - x0) / (ROWS / TILES) : 0;
+		tile[k] = x1 > x0 && y1 > y0 ? (float)sum / (float)(x1 - x0) / (float)(y1 - y0) : 0;
 	}
 }
 
@@ -182,7 +196,7 @@ static void add_flicker(struct vfm_temporal *t)
 {
 	float bend[N_TILES];
 
-	sum_tiles(t, t->tiles[t->in_row % PAST]);
+	average_tiles(t, t->tiles[t->in_row % PAST]);
 	for (int k = 0; k < LAGS; k++) {
 		int lag = 1 << k;
 
@@ -202,32 +216,76 @@ static void add_flicker(struct vfm_temporal *t)
 
 static void begin_size(struct vfm_temporal *t, int w, int h)
 {
+	int side = (w < h ? w : h) / SIDE, per_cell;
+
 	classify_rest(t);
-	t->w = w;
-	t->h = h;
+	t->coded_w = w;
+	t->coded_h = h;
+	t->side = side > 1 ? side : 1;
+	t->w = w / t->side;
+	t->h = h / t->side;
 	t->in_row = 0;
-	for (int i = 0; i < 2; i++) {
-		free(t->rows[i]);
-		t->rows[i] = vfm_malloc(ROWS * (size_t)w);
+	per_cell = t->side < ROWS_MAX ? t->side : ROWS_MAX;
+	t->n_rows = per_cell * t->h;
+	t->which = vfm_realloc(t->which, (size_t)t->n_rows, sizeof(*t->which));
+	for (int i = 0; i < t->n_rows; i++)
+		t->which[i] = i / per_cell * t->side + i % per_cell * t->side / per_cell;
+	t->rows = vfm_realloc(t->rows, (size_t)t->n_rows, (size_t)w);
+	t->sums = vfm_realloc(t->sums, (size_t)w, sizeof(*t->sums));
+	for (int i = 0; i < 2; i++)
+		t->cells[i] = vfm_realloc(t->cells[i], (size_t)t->w, (size_t)t->h);
+}
+
+/* Averages `n` rows of pixels to a row of cells. */
+static void average_cells(struct vfm_temporal *t, const uint8_t *rows, int n, uint8_t *cell)
+{
+	int area = n * t->side, w = t->w * t->side;
+	uint32_t reciprocal = ((1U << 24) + (uint32_t)area - 1) / (uint32_t)area;
+	uint16_t *sums = t->sums;
+
+	memset(sums, 0, (size_t)w * sizeof(*sums));
+	for (int k = 0; k < n; k++, rows += t->coded_w) {
+#pragma omp simd
+		for (int x = 0; x < w; x++)
+			sums[x] = (uint16_t)(sums[x] + rows[x]);
 	}
+	for (int x = 0; x < t->w; x++) {
+		uint32_t sum = (uint32_t)area / 2;
+
+		for (int k = 0; k < t->side; k++)
+			sum += sums[x * t->side + k];
+		cell[x] = (uint8_t)((uint64_t)sum * reciprocal >> 24);
+	}
+}
+
+/* Reads the cells of the last frame of `v`. */
+static int read_cells(struct vfm_temporal *t, struct vfm_video *v, struct vfm_err *err)
+{
+	int n = t->n_rows / t->h;
+
+	if (t->side == 1)
+		return vfm_video_coded_rows(v, t->which, t->n_rows, t->cells[0], err);
+	TRY(vfm_video_coded_rows(v, t->which, t->n_rows, t->rows, err));
+	for (int y = 0; y < t->h; y++)
+		average_cells(
+			t, t->rows + (size_t)(y * n) * (size_t)t->coded_w, n, t->cells[0] + (size_t)y * (size_t)t->w);
+	return 0;
 }
 
 int vfm_temporal_add(struct vfm_temporal *t, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
 {
-	uint8_t *swap = t->rows[0];
-	int w, h, which[ROWS];
+	uint8_t *swap = t->cells[0];
+	int w, h;
 
 	vfm_video_coded_size(v, &w, &h);
-	if (w != t->w || h != t->h)
+	if (w != t->coded_w || h != t->coded_h)
 		begin_size(t, w, h);
 	else
-		t->rows[0] = t->rows[1], t->rows[1] = swap;
-	for (int i = 0; i < ROWS; i++)
-		which[i] = (int)((2 * (int64_t)i + 1) * h / (2 * ROWS));
-	TRY(vfm_video_coded_rows(v, which, ROWS, t->rows[0], err));
+		t->cells[0] = t->cells[1], t->cells[1] = swap;
+	TRY(read_cells(t, v, err));
 	add_flicker(t);
 	if (t->in_row > 0) {
-		t->ring[t->n_changes++ % RING] = compare_rows(t, f->time_s);
+		t->ring[t->n_changes++ % RING] = compare_cells(t, f->time_s);
 		t->compared++;
 		if (t->n_changes - t->classified >= RING / 2)
 			classify_next(t);
@@ -238,12 +296,13 @@ int vfm_temporal_add(struct vfm_temporal *t, struct vfm_video *v, const struct v
 
 struct vfm_temporal_result vfm_temporal_end(struct vfm_temporal *t)
 {
-	struct vfm_temporal_result r = {0};
-	double n = t->compared ? (double)t->compared : 1;
+	struct vfm_temporal_result r = {.frozen = NAN, .duplicate = NAN, .flicker = NAN};
 
 	classify_rest(t);
-	r.frozen = (double)t->frozen / n;
-	r.duplicate = (double)t->duplicate / n;
+	if (t->compared) {
+		r.frozen = (double)t->frozen / (double)t->compared;
+		r.duplicate = (double)t->duplicate / (double)t->compared;
+	}
 	for (int k = 0; k < LAGS; k++)
 		if (t->n_flicker[k])
 			r.flicker = fmax(r.flicker, t->flicker[k] / (double)t->n_flicker[k] / 255);

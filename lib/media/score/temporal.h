@@ -1,6 +1,7 @@
 /* temporal.h - changes of a clip from frame to frame: frozen and duplicate frames, flicker.
  *
- * man/vfm-scores.7 defines them.  Reads 64 rows of luma of every frame, as coded.  The motion of a frame is the third
+ * man/vfm-scores.7 defines them.  Reads the luma of every frame, as coded, as means of square cells: the shorter side has
+ * 240 to 479 of them, so that noise and small changes count alike at any size.  The motion of a frame is the third
  * largest change among the 24 frames around it, so neither a cut nor a key frame counts as motion (cf.  Vlachos,
  * "Flicker correction for archived film sequences using a nonlinear model", 2004, for flicker).
  *
@@ -13,9 +14,9 @@
 #include "media/av/video_in.h"
 
 struct vfm_temporal_result {
-	double frozen;    /* fraction of the frames that have a previous frame */
+	double frozen;    /* fraction of the frames that have a previous frame; NAN: none has */
 	double duplicate; /* likewise */
-	double flicker;   /* 0 to 0.125: fraction of the range of luma */
+	double flicker;   /* 0 to 0.125: fraction of the range of luma; NAN: fewer than three frames of a size */
 };
 
 struct vfm_temporal;

@@ -10,15 +10,16 @@
 
 enum {
 	GROUP = 8,  /* frames of a mean */
-	RADIUS = 6, /* of the opening: strokes are at most 2 RADIUS pixels thick */
-	HEIGHT_MIN = 6,
-	HEIGHT_MAX = 64,   /* of a letter, pixels */
+	RADIUS = 5, /* of the opening: strokes are at most 2 RADIUS pixels thick */
+	HEIGHT_MIN = 5,
+	HEIGHT_MAX = 53,   /* of a letter, pixels */
 	PIECES_MAX = 4096, /* more connected sets are noise */
 	LETTERS_MIN = 3,   /* of a line */
 	LEVELS = 3,
 	BLOCK = 64, /* pixels that are looked at together */
 };
 
+#define HEIGHT_UNIT   1.2  /* pixels of the pictures, 288 rows high, that the model was fit to, per pixel */
 #define THICKNESS_MAX 0.35 /* of a stroke, in heights of the letter */
 #define LEVEL_STD     60   /* largest standard deviation of the brightness of a line's letters */
 #define LINE_MIN      1.39 /* log odds of text: a probability of 0.8 */
@@ -48,8 +49,8 @@ struct text_line {
 };
 
 struct vfm_text {
-	int in_w, in_h, w, h; /* as added; as examined */
-	uint16_t *group;      /* [h, w] sums of the frames */
+	int w, h;
+	uint16_t *group; /* [h, w] sums of the frames */
 	int n_group;
 	int64_t groups;
 	double sum; /* of the shares of the groups */
@@ -67,11 +68,9 @@ struct vfm_text *vfm_text_new(int w, int h)
 	struct vfm_text *t = vfm_calloc(1, sizeof(*t));
 	size_t n;
 
-	t->in_w = w;
-	t->in_h = h;
-	t->w = h > w ? w / 2 : w;
-	t->h = h > w ? h / 2 : h;
-	n = (size_t)t->w * (size_t)t->h + 1;
+	t->w = w;
+	t->h = h;
+	n = (size_t)w * (size_t)h + 1;
 	t->group = vfm_calloc(n, sizeof(*t->group));
 	t->mean = vfm_malloc(n);
 	t->opened = vfm_malloc(n);
@@ -111,7 +110,7 @@ void vfm_text_free(struct vfm_text *t)
 /* ---- strokes ---- */
 
 /* out[x] = the minimum of in[x - RADIUS … x + RADIUS] within the row.  pad [2][w + 2 RADIUS] is scratch memory.  The
- * width of the window doubles: 2, 4, 8, then 13 = 2 RADIUS + 1. */
+ * width of the window doubles: 2, 4, 8, then 11 = 2 RADIUS + 1. */
 static void erode_row(const uint8_t *in, uint8_t *out, int w, uint8_t *pad)
 {
 	int n = w + 2 * RADIUS;
@@ -371,7 +370,7 @@ static void measure_features(const struct text_line *l, double fragments, int le
 
 	f[0] = log(k);
 	f[1] = log(l->letters);
-	f[2] = log(height);
+	f[2] = log(HEIGHT_UNIT * height);
 	f[3] = l->thickness / k / height;
 	f[4] = deviation(l->thickness, l->thickness2, k) * k / l->thickness;
 	f[5] = fragments / l->letters;
@@ -469,31 +468,15 @@ static void end_group(struct vfm_text *t)
 	t->n_group = 0;
 }
 
-static void add_luma_row(uint16_t *sum, const uint8_t *row, int w)
-{
-#pragma omp simd
-	for (int x = 0; x < w; x++)
-		sum[x] = (uint16_t)(sum[x] + row[x]);
-}
-
-static void add_halved_rows(uint16_t *sum, const uint8_t *row, int w, int stride)
-{
-	const uint8_t *below = row + stride;
-
-	for (int x = 0; x < w; x++)
-		sum[x] = (uint16_t)(sum[x] + (row[2 * x] + row[2 * x + 1] + below[2 * x] + below[2 * x + 1] + 2) / 4);
-}
-
 void vfm_text_add(struct vfm_text *t, const uint8_t *luma)
 {
+	uint16_t *sum = t->group;
+
 	if (t->w < 1 || t->h < 1)
 		return;
-	for (int y = 0; y < t->h; y++)
-		if (t->h == t->in_h)
-			add_luma_row(t->group + (size_t)y * (size_t)t->w, luma + (size_t)y * (size_t)t->in_w, t->w);
-		else
-			add_halved_rows(t->group + (size_t)y * (size_t)t->w, luma + 2 * (size_t)y * (size_t)t->in_w,
-				t->w, t->in_w);
+#pragma omp simd
+	for (int i = 0; i < t->w * t->h; i++)
+		sum[i] = (uint16_t)(sum[i] + luma[i]);
 	if (++t->n_group == GROUP)
 		end_group(t);
 }

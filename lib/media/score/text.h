@@ -13,7 +13,7 @@
 
 struct vfm_text;
 
-/* For frames of luma [h, w].  A portrait picture is halved first, so that it is examined at about the same size. */
+/* For frames of luma [h, w], whose shorter side should be 240 pixels. */
 struct vfm_text *vfm_text_new(int w, int h);
 void vfm_text_free(struct vfm_text *t); /* no-op for NULL */
 

@@ -54,12 +54,21 @@ static int round_size(double x, bool even)
 /* The output size of a frame of w x h. */
 static void find_cut_size(const struct vfm_cut_opts *o, int w, int h, int *width, int *height)
 {
-	*width = o->width   ? o->width
-		: o->height ? round_size((double)w * o->height / h, o->even)
-			    : round_size(w, o->even);
-	*height = o->height ? o->height
-		: o->width  ? round_size((double)h * o->width / w, o->even)
-			    : round_size(h, o->even);
+	bool keep = !o->enlarge && (!o->width || !o->height) && (o->width > w || o->height > h);
+	int to_w = keep ? 0 : o->width, to_h = keep ? 0 : o->height;
+
+	*width = to_w ? to_w : round_size(to_h ? (double)w * to_h / h : w, o->even);
+	*height = to_h ? to_h : round_size(to_w ? (double)h * to_w / w : h, o->even);
+}
+
+/* VFM_EINPUT: the source is smaller than the size to cover. */
+static int check_source_size(struct vfm_cut_result *r, const struct vfm_cut_opts *o, int w, int h, struct vfm_err *err)
+{
+	if (o->enlarge || !o->width || !o->height || (w >= o->width && h >= o->height))
+		return 0;
+	r->too_small = true;
+	return vfm_fail(err, VFM_EINPUT, "too small: %dx%d would be enlarged %.3f times for %dx%d", w, h,
+		fmax((double)o->width / w, (double)o->height / h), o->width, o->height);
 }
 
 static int write_frame(struct cutting *c, struct vfm_err *err)
@@ -260,6 +269,7 @@ static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
 	c->claimed_s = info->stream_s;
 	if (c->o->new_fps > 0)
 		fps = av_d2q(c->o->new_fps, 100000);
+	TRY(check_source_size(c->r, c->o, info->width, info->height, err));
 	find_cut_size(c->o, info->width, info->height, &c->r->width, &c->r->height);
 	c->r->fps_num = oo.fps_num = fps.num;
 	c->r->fps_den = oo.fps_den = fps.den;

@@ -13,6 +13,7 @@ struct vfm_cut_opts {
 	int64_t start, end;   /* frames, end exclusive; -1: to the end */
 	int64_t start_pts;    /* of the first frame, for seeking; INT64_MIN: unknown */
 	int width, height;    /* 0, 0: unchanged; one of them: keeps the aspect ratio; both: cover and crop */
+	bool enlarge;         /* else a smaller source keeps its size, or, with width and height, is refused */
 	bool even;            /* derived sizes are rounded to even numbers */
 	int fps_num, fps_den; /* rate of the source, the mean if it varies; 0: that of the file's header */
 	bool vfr;             /* the rate varies (detected if it is not set) */
@@ -34,6 +35,7 @@ struct vfm_cut_result {
 	bool vfr;       /* fps is the mean */
 	bool has_audio; /* the file contains sound */
 	bool copied;
+	bool too_small; /* refused: the source has fewer columns or rows than the clip; rc is VFM_EINPUT */
 	char codec[32]; /* if copied: that of the source */
 };
 

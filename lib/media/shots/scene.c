@@ -8,7 +8,8 @@
  * by the local contrast.  The shots on either side change less over as many frames.
  *
  * Fade: frames of one colour, apart from a logo or black bars, between different pictures, or a long black; together
- * with the neighbouring frames of reduced contrast.  If frames of both sides match, it is no fade.
+ * with the neighbouring frames of reduced contrast.  In a short fade, the frame of least contrast takes their place.  If
+ * frames of both sides match, it is no fade.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,25 +19,28 @@
 #include "base/stats.h"
 #include "media/shots/scene_impl.h"
 
-#define AROUND      6     /* neighbours on either side, for the local rate of change */
-#define FAR         4     /* frames apart within a side */
-#define MAYBE       0.2   /* confidence of a candidate that may become a cut */
-#define DELAY       9     /* frames after a candidate before it is evaluated */
-#define CHANGE      1.5f  /* change of pixels below which nothing happens */
-#define MATCHED     0.3f  /* residual of block matching below which two frames are of one shot */
-#define APART       2     /* hard cuts are further apart */
-#define ALSO_CUT    0.7f  /* so much of the change at a cut, a frame of its sides begins or ends another shot */
-#define BLEND_REST  0.2f  /* largest residual of a mixture, as a share of the change */
-#define BLEND_NOISE 1.0f  /* … and levels more */
-#define BLEND_NEAR  0.35f /* largest change next to it, as a share of the change */
-#define LESS_ABRUPT 0.3f  /* a cut changes more than this share of the change next to it */
+#define AROUND       6     /* neighbours on either side, for the local rate of change */
+#define FAR          4     /* frames apart within a side */
+#define MAYBE        0.2   /* confidence of a candidate that may become a cut */
+#define DELAY        9     /* frames after a candidate before it is evaluated */
+#define CHANGE       1.5f  /* change of pixels below which nothing happens */
+#define MATCHED      0.3f  /* residual of block matching below which two frames are of one shot */
+#define FEW_TEXTURED 0.25f /* share of blocks with texture below which a match says little */
+#define RECOLOURED   0.6f  /* difference of colours of two such pictures that are not of one shot */
+#define APART        2     /* hard cuts are further apart */
+#define ALSO_CUT     0.7f  /* so much of the change at a cut, a frame of its sides begins or ends another shot */
+#define BLEND_REST   0.2f  /* largest residual of a mixture, as a share of the change */
+#define BLEND_NOISE  1.0f  /* … and levels more */
+#define BLEND_NEAR   0.35f /* largest change next to it, as a share of the change */
+#define LESS_ABRUPT  0.3f  /* a cut changes more than this share of the change next to it */
 
 struct vfm_scene *vfm_scene_new(double fps)
 {
 	struct vfm_scene *s = vfm_calloc(1, sizeof(struct vfm_scene));
 
 	s->flash = fps > 0 ? (int)fmin(8, fmax(3, round(fps / 6))) : 4;
-	s->run_first = s->run_end = -1;
+	s->second = fps > 0 ? (int)fmax(1, round(fps)) : 25;
+	s->run_first = -1;
 	s->evaluated = 1;
 	return s;
 }
@@ -64,9 +68,10 @@ struct vfm_scene *vfm_scene_copy(const struct vfm_scene *s)
 	c->candidates = vfm_memdup(s->candidates, s->candidates_cap * sizeof(s->candidates[0]));
 	c->dissolves = vfm_memdup(s->dissolves, s->dissolves_cap * sizeof(s->dissolves[0]));
 	c->runs = vfm_memdup(s->runs, s->runs_cap * sizeof(s->runs[0]));
+	c->chosen = NULL;
 	c->cuts = NULL;
-	c->cuts_cap = 0;
-	c->n_cuts = 0;
+	c->chosen_cap = c->cuts_cap = 0;
+	c->n_chosen = c->n_cuts = 0;
 	return c;
 }
 
@@ -75,6 +80,7 @@ void vfm_scene_free(struct vfm_scene *s)
 	if (!s)
 		return;
 	free(s->p);
+	free(s->chosen);
 	free(s->cuts);
 	free(s->candidates);
 	free(s->dissolves);
@@ -159,11 +165,19 @@ static void take_least(const struct vfm_scene *s, int64_t a, int64_t b, float f[
 		f[i] = fminf(f[i], x[i]);
 }
 
+/* Returns whether the blocks of two frames match, by the least differences f[].  Of two pictures with hardly any
+ * texture they always do, so that their colours must match, too. */
+static bool is_matched(const float f[4], bool textured)
+{
+	return f[0] < MATCHED && (textured || f[2] < RECOLOURED);
+}
+
 /* Lowers f[0..3] to the least difference of two frames across the cut between t - 1 and t.  Returns false if two of
  * them are nearly the same picture, moved: then t is no cut. */
 static bool differs_across(const struct vfm_scene *s, int64_t t, float f[4])
 {
 	const int gaps[] = {0, 1, 2, s->flash};
+	bool textured = fmaxf(vfm_sig_textured(scene_sig(s, t - 1)), vfm_sig_textured(scene_sig(s, t))) > FEW_TEXTURED;
 
 	for (int i = 0; i < 4; i++)
 		f[i] = 1;
@@ -171,11 +185,11 @@ static bool differs_across(const struct vfm_scene *s, int64_t t, float f[4])
 		take_least(s, t - 1, t + gaps[k], f);
 		if (gaps[k])
 			take_least(s, t - 1 - gaps[k], t, f);
-		if (f[0] < MATCHED)
+		if (is_matched(f, textured))
 			return false;
 	}
 	take_least(s, t - 2, t + 1, f);
-	return f[0] >= MATCHED;
+	return !is_matched(f, textured);
 }
 
 /* Returns how many frames the shot on one side of the cut at t continues, at most FAR: to the next change that may be a
@@ -219,6 +233,17 @@ static void abrupt_features(const struct vfm_scene *s, int64_t t, float f[3])
 	f[2] = logf(x / (near + 1));
 }
 
+/* Little texture says little about motion, and a number that changes on one colour covers few pixels: f[0] least, f[1]
+ * most share of textured blocks, f[2] share of pixels that change. */
+static void texture_features(const struct vfm_sig *a, const struct vfm_sig *b, float f[3])
+{
+	float x = vfm_sig_textured(a), y = vfm_sig_textured(b);
+
+	f[0] = fminf(x, y);
+	f[1] = fmaxf(x, y);
+	f[2] = vfm_sig_area(a, b);
+}
+
 /* The evidence for a cut between t - 1 and t; f[0..3] are known. */
 static void cut_features(const struct vfm_scene *s, int64_t t, float f[VFM_SCENE_FEATURES])
 {
@@ -246,6 +271,7 @@ static void cut_features(const struct vfm_scene *s, int64_t t, float f[VFM_SCENE
 	abrupt_features(s, t, f + 24);
 	f[27] = vfm_sig_shifted(scene_sig(s, t - 1), scene_sig(s, t));
 	f[21] = logf(1 + fminf(scene_sig(s, t - 1)->std, scene_sig(s, t)->std));
+	texture_features(scene_sig(s, t - 1), scene_sig(s, t), f + 28);
 }
 
 /* A flash or another cut next to it may change more. */
@@ -324,7 +350,8 @@ static void take_frame_of(struct vfm_scene *s, const struct vfm_thumb *thumb)
 	if (n)
 		s->p[n].change = vfm_sig_pixel(scene_sig(s, n - 1), now);
 	s->p[n].plain = vfm_scene_is_plain(s, n);
-	vfm_scene_follow_plain(s, n, false);
+	if (n - SCENE_NEAR + 1 >= 0)
+		vfm_scene_follow_plain(s, s->followed++);
 	vfm_scene_follow_mixtures(s, false);
 	if (n - DELAY >= 1)
 		evaluate_change(s, s->evaluated++);
@@ -383,7 +410,8 @@ const struct vfm_cut_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_
 		s->n_hard = s->n_candidates;
 		s->evaluated = s->n + 1;
 		vfm_scene_follow_mixtures(s, true);
-		vfm_scene_follow_plain(s, s->n, true);
+		while (s->followed <= s->n)
+			vfm_scene_follow_plain(s, s->followed++);
 		vfm_scene_gather_fades(s);
 		gather_dissolves(s);
 	}
@@ -392,17 +420,20 @@ const struct vfm_cut_candidate *vfm_scene_candidates(struct vfm_scene *s, int64_
 }
 
 /* A fade without frames, which is a flash at a cut, counts as a hard cut. */
-static void add_cut(struct vfm_scene *s, const struct vfm_cut_candidate *c, double confidence)
+static void choose_cut(struct vfm_scene *s, const struct vfm_cut_candidate *c, double confidence)
 {
-	struct vfm_cut cut = {.from = c->from < 0 ? 0 : c->from,
-		.frame = c->frame > s->n ? s->n : c->frame,
-		.kind = c->from == c->frame ? VFM_CUT_HARD : c->kind,
-		.confidence = confidence};
+	bool fade = c->kind == VFM_CUT_FADE;
+	struct chosen_cut x = {.cut = {.from = c->from,
+				       .frame = c->frame,
+				       .kind = c->from == c->frame ? VFM_CUT_HARD : c->kind,
+				       .confidence = confidence},
+		.seen_from = fade ? c->seen_from : c->from,
+		.seen_frame = fade ? c->seen_frame : c->frame};
 
-	if (cut.frame < cut.from || cut.frame <= 0 || (cut.from == 0 && cut.frame >= s->n))
+	if (x.seen_frame < x.seen_from || x.seen_frame <= 0 || (x.seen_from == 0 && x.seen_frame >= s->n))
 		return;
-	vfm_grow(&s->cuts, &s->cuts_cap, (size_t)s->n_cuts + 1, sizeof(s->cuts[0]));
-	s->cuts[s->n_cuts++] = cut;
+	vfm_grow(&s->chosen, &s->chosen_cap, (size_t)s->n_chosen + 1, sizeof(s->chosen[0]));
+	s->chosen[s->n_chosen++] = x;
 }
 
 /* Chooses hard cuts.  Candidates are in order; of those close together, only the most certain is a cut. */
@@ -410,23 +441,23 @@ static void choose_hard(struct vfm_scene *s, double threshold)
 {
 	for (int64_t i = 0; i < s->n_hard; i++) {
 		const struct vfm_cut_candidate *c = &s->candidates[i];
-		struct vfm_cut *last = s->n_cuts ? &s->cuts[s->n_cuts - 1] : NULL;
+		const struct vfm_cut *last = s->n_chosen ? &s->chosen[s->n_chosen - 1].cut : NULL;
 
 		if (c->confidence < threshold)
 			continue;
 		if (last && c->frame - last->frame <= APART) {
 			if (c->confidence <= last->confidence)
 				continue;
-			s->n_cuts--;
+			s->n_chosen--;
 		}
-		add_cut(s, c, c->confidence);
+		choose_cut(s, c, c->confidence);
 	}
 }
 
 static bool has_hard(const struct vfm_scene *s, int64_t n_hard, int64_t from, int64_t to)
 {
 	for (int64_t i = 0; i < n_hard; i++)
-		if (s->cuts[i].frame >= from && s->cuts[i].frame <= to)
+		if (s->chosen[i].cut.frame >= from && s->chosen[i].cut.frame <= to)
 			return true;
 	return false;
 }
@@ -436,11 +467,9 @@ static void choose_fades(struct vfm_scene *s, double threshold, bool gradual)
 {
 	for (int64_t i = s->n_hard; i < s->n_candidates; i++) {
 		const struct vfm_cut_candidate *c = &s->candidates[i];
-		/* The video begins or ends plain. */
-		bool outer = c->from <= 0 || c->frame >= s->n;
 
-		if (c->kind == VFM_CUT_FADE && (gradual || c->abrupt) && (outer || c->confidence >= threshold))
-			add_cut(s, c, outer ? 1 : c->confidence);
+		if (c->kind == VFM_CUT_FADE && (gradual || c->abrupt) && (c->sure || c->confidence >= threshold))
+			choose_cut(s, c, c->sure ? 1 : c->confidence);
 	}
 }
 
@@ -449,7 +478,7 @@ static void choose_fades(struct vfm_scene *s, double threshold, bool gradual)
 static void choose_dissolves(struct vfm_scene *s, double threshold)
 {
 	uint8_t *covered = vfm_calloc((size_t)s->n + 1, 1);
-	int64_t n_hard = s->n_cuts;
+	int64_t n_hard = s->n_chosen;
 
 	for (int64_t i = s->n_hard; i < s->n_candidates; i++) {
 		const struct vfm_cut_candidate *c = &s->candidates[i];
@@ -459,39 +488,63 @@ static void choose_dissolves(struct vfm_scene *s, double threshold)
 			has_hard(s, n_hard, c->from - 1, c->frame + 1) || memchr(covered + c->from, 1, length))
 			continue;
 		memset(covered + c->from, 1, length);
-		add_cut(s, c, c->confidence);
+		choose_cut(s, c, c->confidence);
 	}
 	free(covered);
 }
 
 static int by_start(const void *a, const void *b)
 {
-	const struct vfm_cut *x = a, *y = b;
+	const struct vfm_cut *x = &((const struct chosen_cut *)a)->cut, *y = &((const struct chosen_cut *)b)->cut;
 
 	if (x->from != y->from)
 		return x->from < y->from ? -1 : 1;
 	return x->frame < y->frame ? -1 : x->frame > y->frame;
 }
 
-/* Merges overlapping transitions; a fade absorbs the transitions within it. */
-static void merge(struct vfm_scene *s)
+/* Light that grows in a fade may be taken for a dissolve. */
+static bool absorbs(const struct chosen_cut *fade, const struct chosen_cut *c)
+{
+	int64_t from = fade->cut.from > c->cut.from ? fade->cut.from : c->cut.from;
+	int64_t end = fade->cut.frame < c->cut.frame ? fade->cut.frame : c->cut.frame;
+
+	return fade->cut.kind == VFM_CUT_FADE && c->cut.kind != VFM_CUT_FADE &&
+		2 * (end - from) >= c->cut.frame - c->cut.from;
+}
+
+/* Merges c, which begins later, into an overlapping transition; a fade absorbs what lies within it. */
+static void merge_into(struct chosen_cut *into, const struct chosen_cut *c)
+{
+	bool inner = absorbs(into, c), outer = absorbs(c, into);
+
+	if (!inner) {
+		into->seen_from = outer || c->seen_from < into->seen_from ? c->seen_from : into->seen_from;
+		into->seen_frame = outer || c->seen_frame > into->seen_frame ? c->seen_frame : into->seen_frame;
+	}
+	if (c->cut.kind > into->cut.kind)
+		into->cut.kind = c->cut.kind;
+	if (c->cut.confidence > into->cut.confidence)
+		into->cut.confidence = c->cut.confidence;
+	if (c->cut.frame > into->cut.frame)
+		into->cut.frame = c->cut.frame;
+}
+
+static void merge_cuts(struct vfm_scene *s)
 {
 	int64_t n = 0;
 
-	qsort(s->cuts, (size_t)s->n_cuts, sizeof(s->cuts[0]), by_start);
-	for (int64_t i = 0; i < s->n_cuts; i++) {
-		struct vfm_cut *last = n ? &s->cuts[n - 1] : NULL, c = s->cuts[i];
-
-		if (!last || c.from > last->frame) {
-			s->cuts[n++] = c;
-			continue;
-		}
-		if (c.kind > last->kind)
-			last->kind = c.kind;
-		if (c.confidence > last->confidence)
-			last->confidence = c.confidence;
-		if (c.frame > last->frame)
-			last->frame = c.frame;
+	if (s->n_chosen)
+		qsort(s->chosen, (size_t)s->n_chosen, sizeof(s->chosen[0]), by_start);
+	for (int64_t i = 0; i < s->n_chosen; i++)
+		if (n && s->chosen[i].cut.from <= s->chosen[n - 1].cut.frame)
+			merge_into(&s->chosen[n - 1], &s->chosen[i]);
+		else
+			s->chosen[n++] = s->chosen[i];
+	vfm_grow(&s->cuts, &s->cuts_cap, (size_t)n + 1, sizeof(s->cuts[0]));
+	for (int64_t i = 0; i < n; i++) {
+		s->cuts[i] = s->chosen[i].cut;
+		s->cuts[i].from = s->chosen[i].seen_from;
+		s->cuts[i].frame = s->chosen[i].seen_frame;
 	}
 	s->n_cuts = n;
 }
@@ -502,15 +555,14 @@ const struct vfm_cut *vfm_scene_cuts(struct vfm_scene *s, double threshold, bool
 
 	threshold = threshold > 0 ? threshold : VFM_SCENE_THRESHOLD;
 	vfm_scene_candidates(s, &n);
-	s->n_cuts = 0;
+	s->n_chosen = 0;
 	choose_hard(s, threshold);
 	/* An invented one adds two boundaries, and takes the frames between them out of the clips. */
 	threshold = (1 + threshold) / 2;
 	if (gradual)
 		choose_dissolves(s, threshold);
 	choose_fades(s, threshold, gradual);
-	if (s->n_cuts)
-		merge(s);
+	merge_cuts(s);
 	*n_cuts = s->n_cuts;
 	return s->cuts;
 }

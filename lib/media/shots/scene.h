@@ -2,7 +2,8 @@
  * criteria of scene.c; a sum of small trees turns them into a confidence.
  *
  * One frame at a hard cut may be a mixture of both shots.  A single frame of one colour, without a fade next to it, is
- * a hard cut and belongs to the shot before.  A title on black is a separate shot.
+ * a hard cut and belongs to the shot before.  A title on black is a separate shot, and so is a picture of another colour
+ * than black that lasts a second.
  *
  * Works on frames of 64 x 48.  Keeps 144 of them, 24 bytes per frame, and more for each candidate.  One thread at a
  * time.
@@ -16,20 +17,23 @@
 #include "media/shots/sig.h"
 
 #define VFM_SCENE_THRESHOLD 0.5
-#define VFM_SCENE_FEATURES  40
+#define VFM_SCENE_FEATURES  42
 
 enum vfm_cut_kind { VFM_CUT_HARD, VFM_CUT_DISSOLVE, VFM_CUT_FADE };
 
 struct vfm_cut {
-	int64_t from;  /* first frame that shows more than the old shot; == frame for a hard cut */
-	int64_t frame; /* first frame that shows only the new shot */
+	/* From the first frame that shows more than the old shot to the first that shows only the new one; equal for a
+	 * hard cut.  Frames of a fade from or to black that show a shot are outside. */
+	int64_t from, frame;
 	enum vfm_cut_kind kind;
-	double confidence; /* 0..1: the fraction of similar candidates that are cuts */
+	double confidence; /* 0..1: the fraction of similar candidates that are cuts; 1 without a model, see `sure` */
 };
 
 struct vfm_cut_candidate {
 	int64_t from, frame;
+	int64_t seen_from, seen_frame; /* of a fade: without the frames that show a shot, though darker */
 	enum vfm_cut_kind kind;
+	bool sure;   /* of a fade: at the beginning or the end; the model does not apply */
 	bool abrupt; /* of a fade: the plain frames have a cut on one side */
 	double confidence;
 	float f[VFM_SCENE_FEATURES]; /* numbers of the kind's model */

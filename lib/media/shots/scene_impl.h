@@ -23,7 +23,15 @@ struct scene_point {
 struct plain_run {
 	int64_t first, end;
 	bool black;
+	float least;                       /* contrast */
+	float change_before, change_after; /* of the plain frames from the clearest of either side */
 	float f[VFM_SCENE_FEATURES];
+};
+
+/* A cut before it is merged with others. */
+struct chosen_cut {
+	struct vfm_cut cut;            /* with all frames of a fade */
+	int64_t seen_from, seen_frame; /* of struct vfm_cut_candidate */
 };
 
 struct vfm_scene {
@@ -33,19 +41,23 @@ struct vfm_scene {
 	struct vfm_sig before;               /* the clearest frame before the run of plain frames */
 	struct vfm_sig past[SCENE_COMPARED]; /* some frames before it, from the last one on */
 	int n_past;
-	int flash; /* maximum frames of a flash */
+	int flash;  /* maximum frames of a flash */
+	int second; /* frames */
 	struct scene_point *p;
 	size_t cap;
 	int64_t n, evaluated, mixed; /* frames; the next one to evaluate for a cut, for a mixture */
-	int64_t run_first, run_end;  /* of the run that is not yet stored; run_first -1: none, run_end -1: continues */
+	int64_t run_first;           /* of the run of plain frames that is not yet stored; -1: none */
+	int64_t followed;            /* the next frame to follow for runs of plain frames */
+	float change_before;         /* of the run from the frame `before` */
 	struct vfm_cut_candidate *candidates, *dissolves;
 	struct plain_run *runs;
 	size_t candidates_cap, dissolves_cap, runs_cap;
 	int64_t n_candidates, n_dissolves, n_runs;
 	int64_t n_hard; /* of the candidates, which come first, in order */
+	struct chosen_cut *chosen;
 	struct vfm_cut *cuts;
-	size_t cuts_cap;
-	int64_t n_cuts;
+	size_t chosen_cap, cuts_cap;
+	int64_t n_chosen, n_cuts;
 };
 
 static inline const struct vfm_sig *scene_sig(const struct vfm_scene *s, int64_t frame)
@@ -68,7 +80,9 @@ void vfm_scene_follow_mixtures(struct vfm_scene *s, bool ended);
 
 /* The change of frame n from the previous one must be known. */
 bool vfm_scene_is_plain(const struct vfm_scene *s, int64_t n);
-void vfm_scene_follow_plain(struct vfm_scene *s, int64_t n, bool ended);
+/* Follows the runs of plain frames to frame n, after SCENE_NEAR - 1 more frames, or after the last one; n = s->n: to the
+ * end. */
+void vfm_scene_follow_plain(struct vfm_scene *s, int64_t n);
 /* Stores the candidates.  Call after the last frame and all hard cuts. */
 void vfm_scene_gather_fades(struct vfm_scene *s);
 

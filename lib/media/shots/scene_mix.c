@@ -74,16 +74,6 @@ static float chroma_left(
 	return sqrtf(4 * sum / energy);
 }
 
-/* Correlation of luma at the same place: near 1 if only the light changed. */
-static float correlation(const struct vfm_sig *a, const struct vfm_sig *b)
-{
-	int dot = 0;
-
-	for (int i = 0; i < SCENE_PIX; i++)
-		dot += a->thumb.y[i] * b->thumb.y[i];
-	return ((float)dot / SCENE_PIX - a->mean * b->mean) / (a->std * b->std + 1);
-}
-
 struct mixture {
 	int64_t t;
 	int half;
@@ -298,7 +288,7 @@ static void mixture_features(const struct vfm_scene *s, const struct mixture *m,
 	f[10] = x[0];
 	f[11] = (mid->std + 1) / (0.5f * (a->std + b->std) + 1);
 	return_shares(s, m, f + 12);
-	f[15] = correlation(a, b);
+	f[15] = vfm_sig_correlation(a, b);
 	f[17] = vfm_sig_spread(a, b);
 	for (int64_t t = m->t - m->half + 1; t <= m->t + m->half; t++) {
 		path += s->p[t].change;
@@ -316,6 +306,10 @@ static void mixture_features(const struct vfm_scene *s, const struct mixture *m,
 	f[32] = vfm_sig_shifted(a, b);
 	quarter_features(s, m, f + 33);
 	form_features(s, m, f + 35);
+	x[0] = vfm_sig_textured(a);
+	x[1] = vfm_sig_textured(b);
+	f[40] = fminf(x[0], x[1]);
+	f[41] = fmaxf(x[0], x[1]);
 }
 
 /* Stores the mixture at t as a candidate if its ends are two pictures, neither one moved nor one of a fade. */

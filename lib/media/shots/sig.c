@@ -18,6 +18,8 @@
 #define AROUND      4     /* the local mean is over 2 * AROUND + 1 pixels squared */
 #define NOISE       3.0f  /* deviation of luma that is not amplified to full contrast */
 #define FLAT        10.0f /* mean absolute form below which a block has no texture */
+#define CLEAR       24.0f /* … and above which it has clear texture */
+#define CHANGED     12    /* levels of luma */
 #define UNEXPLAINED 0.6f
 #define SHIFT_X     24
 #define SHIFT_Y     12
@@ -134,6 +136,15 @@ float vfm_sig_pixel(const struct vfm_sig *a, const struct vfm_sig *b)
 	return vfm_thumb_change(&a->thumb, &b->thumb) + (float)chroma / (N_PIX / 4.0f);
 }
 
+float vfm_sig_correlation(const struct vfm_sig *a, const struct vfm_sig *b)
+{
+	int dot = 0;
+
+	for (int i = 0; i < W * H; i++)
+		dot += a->thumb.y[i] * b->thumb.y[i];
+	return ((float)dot / N_PIX - a->mean * b->mean) / (a->std * b->std + 1);
+}
+
 static int compare_ints(const void *a, const void *b)
 {
 	int x = *(const int *)a, y = *(const int *)b;
@@ -199,19 +210,46 @@ static void match_moved(const uint8_t *a, const uint8_t *b, long shift, uint16_t
 	}
 }
 
-void vfm_sig_compare(const struct vfm_sig *a, const struct vfm_sig *b, struct vfm_sig_diff *d)
+/* Sets texture[] to the sums of |form - 128| of the blocks. */
+static void measure_texture(const struct vfm_sig *s, uint16_t texture[BLOCKS])
 {
 	static const uint8_t even[(H + 2 * S) * STRIDE] = {[0 ...(H + 2 * S) * STRIDE - 1] = 128};
-	const uint8_t *fa = a->form + S * STRIDE + S, *fb = b->form + S * STRIDE + S, *fe = even + S * STRIDE + S;
+
+	memset(texture, 0xff, BLOCKS * sizeof(texture[0]));
+	match_moved(s->form + S * STRIDE + S, even + S * STRIDE + S, 0, texture);
+}
+
+float vfm_sig_textured(const struct vfm_sig *s)
+{
+	uint16_t texture[BLOCKS];
+	int n = 0;
+
+	measure_texture(s, texture);
+	for (int i = 0; i < BLOCKS; i++)
+		n += texture[i] >= CLEAR * B * B;
+	return (float)n / BLOCKS;
+}
+
+float vfm_sig_area(const struct vfm_sig *a, const struct vfm_sig *b)
+{
+	int n = 0;
+
+#pragma omp simd reduction(+ : n)
+	for (int i = 0; i < W * H; i++)
+		n += abs(a->thumb.y[i] - b->thumb.y[i]) > CHANGED;
+	return (float)n / N_PIX;
+}
+
+void vfm_sig_compare(const struct vfm_sig *a, const struct vfm_sig *b, struct vfm_sig_diff *d)
+{
+	const uint8_t *fa = a->form + S * STRIDE + S, *fb = b->form + S * STRIDE + S;
 	uint16_t best[BLOCKS], texture_a[BLOCKS], texture_b[BLOCKS];
 	int overlap = 0, n = 0, lost = 0;
 	float left = 0, there = 0;
 
 	memset(best, 0xff, sizeof(best));
-	memset(texture_a, 0xff, sizeof(texture_a));
-	memset(texture_b, 0xff, sizeof(texture_b));
-	match_moved(fa, fe, 0, texture_a);
-	match_moved(fb, fe, 0, texture_b);
+	measure_texture(a, texture_a);
+	measure_texture(b, texture_b);
 	for (int dy = -S; dy <= S; dy++)
 		for (int dx = -S; dx <= S; dx++)
 			match_moved(fa, fb, (long)dy * STRIDE + dx, best);

@@ -37,6 +37,12 @@ float vfm_sig_pixel(const struct vfm_sig *a, const struct vfm_sig *b);
 /* Returns how evenly luma differs over the picture: the median over blocks of the mean absolute difference, divided by
  * its mean.  It is about 0.8 for two different pictures, and near 0 if only a part changed (a title, an explosion). */
 float vfm_sig_spread(const struct vfm_sig *a, const struct vfm_sig *b);
+/* Returns the correlation of luma at the same place: near 1 if only the light changed. */
+float vfm_sig_correlation(const struct vfm_sig *a, const struct vfm_sig *b);
+/* Returns the share of blocks with clear texture, 0..1: the rest is of one colour, or noise. */
+float vfm_sig_textured(const struct vfm_sig *s);
+/* Returns the share of pixels whose luma differs clearly, 0..1. */
+float vfm_sig_area(const struct vfm_sig *a, const struct vfm_sig *b);
 /* Returns the residual of the best shift of the whole picture by up to 24 x 12 pixels, in the part that both show, as a
  * fraction of the texture there.  It is near 0 for a fast pan, and 0.7 or more for unrelated pictures. */
 float vfm_sig_shifted(const struct vfm_sig *a, const struct vfm_sig *b);
