@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/par.h"
 #include "io/file.h"
@@ -28,6 +29,7 @@ struct clip_work {
 	 * (data/record/bucket.h)
 	 */
 	bool bucket_size, bucket_frames;
+	_Atomic int64_t *n_fewer; /* clips that have fewer frames than --frames N */
 	struct curate_ahead ahead;
 };
 
@@ -77,6 +79,8 @@ static void set_result(
 	json_object_set_new(rec, "frames", json_integer(r->frames));
 	if (image)
 		return;
+	if (c->cut.max_frames > 0 && !c->bucket_frames && r->frames < c->cut.max_frames)
+		++*c->n_fewer;
 	json_object_set_new(rec, "fps", json_sprintf("%d/%d", r->fps_num, r->fps_den));
 	json_object_set_new(rec, "duration_s", vfm_json_real(round(r->duration_s * 1e6) / 1e6));
 	if (r->vfr)
@@ -449,6 +453,7 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 		.ctx = &c,
 		.unique_ids = true,
 		.outputs = outputs};
+	_Atomic int64_t n_fewer = 0;
 	char *options;
 	int rc = parse_clip(&c, &stage, argc, argv, err);
 
@@ -457,7 +462,11 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 	stage.max_batch = stage.opts.jobs > 1 ? BATCH_PER_JOB : BATCH_ALONE;
 	stage.options = options = clip_options(&c);
 	c.ahead = (struct curate_ahead)CURATE_AHEAD("clip", stage.opts.jobs);
+	c.n_fewer = &n_fewer;
 	rc = vfm_stage_run(&stage, NULL, err);
+	if (n_fewer)
+		vfm_info("%lld clips have fewer than %lld frames (--frames): those that their shots have",
+			(long long)n_fewer, (long long)c.cut.max_frames);
 	curate_ahead_release(&c.ahead);
 	free(options);
 	return rc;

@@ -90,6 +90,7 @@ END
 probe h
 is "$(got)" '{"1":"one","2":"two"} "a fox" null' "metadata.jsonl of Hugging Face: several captions, blanks, a file without"
 like "$err" "captions: 2 of 3, from 'h/metadata.jsonl'" "is named"
+like "$err" "captions: 1 of 3 have none: 'h/videos/b.mp4'" "and so is the file without a caption"
 like "$err" "the tables name 1 files that do not exist: 'videos/gone.mp4'" "and so is a row without a file"
 unlike "$err" "left out" "and the table is no other file"
 probe h/videos
@@ -218,6 +219,7 @@ END
 run vfm-curate run -c p.json -d run raw
 rc_is 0 "a run"
 like "$err" "00-probe: captions: 2 of 3, from .txt" "says at its end which captions it found"
+like "$err" "00-probe: captions: 1 of 3 have none: 'raw/" "and names the video without one"
 like "$err" "03-encode: captions: 1 of 3 encoded records have none" "and how many records have none"
 is "$(records run/04-shard.jsonl | jq -c '.caption' | paste -sd' ')" '"sks one" "sks two" null' "a clip has the caption of its video"
 is "$(for t in run/shard/*.tar; do tar xOf "$t" --wildcards '*.json'; done | grep -o '"caption":"sks [a-z]*' | sort | paste -sd' ')" '"caption":"sks one "caption":"sks two' "and so has the shard"

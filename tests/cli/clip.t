@@ -26,7 +26,11 @@ ffmpeg -v error -f lavfi -i testsrc2=s=96x64:r=25:d=12 -c:v libx264 -g 100 -bf 2
 ranges film.mp4 0 40 40 90 85 120 60 110 100 130 105 140 108 150 250 280 290 400 10 20 >ranges.jsonl
 run_stage vfm-curate clip -d together --codec ffv1 ranges.jsonl
 rc_is 1 "batch: one clip goes beyond the end"
+unlike "$err" "--frames" "batch: all frames are taken"
 jq -c '[.id, .frames, .error]' "$SCRATCH/io/out" | tail -n +2 >together.txt
+run vfm-curate clip -d few --frames 25 < <(ranges film.mp4 0 40 40 60 60 85 85 105)
+like "$err" "in = 4 out .*; kept 3.[0-9] s" "--frames: the seconds that are kept"
+like "$err" "2 clips have fewer than 25 frames \(--frames\)" "--frames: shorter clips are counted"
 like "$(grep c290 together.txt)" 'ended at frame 300, before end_frame 400' "batch: only it fails"
 is "$(jq -r '.[0]' together.txt)" "$(jq -r .id ranges.jsonl)" "batch: the order stays"
 hashes film.mp4 >film.txt

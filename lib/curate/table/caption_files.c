@@ -55,7 +55,8 @@ struct vfm_caption_files {
 	int64_t at; /* the next of `named` */
 	int64_t files, found, empty, json_without;
 	struct vfm_named not_tables;
-	char *why_not; /* of the first */
+	struct vfm_named without; /* videos and images that have no caption */
+	char *why_not;            /* of the first */
 };
 
 /* ---- paths ---- */
@@ -358,6 +359,8 @@ int vfm_caption_files_find(struct vfm_caption_files *c, const char *src, json_t 
 	*caption = rc == 0 ? json_incref(f.caption) : NULL;
 	c->files++;
 	c->found += *caption != NULL;
+	if (rc == 0 && !*caption)
+		vfm_named_add(&c->without, plain);
 	c->empty += *caption && vfm_caption_is_empty(*caption);
 	json_decref(f.caption);
 	free(f.source);
@@ -482,6 +485,9 @@ void vfm_caption_files_report(struct vfm_caption_files *c, struct vfm_buf *lines
 			vfm_named_add(is_text ? &alone : left_out, path);
 	}
 	report_found(c, lines);
+	if (c->found && c->without.n)
+		vfm_buf_addf(lines, "captions: %lld of %lld have none: %s\n", (long long)c->without.n,
+			(long long)c->files, c->without.names);
 	if (alone.n)
 		vfm_buf_addf(lines, "captions: %lld files have no video or image of their name: %s\n",
 			(long long)alone.n, alone.names);
