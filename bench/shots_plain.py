@@ -82,8 +82,8 @@ def draw_slide(rng, size, n, fps):
     for i in range(n):
         for k in np.flatnonzero(starts == i):
             back = back.copy()
-            write(back, "- " + " ".join(rng.choice(WORDS, rng.integers(3, 6))), x, 0.28 + 0.14 * k, 0.06 * size[1], font,
-                  ink)
+            words = " ".join(rng.choice(WORDS, rng.integers(3, 6)))
+            write(back, "- " + words, x, 0.28 + 0.14 * k, 0.06 * size[1], font, ink)
         frames.append(back)
     return finish(rng, frames)
 
