@@ -36,7 +36,7 @@ BANDS = {
     "luma": LIGHT, "contrast": LIGHT, "overexposed": LIGHT, "underexposed": LIGHT, "colorfulness": (1, 0.05), "oversaturated": LIGHT,
     "sharpness": (20, 0.1), "static_ratio": (0.02, 0), "duplicate_ratio": (0.02, 0), "black_ratio": (0.02, 0),
     "flicker": (0.002, 0.05), "letterbox.top": (0.01, 0), "letterbox.bottom": (0.01, 0), "letterbox.left": (0.01, 0),
-    "letterbox.right": (0.01, 0), "bar_ratio": (0.01, 0), "text_ratio": (0.01, 0.1),
+    "letterbox.right": (0.01, 0), "bar_ratio": (0.01, 0), "text_ratio": (0.01, 0),
 }
 AS_CODED = ["blur", "blockiness", "interlace"]
 
@@ -216,7 +216,7 @@ def table(o):
     rows = {n: sides for n, (half, sides) in read_scores(o).items() if half == o.half and "240" in sides}
     order = sorted({s for sides in rows.values() for s in sides}, key=lambda s: (s[0] == "c", -int(s.strip("c"))))
     print(f"{len(rows)} sources, {o.half}.\n")
-    heads = [s for s in order if s != "1080"]
+    heads = [s for s in order if any(s in sides and s != max((x for x in sides if x[0] != "c"), key=int) for sides in rows.values())]
     print("| score | band | " + " | ".join(f"{s.replace('c', 'clip ')}: within, median, worst" for s in heads) + " |")
     print("|---|---|" + "---|" * len(heads))
     for key in list(BANDS) + AS_CODED:
