@@ -1,6 +1,7 @@
 /* html.c - escapes text, and writes the page's frame, cards, tables, histograms and pictures. */
 #include "media/draw/html.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -45,7 +46,7 @@ static const char style[] =
 	".cards{grid-template-columns:repeat(auto-fill,minmax(150px,1fr));margin:18px 0}"
 	".grid{grid-template-columns:repeat(auto-fill,minmax(330px,1fr));align-items:start}"
 	".charts{grid-template-columns:repeat(auto-fill,minmax(min(460px,100%),1fr))}"
-	".shots{grid-template-columns:repeat(auto-fill,minmax(190px,1fr))}.pair{grid-template-columns:1fr 1fr}\n"
+	".shots{grid-template-columns:repeat(auto-fill,minmax(170px,1fr))}.pair{grid-template-columns:1fr 1fr}\n"
 	".card,.box{background:var(--soft);border:1px solid var(--line);border-radius:8px;padding:10px 14px}"
 	".card b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.card small{font-size:13px}\n"
 	".bar{height:9px;margin-top:7px;border-radius:5px;background:var(--line);overflow:hidden;min-width:160px}"
@@ -63,6 +64,18 @@ static const char style[] =
 	"svg path{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}"
 	"svg path.pale{stroke-width:1;opacity:.32}svg path.mark{stroke-width:1;stroke-dasharray:1 4;opacity:.8}"
 	"svg path.dashed{stroke-dasharray:6 3}svg path.limit{stroke:var(--red)}\n"
+	/* bars that are links, and the lists that they show */
+	"svg a rect{fill:transparent}svg a[href]:hover rect,svg a[href]:focus rect{fill:var(--line)}"
+	".bin{display:none}.bin:target{display:block;margin:8px 0;scroll-margin-top:300px;padding:8px "
+	"12px;border-left:3px solid var(--blue);"
+	"background:var(--soft);font-size:13px}.bin>a{float:right}.bin ul,ul.small{margin:4px 0;padding-left:18px}"
+	"h4{margin:0;font-size:14px}h4 span{font-weight:400;font-size:12px}"
+	".accounts{grid-template-columns:repeat(auto-fit,minmax(190px,1fr))}"
+	".sums td:first-child{min-width:190px}.sums td:last-child{min-width:170px}"
+	".number{display:grid;grid-template-columns:minmax(0,5fr) minmax(0,7fr);gap:16px;padding:14px 0;"
+	"border-bottom:1px solid var(--line)}.number .shots{grid-template-columns:repeat(3,minmax(0,1fr));gap:8px}"
+	".number img,.number p.none{height:90px}.number .box{padding:6px}"
+	"@media(max-width:760px){.number{grid-template-columns:minmax(0,1fr)}}\n"
 	"svg.swatch{display:inline-block;width:22px;height:10px;vertical-align:baseline}svg.swatch path{stroke-width:3}"
 	".legend{margin:2px 0 6px;font-size:12px;color:var(--dim);overflow-wrap:anywhere}"
 	".legend span{display:inline-block;margin-right:10px}"
@@ -188,6 +201,29 @@ void vfm_html_addf(struct vfm_buf *b, const char *format, ...)
 	va_end(ap);
 }
 
+void vfm_html_url(struct vfm_buf *b, const char *path)
+{
+	for (const unsigned char *s = (const unsigned char *)path; *s; s++)
+		vfm_buf_addf(b, isalnum(*s) || strchr("-._~/", *s) ? "%c" : "%%%02X", *s);
+}
+
+void vfm_html_relative_url(struct vfm_buf *b, const char *from, const char *file)
+{
+	size_t same = 0, i = 0, end = strlen(from); /* same: bytes of the folders that both paths begin with */
+
+	for (; from[i] && from[i] == file[i]; i++)
+		if (from[i] == '/')
+			same = i + 1;
+	if (!from[i] && file[i] == '/')
+		same = i + 1;
+	for (const char *s = from + (same < end ? same : end); *s;) {
+		vfm_buf_adds(b, "../");
+		s += strcspn(s, "/");
+		s += *s == '/';
+	}
+	vfm_html_url(b, file + same);
+}
+
 const char *vfm_html_number(char text[VFM_NUMBER_TEXT], double x)
 {
 	static const char *const suffix[] = {"", "k", "M", "G", "T"};
@@ -263,6 +299,15 @@ void vfm_html_table(struct vfm_buf *b, const char *headings, ...)
 	va_end(ap);
 }
 
+void vfm_html_heads(struct vfm_buf *b, const char *headings, ...)
+{
+	va_list ap;
+
+	va_start(ap, headings);
+	add_cells(b, "th", headings, &ap);
+	va_end(ap);
+}
+
 void vfm_html_row(struct vfm_buf *b, const char *cells, ...)
 {
 	va_list ap;
@@ -313,20 +358,34 @@ void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, const int64_t 
 	vfm_buf_adds(b, "</svg>");
 }
 
+static void add_data_url(struct vfm_buf *b, const char *type, const void *data, size_t len)
+{
+	unsigned char *text = vfm_malloc((len + 2) / 3 * 4 + 1);
+
+	EVP_EncodeBlock(text, data, (int)len);
+	vfm_html_addf(b, "'data:image/%s;base64,%s'", type, (const char *)text);
+	free(text);
+}
+
 int vfm_html_picture(struct vfm_buf *b, const uint8_t *rgb, int width, int height, const char *alt, struct vfm_err *err)
 {
 	struct vfm_buf png = {0};
 	int rc = vfm_png_encode(&png, rgb, width, height, err);
 
 	if (rc >= 0) {
-		unsigned char *text = vfm_malloc((png.len + 2) / 3 * 4 + 1);
-
-		EVP_EncodeBlock(text, (const unsigned char *)png.data, (int)png.len);
-		vfm_html_addf(b, "<img alt='%s' src='data:image/png;base64,%s'>", alt, (const char *)text);
-		free(text);
+		vfm_html_addf(b, "<img alt='%s' src=", alt);
+		add_data_url(b, "png", png.data, png.len);
+		vfm_buf_adds(b, ">");
 	}
 	vfm_buf_release(&png);
 	return rc;
+}
+
+void vfm_html_jpeg(struct vfm_buf *b, const void *jpeg, size_t len, int width, int height)
+{
+	vfm_html_addf(b, "<img alt='' width=%d height=%d src=", width, height);
+	add_data_url(b, "jpeg", jpeg, len);
+	vfm_buf_adds(b, ">");
 }
 
 /* ---- colours ---- */
