@@ -10,6 +10,7 @@
 #include "io/input.h"
 
 enum { MAX_SOURCES = 4096, TEXT = 256, STREAM = 100 /* random numbers of the first reason */ };
+#define MAX_SECONDS 1e9 /* a longer duration is unknown */
 
 /* ---- sources ---- */
 
@@ -35,21 +36,22 @@ static size_t cut_path(const char *path, int depth)
 	return (size_t)(s - path);
 }
 
-/* Adds a source, or finds it.  is_path: the name is a path, and may be shortened later. */
+/* Finds a source, or adds it.  is_path: the name is a path, and may be shortened later.  Returns NULL if there are too
+ * many. */
 static struct report_source *get_source(struct report_account *a, const char *name, size_t len, bool is_path)
 {
 	char *key = vfm_strfmt("%d%.*s", is_path, (int)len, name);
-	json_t *place = json_object_get(a->source_places, key);
-	size_t at = place ? (size_t)json_integer_value(place) : a->n_sources;
+	const json_t *place = json_object_get(a->source_places, key);
+	struct report_source *s = place ? a->sources + json_integer_value(place) : NULL;
 
 	if (!place && a->n_sources <= MAX_SOURCES) {
+		json_object_set_new_nocheck(a->source_places, key, json_integer((json_int_t)a->n_sources));
 		vfm_grow(&a->sources, &a->cap, a->n_sources + 1, sizeof(a->sources[0]));
-		a->sources[a->n_sources++] =
-			(struct report_source){.name = vfm_strfmt("%.*s", (int)len, name), .is_path = is_path};
-		json_object_set_new_nocheck(a->source_places, key, json_integer((json_int_t)at));
+		s = &a->sources[a->n_sources++];
+		*s = (struct report_source){.name = vfm_strfmt("%.*s", (int)len, name), .is_path = is_path};
 	}
 	free(key);
-	return at < a->n_sources ? &a->sources[at] : NULL;
+	return s;
 }
 
 void report_amount_sum(struct report_amount *sum, const struct report_amount *x)
@@ -74,7 +76,7 @@ int report_sources_depth(const struct report_account *a)
 {
 	int deepest = 0;
 
-	for (size_t i = 0; i < a->n_sources; i++) {
+	for (size_t i = 0; a->sources && i < a->n_sources; i++) {
 		int levels = a->sources[i].is_path ? count_levels(a->sources[i].name) : 0;
 
 		deepest = levels > deepest ? levels : deepest;
@@ -89,7 +91,8 @@ size_t report_sources_count(const struct report_account *a, int depth)
 
 	for (size_t i = 0; i < a->n_sources; i++) {
 		const struct report_source *s = &a->sources[i];
-		char *name = vfm_strfmt("%d%.*s", s->is_path, (int)cut_path(s->name, depth), s->name);
+		size_t len = s->is_path ? cut_path(s->name, depth) : strlen(s->name);
+		char *name = vfm_strfmt("%d%.*s", s->is_path, (int)len, s->name);
 
 		if (s->in.records)
 			json_object_set_new_nocheck(names, name, json_null());
@@ -112,7 +115,10 @@ void report_sources_shorten(struct report_account *a, int depth)
 	for (size_t i = 0; i < n; i++) {
 		size_t len = old[i].is_path ? cut_path(old[i].name, depth) : strlen(old[i].name);
 
-		report_source_merge(get_source(a, old[i].name, len, old[i].is_path), &old[i]);
+		struct report_source *to = get_source(a, old[i].name, len, old[i].is_path);
+
+		if (to) /* always: there are no more sources than before */
+			report_source_merge(to, &old[i]);
 		free(old[i].name);
 	}
 	free(old);
@@ -220,7 +226,7 @@ void report_account_add(struct report_account *a, const json_t *rec)
 	struct report_source *source = find_source(a, rec);
 	int reason;
 
-	if (!vfm_rec_num(rec, "duration_s", &one.seconds) || one.seconds < 0) {
+	if (!vfm_rec_num(rec, "duration_s", &one.seconds) || one.seconds < 0 || one.seconds > MAX_SECONDS) {
 		one.seconds = 0;
 		one.untimed = !one.images;
 	}

@@ -211,7 +211,9 @@ void report_account_sources(struct report_account *a, struct vfm_buf *b, const s
 
 	shorten_shown_sources(a);
 	qsort(a->sources, a->n_sources, sizeof(a->sources[0]), compare_sources);
-	vfm_buf_adds(b, "<h2 id=sources>Sources</h2>\n<p class=dim>The largest loss first.</p>\n<div class=sums>");
+	vfm_buf_adds(b,
+		"<h2 id=sources>Sources</h2>\n<p class=dim>The largest loss first. Shares are those of the time, or of "
+		"the records of a source without time.</p>\n<div class=sums>");
 	vfm_html_table(b,
 		a->in.seconds > 0 ? "source|#records|#kept|#time|#kept|#lost|share kept|main reason of the loss"
 				  : "source|#records|#kept|share kept|main reason of the loss");

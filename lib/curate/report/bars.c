@@ -72,14 +72,22 @@ static void choose_axis(struct histogram_drawing *d)
 	free(positive);
 }
 
+/* Returns the place of a value on the axis, 0 to 1 between its ends.  Halves do not overflow. */
+static double place_on_axis(const struct histogram_drawing *d, double x)
+{
+	if (d->log)
+		return log(x / d->lo) / log(d->hi / d->lo);
+	return (x / 2 - d->lo / 2) / (d->hi / 2 - d->lo / 2);
+}
+
 static struct bin *find_bin(struct histogram_drawing *d, double x)
 {
 	double at;
 
 	if (d->log && x <= 0)
 		return &d->bins[BINS];
-	at = d->log ? log(x / d->lo) / log(d->hi / d->lo) : (x - d->lo) / (d->hi - d->lo);
-	return &d->bins[at <= 0 ? 0 : at >= 1 ? BINS - 1 : (int)(at * BINS)];
+	at = place_on_axis(d, x);
+	return &d->bins[at < 1 ? (at > 0 ? (int)(at * BINS) : 0) : BINS - 1];
 }
 
 static void count_bins(struct histogram_drawing *d)
@@ -220,12 +228,9 @@ static void add_linked_bar(struct vfm_buf *b, const struct histogram_drawing *d,
 
 static void add_bar_limit(struct vfm_buf *b, const struct histogram_drawing *d, double limit)
 {
-	double at;
-
-	if (isnan(limit) || limit < d->lo || limit > d->hi)
-		return;
-	at = d->log ? log(limit / d->lo) / log(d->hi / d->lo) : (limit - d->lo) / (d->hi - d->lo);
-	vfm_html_addf(b, "<path class='limit dashed' d='M%.1f 0V%d'/>", at * BINS * STEP, HEIGHT);
+	if (!isnan(limit) && limit >= d->lo && limit <= d->hi)
+		vfm_html_addf(b, "<path class='limit dashed' d='M%.1f 0V%d'/>", place_on_axis(d, limit) * BINS * STEP,
+			HEIGHT);
 }
 
 static void add_histogram_drawing(struct vfm_buf *b, const struct histogram_drawing *d)
@@ -235,15 +240,17 @@ static void add_histogram_drawing(struct vfm_buf *b, const struct histogram_draw
 
 	for (int i = 0; i < BINS; i++)
 		most = fmax(most, d->bins[i].n[KEPT] + d->bins[i].n[DROPPED]);
-	vfm_html_addf(b, "<svg viewBox='0 0 %d %d'><line x1=0 y1='%d.5' x2=%d y2='%d.5'/>", BINS * STEP, HEIGHT + 1,
-		HEIGHT, BINS * STEP, HEIGHT);
+	vfm_html_addf(b,
+		"<svg role=group aria-label='histogram of %s' viewBox='0 0 %d %d'><line x1=0 y1='%d.5' x2=%d "
+		"y2='%d.5'/>",
+		d->h->key, BINS * STEP, HEIGHT + 1, HEIGHT, BINS * STEP, HEIGHT);
 	for (int i = 0; i < BINS; i++)
 		add_linked_bar(b, d, i, most);
 	add_bar_limit(b, d, d->h->low);
 	add_bar_limit(b, d, d->h->high);
 	vfm_html_addf(b, "</svg><div class=ends><span>%s</span><span>%s%s</span><span>%s</span></div>\n",
 		report_value(lo, d->lo), d->log ? "log scale, middle " : "",
-		report_value(middle, d->log ? sqrt(d->lo * d->hi) : (d->lo + d->hi) / 2), report_value(hi, d->hi));
+		report_value(middle, d->log ? sqrt(d->lo * d->hi) : d->lo / 2 + d->hi / 2), report_value(hi, d->hi));
 }
 
 static void add_bin_list(struct vfm_buf *b, const struct histogram_drawing *d, int i)

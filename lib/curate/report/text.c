@@ -62,7 +62,9 @@ void report_add_link(struct vfm_buf *b, const struct report_links *l, const char
 
 const char *report_source_of(const json_t *rec)
 {
-	return vfm_rec_str(json_object_get(rec, "origin"), "src", vfm_rec_str(rec, "src", NULL));
+	const char *src = vfm_rec_str(json_object_get(rec, "origin"), "src", vfm_rec_str(rec, "src", NULL));
+
+	return src && *src ? src : NULL;
 }
 
 bool report_is_image(const json_t *rec)
