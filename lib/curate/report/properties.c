@@ -98,11 +98,12 @@ static json_t *get_words(struct vfm_histogram *numbers)
 	return words;
 }
 
-/* A line of the keys that have one value in all records that have them. */
+/* A line of the keys that have one value in the kept records.  A number that differs in dropped records has a
+ * histogram instead. */
 static void add_constants(struct vfm_buf *b, const struct report_view *v, const json_t *words)
 {
 	struct vfm_histogram_values x;
-	const char *key, *before = "<p>The same in all records that have it: ";
+	const char *key, *before = "<p>The same in all kept records that have it: ";
 	char value[REPORT_TEXT];
 	json_t *counts;
 
@@ -117,8 +118,7 @@ static void add_constants(struct vfm_buf *b, const struct report_view *v, const 
 	for (int i = 0; (key = vfm_histogram_key(v->numbers, i)); i++) {
 		if (is_position(key) || report_bars_vary(v->numbers, key))
 			continue;
-		if (!vfm_histogram_values(v->numbers, key, false, &x) &&
-			!vfm_histogram_values(v->numbers, key, true, &x))
+		if (!vfm_histogram_values(v->numbers, key, false, &x))
 			continue;
 		vfm_buf_adds(b, before);
 		vfm_html_addf(b, "%s <b>%s</b>", key, report_value(value, x.min));

@@ -20,6 +20,8 @@
 
 enum { SAMPLE = 1024, VIDEO = 0, IMAGE = 1, KINDS = 2 };
 
+static const char *const kind_ids[KINDS] = {"v", "i"}, *const kind_names[KINDS] = {"videos", "images"};
+
 /* Videos and images have numbers of their own: a mean over both describes neither. */
 struct report_kind {
 	struct vfm_histogram *numbers;
@@ -201,7 +203,7 @@ static const struct ranked_record *find_ranked(const struct ranking *k, int i, d
 	return &k->list[lrint(*share * (k->n - 1))];
 }
 
-static void add_ranking(struct vfm_buf *b, const struct ranking *k, const char *name, struct report_pictures *p)
+static void add_ranking(struct vfm_buf *b, const struct ranking *k, int kind, struct report_pictures *p)
 {
 	char value[REPORT_TEXT], *note;
 	double share;
@@ -209,9 +211,10 @@ static void add_ranking(struct vfm_buf *b, const struct ranking *k, const char *
 	if (!k->shown)
 		return;
 	vfm_html_addf(b,
-		"<h2>Kept %s by %s</h2>\n<p class=dim>From the lowest value (0 %%) to the highest (100 %%), at equal "
+		"<h2 id=%skept>Kept %s by %s</h2>\n<p class=dim>From the lowest value (0 %%) to the highest (100 %%), "
+		"at equal "
 		"steps of the number of records.</p>\n<div class=shots>\n",
-		name, k->by);
+		kind_ids[kind], kind_names[kind], k->by);
 	for (int i = 0; i < k->shown; i++) {
 		const struct ranked_record *at = find_ranked(k, i, &share);
 
@@ -272,7 +275,6 @@ struct report_page {
 
 static void prepare_kind(const struct vfm_report *r, struct report_page *page, int k)
 {
-	static const char *const ids[KINDS] = {"v", "i"};
 	const struct report_kind *kind = &r->kinds[k];
 	int n = 0;
 
@@ -281,7 +283,7 @@ static void prepare_kind(const struct vfm_report *r, struct report_page *page, i
 		page->samples[k][n++] = kind->kept.rec[i];
 	for (int i = 0; i < kind->dropped.n; i++)
 		page->samples[k][n++] = kind->dropped.rec[i];
-	page->views[k] = (struct report_view){.id = ids[k],
+	page->views[k] = (struct report_view){.id = kind_ids[k],
 		.numbers = kind->numbers,
 		.samples = page->samples[k],
 		.n_samples = n,
@@ -339,34 +341,37 @@ static void add_legend(const struct vfm_report *r, struct vfm_buf *b)
 /* The scores and other numbers of a kind. */
 static void add_kind_section(const struct vfm_report *r, struct vfm_buf *b, struct report_page *page, int k)
 {
-	static const char *const names[KINDS] = {"videos", "images"};
 	const struct report_kind *kind = &r->kinds[k];
 
 	if (!vfm_histogram_key(kind->numbers, 0))
 		return;
 	if (kind->scores.n) {
-		vfm_html_addf(b, "<h2 id=%sscores>Scores of %s</h2>\n", page->views[k].id, names[k]);
+		vfm_html_addf(b, "<h2 id=%sscores>Scores of %s</h2>\n", kind_ids[k], kind_names[k]);
 		add_legend(r, b);
 		report_scores_page(&kind->scores, b, &page->views[k]);
 	}
-	vfm_html_addf(b, "<h2 id=%snumbers>Sizes, rates and other keys of %s</h2>\n", page->views[k].id, names[k]);
+	vfm_html_addf(b, "<h2 id=%snumbers>Sizes, rates and other keys of %s</h2>\n", kind_ids[k], kind_names[k]);
 	report_properties(b, &page->views[k], kind->numbers);
 }
 
-/* Links to the sections. */
-static void add_section_links(const struct vfm_report *r, struct vfm_buf *b)
+static void add_section_link(struct vfm_buf *b, bool exists, const char *id, const char *name)
 {
-	vfm_buf_adds(b, "<nav class=small><a href='#reasons'>Losses</a> &middot; <a href='#sources'>Sources</a>");
-	if (r->account.n_reasons && r->o.examples)
-		vfm_buf_adds(b, " &middot; <a href='#lost'>What was lost</a>");
-	if (r->kinds[VIDEO].scores.n)
-		vfm_buf_adds(b, " &middot; <a href='#vscores'>Scores of videos</a>");
-	if (r->kinds[IMAGE].scores.n)
-		vfm_buf_adds(b, " &middot; <a href='#iscores'>Scores of images</a>");
-	if (r->copies.n)
-		vfm_buf_adds(b, " &middot; <a href='#duplicates'>Duplicates</a>");
-	if (r->captions.records)
-		vfm_buf_adds(b, " &middot; <a href='#captions'>Captions</a>");
+	if (exists)
+		vfm_html_addf(b, "<a href='#%s'>%s</a> ", id, name);
+}
+
+static void add_section_links(const struct vfm_report *r, struct vfm_buf *b, const struct report_page *page)
+{
+	vfm_buf_adds(b, "<nav>");
+	add_section_link(b, true, "reasons", "Losses");
+	add_section_link(b, true, "sources", "Sources");
+	add_section_link(b, r->account.n_reasons && r->o.examples, "lost", "What was lost");
+	add_section_link(b, page->rankings[VIDEO].shown, "vkept", "Kept videos");
+	add_section_link(b, page->rankings[IMAGE].shown, "ikept", "Kept images");
+	add_section_link(b, r->kinds[VIDEO].scores.n, "vscores", "Scores of videos");
+	add_section_link(b, r->kinds[IMAGE].scores.n, "iscores", "Scores of images");
+	add_section_link(b, r->copies.n, "duplicates", "Duplicates");
+	add_section_link(b, r->captions.records, "captions", "Captions");
 	vfm_buf_adds(b, "</nav>\n");
 }
 
@@ -374,12 +379,12 @@ static void build_page(struct vfm_report *r, struct vfm_buf *b, struct report_pa
 {
 	vfm_html_begin(b, r->o.title ? r->o.title : "Dataset", 0);
 	report_account_cards(&r->account, b);
-	add_section_links(r, b);
+	add_section_links(r, b, page);
 	report_account_reasons(&r->account, b);
 	report_account_sources(&r->account, b, &page->links);
 	report_account_samples(&r->account, b, &page->pictures);
-	add_ranking(b, &page->rankings[VIDEO], "videos", &page->pictures);
-	add_ranking(b, &page->rankings[IMAGE], "images", &page->pictures);
+	add_ranking(b, &page->rankings[VIDEO], VIDEO, &page->pictures);
+	add_ranking(b, &page->rankings[IMAGE], IMAGE, &page->pictures);
 	for (int k = 0; k < KINDS; k++)
 		add_kind_section(r, b, page, k);
 	add_pairs(r, b, &page->pictures);

@@ -71,6 +71,8 @@ static const char style[] =
 	"background:var(--soft);font-size:13px}.bin>a{float:right}.bin ul,ul.small{margin:4px 0;padding-left:18px}"
 	"h4{margin:0;font-size:14px}h4 span{font-weight:400;font-size:12px}"
 	".accounts{grid-template-columns:repeat(auto-fit,minmax(190px,1fr))}"
+	"nav{font-size:13px}nav a{margin-right:14px;white-space:nowrap}"
+	".grid section{padding-right:16px}"
 	".sums td:first-child{min-width:190px}.sums td:last-child{min-width:170px}"
 	".number{display:grid;grid-template-columns:minmax(0,5fr) minmax(0,7fr);gap:16px;padding:14px 0;"
 	"border-bottom:1px solid var(--line)}.number .shots{grid-template-columns:repeat(3,minmax(0,1fr));gap:8px}"
