@@ -105,6 +105,9 @@ is "$(grep -oE '^<h3>[^<]*|<h4>[a-z_]*' spread.html | sed -n '1,/text_ratio/p' |
 	"Motion: motion camera_motion object_motion shake Light and colour: luma contrast overexposed underexposed colorfulness oversaturated \
 Faults of the picture: sharpness blur blockiness interlace Change in time: static_ratio duplicate_ratio black_ratio flicker \
 Overlays: bar_ratio text_ratio" "all scores are in the groups of vfm-scores(7)"
+is "$(vfm-curate run --print-pipeline raw | jq -r '.stages[] | (.min // [])[], (.max // [])[]' | while IFS='=' read -r key limit; do
+	sed -n "/<h4>${key}[ <]/,/<svg/p" spread.html | grep -qE "Usual limit: at (least|most) ${limit/./\\.}\. " || echo "$key $limit"
+done)" "" "usual limits are those of the default pipeline"
 for i in 1 2 2 9; do echo "{\"id\":\"k$i\",\"src\":\"a/b\",\"kind\":\"video\",\"width\":64,\"fps\":\"30000/1001\",\"frames\":$i,\"score\":{\"luma\":0.5,\"mine\":$i,\"shake\":$i}}"; done >known.jsonl
 cat >>known.jsonl <<'EOF'
 {"id":"d","src":"a/b","kind":"video","width":64,"frames":17,"rate":5,"score":{"luma":0.25,"mine":2,"shake":null},"drop":"filter: frames 17 > 9"}

@@ -1,4 +1,4 @@
-/* html.c - escapes text, and writes the page's frame, cards, tables, histograms and pictures. */
+/* html.c - escapes text, and writes the page's frame, cards, tables and pictures. */
 #include "media/draw/html.h"
 
 #include <ctype.h>
@@ -35,7 +35,7 @@ static const char style[] =
 	"td p{margin:0 0 4px}td,th{padding:6px 10px;border-bottom:1px solid "
 	"var(--line);vertical-align:top;overflow-wrap:anywhere}"
 	"th{overflow-wrap:normal}.num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
-	"th.group{color:var(--ink);padding-top:16px}.ends{display:flex;justify-content:space-between;font-size:11px;"
+	".ends{display:flex;justify-content:space-between;font-size:11px;"
 	"color:var(--dim)}"
 	".rows td,.rows th{padding:3px;font-size:11px;max-width:180px;overflow-wrap:break-word}"
 	".rows th{white-space:normal;font-size:10px;vertical-align:bottom}\n"
@@ -59,7 +59,7 @@ static const char style[] =
 	".sheet{display:grid;gap:12px}.marked{border-color:var(--red)}.strip{display:flex;gap:2px}"
 	".strip img{width:auto;height:auto;min-width:0}\n"
 	/* drawings */
-	"svg{display:block;width:100%;height:auto}td svg[role]{min-width:140px}svg text{fill:var(--dim);font-size:10px}"
+	"svg{display:block;width:100%;height:auto}svg text{fill:var(--dim);font-size:10px}"
 	"svg line{stroke:var(--line)}"
 	"svg path{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}"
 	"svg path.pale{stroke-width:1;opacity:.32}svg path.mark{stroke-width:1;stroke-dasharray:1 4;opacity:.8}"
@@ -332,32 +332,6 @@ void vfm_html_cells(struct vfm_buf *b, const char *cells, ...)
 void vfm_html_table_end(struct vfm_buf *b)
 {
 	vfm_buf_adds(b, "\n</table></div>\n");
-}
-
-/* Draws one bar of a histogram from y, in the colour.  Returns the y of its top. */
-static double add_histogram_bar(struct vfm_buf *b, int colour, int i, double y, int64_t count, int64_t most)
-{
-	double height = count ? fmax(1, 40.0 * (double)count / (double)most) : 0;
-
-	if (count)
-		vfm_html_addf(b, "<path class=a%d d='M%d %.1fv-%.1fh5v%.1fz'/>", colour, 6 * i, y, height, height);
-	return y - height;
-}
-
-void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, const int64_t *more, int n)
-{
-	int64_t most = 1;
-
-	for (int i = 0; i < n; i++)
-		most = counts[i] + (more ? more[i] : 0) > most ? counts[i] + (more ? more[i] : 0) : most;
-	vfm_html_addf(
-		b, "<td><svg viewBox='0 0 %d 41' role=img><line x1='0' y1='40.5' x2='%d' y2='40.5'/>", 6 * n, 6 * n);
-	for (int i = 0; i < n; i++) {
-		double y = add_histogram_bar(b, 0, i, 40, counts[i], most);
-
-		add_histogram_bar(b, 1, i, y, more ? more[i] : 0, most);
-	}
-	vfm_buf_adds(b, "</svg>");
 }
 
 static void add_data_url(struct vfm_buf *b, const char *type, const void *data, size_t len)

@@ -1,12 +1,12 @@
-/* html.h - pages that refer to no other file and run no script.
+/* html.h - pages that load no other file and run no script.
  *
  *	vfm_html_begin(&b, "Dataset", 0);
  *	vfm_html_card(&b, "records", "%'lld", n);
  *	vfm_html_addf(&b, "<h2>%s</h2>\n", heading);
  *	vfm_html_end(&b);
  *
- * A format is markup, but its arguments are not: only vfm_html_addf escapes them.  Classes of the style: dim, num,
- * failed; box, grid, cards, pair, shots, wide.
+ * A format is markup, but its arguments are not: only vfm_html_addf escapes them.  Classes of the style: dim, small,
+ * num, failed; box, grid, cards, pair, shots, wide; bin, which is shown while it is the target of the URL.
  */
 #ifndef VFM_MEDIA_DRAW_HTML_H
 #define VFM_MEDIA_DRAW_HTML_H
@@ -47,9 +47,6 @@ void vfm_html_heads(struct vfm_buf *b, const char *headings, ...) __attribute__(
 void vfm_html_row(struct vfm_buf *b, const char *cells, ...) __attribute__((format(printf, 2, 3)));
 void vfm_html_cells(struct vfm_buf *b, const char *cells, ...) __attribute__((format(printf, 2, 3)));
 void vfm_html_table_end(struct vfm_buf *b);
-/* Continues a row with a histogram of counts [n], without labels.  more: NULL, or counts [n] that are stacked on top in
- * the second colour. */
-void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, const int64_t *more, int n);
 
 /* Writes a number in four digits, "0.01234", "12.34k".  Returns text, or NULL for a number that is not finite. */
 enum { VFM_NUMBER_TEXT = 32 };
