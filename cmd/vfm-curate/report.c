@@ -35,7 +35,7 @@ out:
 
 int curate_report(int argc, char **argv, struct vfm_err *err)
 {
-	struct vfm_report_opts o = {.pictures = 24, .pairs = 12, .captions = 24, .timeout_s = 60};
+	struct vfm_report_opts o = {.pictures = 24, .pairs = 12, .examples = 3, .captions = 24, .timeout_s = 60};
 	struct vfm_stage stage = {
 		.name = "report", .fn = report_record, .serial = true, .silent = true, .sees_all = true};
 	const char *pattern = NULL;
@@ -43,7 +43,9 @@ int curate_report(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_STR, 'o', "output", "FILE", "the page to write (%t: the share)", &pattern, .required = true},
 		{VFM_OPT_STR, 0, "title", "TEXT", "heading of the page (default Dataset)", &o.title},
 		{VFM_OPT_STR, 0, "by", "KEY", "pictures at quantiles of this number (default: the first score)", &o.by},
-		{VFM_OPT_INT, 0, "pictures", "N", "at most N of these (default 24)", &o.pictures, 0, 200},
+		{VFM_OPT_INT, 0, "pictures", "N", "at most N of these per kind (default 24)", &o.pictures, 0, 200},
+		{VFM_OPT_INT, 0, "examples", "N", "pictures of each end of a score; 2 N of a reason (default 3)",
+			&o.examples, 0, 8},
 		{VFM_OPT_INT, 0, "pairs", "N", "duplicates next to their originals (default 12)", &o.pairs, 0, 100},
 		{VFM_OPT_INT, 0, "texts", "N", "records whose captions are shown (default 24)", &o.captions, 0, 1000},
 		VFM_TIMEOUT_OPT("give up on a picture after so long (default 60)", &o.timeout_s),
@@ -53,7 +55,7 @@ int curate_report(int argc, char **argv, struct vfm_err *err)
 	struct vfm_cmd cmd = {
 		.name = "vfm-curate report",
 		.synopsis = "-o FILE [OPTION ...] [FILE ...]",
-		.summary = "write a page about records: distributions, drops, pictures, duplicates, captions",
+		.summary = "write a page about records: hours kept and lost, scores, pictures, captions",
 		.opts = opts,
 	};
 	int rc = curate_parse(&cmd, &stage, argc, argv, err);

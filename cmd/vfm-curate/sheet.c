@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/par.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/opt.h"
@@ -60,7 +61,8 @@ static int sheet_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 		s->left_out++;
 		return 0;
 	}
-	rc = vfm_thumbnails(&t, rec, (int)s->frames, (int)s->width, (int)s->width * 3 / 4, TIMEOUT_S, err);
+	rc = vfm_thumbnails(
+		&t, rec, (int)s->frames, (int)s->width, (int)s->width * 3 / 4, TIMEOUT_S, vfm_par_threads(), err);
 	if (rc == 0) {
 		s->shown++;
 		vfm_html_addf(&s->page, "<figure class='box%s'><div class=strip>", marked ? " marked" : "");

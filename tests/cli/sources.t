@@ -242,7 +242,7 @@ ok "sheet: members" vfm-curate sheet -q -o sheet.html ok.jsonl
 vfm-curate sheet -q -o sheet2.html ok-files.jsonl
 ok "sheet: as files" cmp sheet.html sheet2.html
 ok "report: members" vfm-curate report -q -o page.html ok.jsonl
-like "$(grep -o '<td>[^<]*<td class=num>4<td' page.html)" '<td>.<td' "report: the source is the folder of the tar"
+is "$(grep -o "<td><a href='[^>]*>[^<]*</a><td class=num>4<" page.html)" "<td><a href='t.tar'>t.tar</a><td class=num>4<" "report: the source is the tar"
 vfm-curate encode -q -d enc-m ok.jsonl | records >enc-m.jsonl
 vfm-curate encode -q -d enc-f ok-files.jsonl >/dev/null
 ok "encode: members as files" diff -r enc-m enc-f

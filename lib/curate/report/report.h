@@ -1,14 +1,11 @@
-/* report.h - one page about a dataset of records: distributions, drops, pictures, duplicates, captions and sources.
+/* report.h - one page about a dataset of records: hours kept and lost by reason and by source, scores, pictures,
+ * duplicates and captions.
  *
- * The same records in the same order give the same page, byte for byte.  The page refers to no other file; pictures are
- * PNGs within it.  One thread at a time.
+ * The same records in the same order give the same page, byte for byte, for a page in the same folder.  The page
+ * contains all that it shows; it refers to the files of the records by links.
  *
- * Memory does not grow with the records:
- *
- * - histograms (data/record/histogram.h)
- * - reservoirs of records (Vitter, "Random sampling with a reservoir", 1985) with counter-based random numbers
- * - counts of the most frequent words (Anderson et al., "A high-performance algorithm for identifying frequent items in
- *   data streams", 2017); of n words, a count is at most n/4096 too high
+ * Memory does not grow with the records: it holds histograms (data/record/histogram.h), sums by reason and source
+ * (account.h), extremes of scores (scores.h), frequent words (captions.h) and reservoirs of records (reservoir.h).
  */
 #ifndef VFM_CURATE_REPORT_REPORT_H
 #define VFM_CURATE_REPORT_REPORT_H
@@ -22,8 +19,9 @@
 struct vfm_report_opts {
 	const char *title; /* NULL: "Dataset" */
 	const char *by;    /* the number that chooses pictures, "score.motion"; NULL: the first score, else duration_s,
-			      else width */
-	int64_t pictures;  /* 0 to 200 */
+			      width for images */
+	int64_t pictures;  /* of kept records of a kind, 0 to 200 */
+	int64_t examples;  /* of each end of a score, and half of those of a reason, 0 to 8 */
 	int64_t pairs;     /* pairs of duplicates, 0 to 100 */
 	int64_t captions;  /* samples, 0 to 1000 */
 	double timeout_s;  /* per picture */

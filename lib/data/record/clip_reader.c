@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/par.h"
 #include "data/record/record.h"
 
 #define TIMEOUT_S 3600
@@ -219,14 +218,14 @@ int vfm_clip_count(const json_t *rec, double timeout_s, int threads, int64_t *fr
 }
 
 int vfm_thumbnails(struct vfm_thumbnails *t, const json_t *rec, int frames, int width, int height, double timeout_s,
-	struct vfm_err *err)
+	int threads, struct vfm_err *err)
 {
 	const struct vfm_clip_opts o = {.width = width,
 		.height = height,
 		.fit = VFM_CLIP_CONTAIN,
 		.even = frames,
 		.timeout_s = timeout_s,
-		.threads = vfm_par_threads()};
+		.threads = threads};
 	struct vfm_clip_reader clip = {0};
 	int rc = vfm_clip_open(&clip, rec, &o, err);
 

@@ -75,9 +75,9 @@ struct vfm_thumbnails {
 };
 
 /* Decodes `frames` evenly spaced frames of a record (src, start_frame, end_frame), or all of its frames if there are
- * fewer; 1: the middle one.  The pictures have the largest size of its shape within width x height.  VFM_EINPUT: there
- * is no frame. */
+ * fewer; 1: the middle one.  The pictures have the largest size of its shape within width x height.  `threads` are those
+ * of the decoder.  VFM_EINPUT: there is no frame. */
 int vfm_thumbnails(struct vfm_thumbnails *t, const json_t *rec, int frames, int width, int height, double timeout_s,
-	struct vfm_err *err);
+	int threads, struct vfm_err *err);
 
 #endif

@@ -264,18 +264,15 @@ const char *vfm_histogram_key(const struct vfm_histogram *t, int i)
 	return i < t->n_numbers ? t->numbers[i].key : NULL;
 }
 
-bool vfm_histogram_compare(const struct vfm_histogram *t, const char *key, int bins, struct vfm_histogram_pair *p)
+bool vfm_histogram_values(const struct vfm_histogram *t, const char *key, bool dropped, struct vfm_histogram_values *x)
 {
-	const struct number *x = find_histogram_number(t, key);
+	const struct number *number = find_histogram_number(t, key);
+	const struct values *v = number ? dropped ? &number->dropped : &number->good : NULL;
 
-	if (!x || !x->dropped.n)
+	if (!v || !v->n)
 		return false;
-	*p = (struct vfm_histogram_pair){.n_good = x->good.n,
-		.n_dropped = x->dropped.n,
-		.min = fmin(x->good.min, x->dropped.min),
-		.max = fmax(x->good.max, x->dropped.max)};
-	fill_bins(&x->good, p->min, p->max, bins, p->good);
-	fill_bins(&x->dropped, p->min, p->max, bins, p->dropped);
+	*x = (struct vfm_histogram_values){
+		.count = v->n, .min = v->min, .max = v->max, .mean = v->sum / (double)v->n, .v = v->v, .n = v->kept};
 	return true;
 }
 

@@ -38,13 +38,14 @@ struct vfm_word_count *vfm_word_counts_sort(const json_t *counts, size_t *n);
 /* Returns the name of number i, in the order of the records, or NULL if there are fewer numbers. */
 const char *vfm_histogram_key(const struct vfm_histogram *t, int i);
 
-/* The values of one number, with dropped records counted separately.  Counts are those of the uniform sample. */
-struct vfm_histogram_pair {
-	int64_t n_good, n_dropped;                                     /* values */
-	double min, max;                                               /* of both */
-	int64_t good[VFM_HISTOGRAM_BINS], dropped[VFM_HISTOGRAM_BINS]; /* [bins] from min to max */
+/* The values of a number. */
+struct vfm_histogram_values {
+	int64_t count;         /* values; those that `v` lacks are not in the uniform sample */
+	double min, max, mean; /* of all values */
+	const double *v;       /* [n] in no order; valid until the next call */
+	size_t n;
 };
-/* Returns false if no dropped record has the number. */
-bool vfm_histogram_compare(const struct vfm_histogram *t, const char *key, int bins, struct vfm_histogram_pair *p);
+/* Gets the values of the records that are kept, or of those that are dropped.  Returns false if none has the number. */
+bool vfm_histogram_values(const struct vfm_histogram *t, const char *key, bool dropped, struct vfm_histogram_values *x);
 
 #endif

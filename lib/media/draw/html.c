@@ -1,6 +1,7 @@
-/* html.c - escapes text, and writes the page's frame, cards, tables, histograms and pictures. */
+/* html.c - escapes text, and writes the page's frame, cards, tables and pictures. */
 #include "media/draw/html.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -34,7 +35,7 @@ static const char style[] =
 	"td p{margin:0 0 4px}td,th{padding:6px 10px;border-bottom:1px solid "
 	"var(--line);vertical-align:top;overflow-wrap:anywhere}"
 	"th{overflow-wrap:normal}.num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
-	"th.group{color:var(--ink);padding-top:16px}.ends{display:flex;justify-content:space-between;font-size:11px;"
+	".ends{display:flex;justify-content:space-between;font-size:11px;"
 	"color:var(--dim)}"
 	".rows td,.rows th{padding:3px;font-size:11px;max-width:180px;overflow-wrap:break-word}"
 	".rows th{white-space:normal;font-size:10px;vertical-align:bottom}\n"
@@ -45,7 +46,7 @@ static const char style[] =
 	".cards{grid-template-columns:repeat(auto-fill,minmax(150px,1fr));margin:18px 0}"
 	".grid{grid-template-columns:repeat(auto-fill,minmax(330px,1fr));align-items:start}"
 	".charts{grid-template-columns:repeat(auto-fill,minmax(min(460px,100%),1fr))}"
-	".shots{grid-template-columns:repeat(auto-fill,minmax(190px,1fr))}.pair{grid-template-columns:1fr 1fr}\n"
+	".shots{grid-template-columns:repeat(auto-fill,minmax(170px,1fr))}.pair{grid-template-columns:1fr 1fr}\n"
 	".card,.box{background:var(--soft);border:1px solid var(--line);border-radius:8px;padding:10px 14px}"
 	".card b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.card small{font-size:13px}\n"
 	".bar{height:9px;margin-top:7px;border-radius:5px;background:var(--line);overflow:hidden;min-width:160px}"
@@ -58,11 +59,25 @@ static const char style[] =
 	".sheet{display:grid;gap:12px}.marked{border-color:var(--red)}.strip{display:flex;gap:2px}"
 	".strip img{width:auto;height:auto;min-width:0}\n"
 	/* drawings */
-	"svg{display:block;width:100%;height:auto}td svg[role]{min-width:140px}svg text{fill:var(--dim);font-size:10px}"
+	"svg{display:block;width:100%;height:auto}svg text{fill:var(--dim);font-size:10px}"
 	"svg line{stroke:var(--line)}"
 	"svg path{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}"
 	"svg path.pale{stroke-width:1;opacity:.32}svg path.mark{stroke-width:1;stroke-dasharray:1 4;opacity:.8}"
 	"svg path.dashed{stroke-dasharray:6 3}svg path.limit{stroke:var(--red)}\n"
+	/* bars that are links, and the lists that they show */
+	"svg a rect{fill:transparent}svg a[href]:hover rect,svg a[href]:focus rect{fill:var(--line)}"
+	".bin{display:none}.bin:target{display:block;margin:8px 0;scroll-margin-top:300px;padding:8px "
+	"12px;border-left:3px solid var(--blue);"
+	"background:var(--soft);font-size:13px}.bin>a{float:right}.bin ul,ul.small{margin:4px 0;padding-left:18px}"
+	"h4{margin:0;font-size:14px}h4 span{font-weight:400;font-size:12px}"
+	".accounts{grid-template-columns:repeat(auto-fit,minmax(190px,1fr))}"
+	"nav{font-size:13px}nav a{margin-right:14px;white-space:nowrap}"
+	".grid section{padding-right:16px}"
+	".sums td:first-child{min-width:190px}.sums td:last-child{min-width:170px}"
+	".number{display:grid;grid-template-columns:minmax(0,5fr) minmax(0,7fr);gap:16px;padding:14px 0;"
+	"border-bottom:1px solid var(--line)}.number .shots{grid-template-columns:repeat(3,minmax(0,1fr));gap:8px}"
+	".number img,.number p.none{height:90px}.number .box{padding:6px}"
+	"@media(max-width:760px){.number{grid-template-columns:minmax(0,1fr)}}\n"
 	"svg.swatch{display:inline-block;width:22px;height:10px;vertical-align:baseline}svg.swatch path{stroke-width:3}"
 	".legend{margin:2px 0 6px;font-size:12px;color:var(--dim);overflow-wrap:anywhere}"
 	".legend span{display:inline-block;margin-right:10px}"
@@ -188,6 +203,29 @@ void vfm_html_addf(struct vfm_buf *b, const char *format, ...)
 	va_end(ap);
 }
 
+void vfm_html_url(struct vfm_buf *b, const char *path)
+{
+	for (const unsigned char *s = (const unsigned char *)path; *s; s++)
+		vfm_buf_addf(b, isalnum(*s) || strchr("-._~/", *s) ? "%c" : "%%%02X", *s);
+}
+
+void vfm_html_relative_url(struct vfm_buf *b, const char *from, const char *file)
+{
+	size_t same = 0, i = 0, end = strlen(from); /* same: bytes of the folders that both paths begin with */
+
+	for (; from[i] && from[i] == file[i]; i++)
+		if (from[i] == '/')
+			same = i + 1;
+	if (!from[i] && file[i] == '/')
+		same = i + 1;
+	for (const char *s = from + (same < end ? same : end); *s;) {
+		vfm_buf_adds(b, "../");
+		s += strcspn(s, "/");
+		s += *s == '/';
+	}
+	vfm_html_url(b, file + same);
+}
+
 const char *vfm_html_number(char text[VFM_NUMBER_TEXT], double x)
 {
 	static const char *const suffix[] = {"", "k", "M", "G", "T"};
@@ -263,6 +301,15 @@ void vfm_html_table(struct vfm_buf *b, const char *headings, ...)
 	va_end(ap);
 }
 
+void vfm_html_heads(struct vfm_buf *b, const char *headings, ...)
+{
+	va_list ap;
+
+	va_start(ap, headings);
+	add_cells(b, "th", headings, &ap);
+	va_end(ap);
+}
+
 void vfm_html_row(struct vfm_buf *b, const char *cells, ...)
 {
 	va_list ap;
@@ -287,30 +334,13 @@ void vfm_html_table_end(struct vfm_buf *b)
 	vfm_buf_adds(b, "\n</table></div>\n");
 }
 
-/* Draws one bar of a histogram from y, in the colour.  Returns the y of its top. */
-static double add_histogram_bar(struct vfm_buf *b, int colour, int i, double y, int64_t count, int64_t most)
+static void add_data_url(struct vfm_buf *b, const char *type, const void *data, size_t len)
 {
-	double height = count ? fmax(1, 40.0 * (double)count / (double)most) : 0;
+	unsigned char *text = vfm_malloc((len + 2) / 3 * 4 + 1);
 
-	if (count)
-		vfm_html_addf(b, "<path class=a%d d='M%d %.1fv-%.1fh5v%.1fz'/>", colour, 6 * i, y, height, height);
-	return y - height;
-}
-
-void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, const int64_t *more, int n)
-{
-	int64_t most = 1;
-
-	for (int i = 0; i < n; i++)
-		most = counts[i] + (more ? more[i] : 0) > most ? counts[i] + (more ? more[i] : 0) : most;
-	vfm_html_addf(
-		b, "<td><svg viewBox='0 0 %d 41' role=img><line x1='0' y1='40.5' x2='%d' y2='40.5'/>", 6 * n, 6 * n);
-	for (int i = 0; i < n; i++) {
-		double y = add_histogram_bar(b, 0, i, 40, counts[i], most);
-
-		add_histogram_bar(b, 1, i, y, more ? more[i] : 0, most);
-	}
-	vfm_buf_adds(b, "</svg>");
+	EVP_EncodeBlock(text, data, (int)len);
+	vfm_html_addf(b, "'data:image/%s;base64,%s'", type, (const char *)text);
+	free(text);
 }
 
 int vfm_html_picture(struct vfm_buf *b, const uint8_t *rgb, int width, int height, const char *alt, struct vfm_err *err)
@@ -319,14 +349,19 @@ int vfm_html_picture(struct vfm_buf *b, const uint8_t *rgb, int width, int heigh
 	int rc = vfm_png_encode(&png, rgb, width, height, err);
 
 	if (rc >= 0) {
-		unsigned char *text = vfm_malloc((png.len + 2) / 3 * 4 + 1);
-
-		EVP_EncodeBlock(text, (const unsigned char *)png.data, (int)png.len);
-		vfm_html_addf(b, "<img alt='%s' src='data:image/png;base64,%s'>", alt, (const char *)text);
-		free(text);
+		vfm_html_addf(b, "<img alt='%s' src=", alt);
+		add_data_url(b, "png", png.data, png.len);
+		vfm_buf_adds(b, ">");
 	}
 	vfm_buf_release(&png);
 	return rc;
+}
+
+void vfm_html_jpeg(struct vfm_buf *b, const void *jpeg, size_t len, int width, int height)
+{
+	vfm_html_addf(b, "<img alt='' width=%d height=%d src=", width, height);
+	add_data_url(b, "jpeg", jpeg, len);
+	vfm_buf_adds(b, ">");
 }
 
 /* ---- colours ---- */

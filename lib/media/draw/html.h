@@ -1,12 +1,12 @@
-/* html.h - pages that refer to no other file and run no script.
+/* html.h - pages that load no other file and run no script.
  *
  *	vfm_html_begin(&b, "Dataset", 0);
  *	vfm_html_card(&b, "records", "%'lld", n);
  *	vfm_html_addf(&b, "<h2>%s</h2>\n", heading);
  *	vfm_html_end(&b);
  *
- * A format is markup, but its arguments are not: only vfm_html_addf escapes them.  Classes of the style: dim, num,
- * failed; box, grid, cards, pair, shots, wide.
+ * A format is markup, but its arguments are not: only vfm_html_addf escapes them.  Classes of the style: dim, small,
+ * num, failed; box, grid, cards, pair, shots, wide; bin, which is shown while it is the target of the URL.
  */
 #ifndef VFM_MEDIA_DRAW_HTML_H
 #define VFM_MEDIA_DRAW_HTML_H
@@ -27,6 +27,11 @@ void vfm_html_end(struct vfm_buf *b);
  * becomes a dash.  The flag ' separates thousands by thin spaces. */
 void vfm_html_addf(struct vfm_buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Appends a path as a part of a URL (RFC 3986): it never reads as a scheme, a query or a fragment. */
+void vfm_html_url(struct vfm_buf *b, const char *path);
+/* Appends the relative URL from a folder to a file, or to a folder with a slash at its end; both are real paths. */
+void vfm_html_relative_url(struct vfm_buf *b, const char *from, const char *file);
+
 /* Appends a card for a <div class=cards>: a name, and a value in large letters. */
 void vfm_html_card(struct vfm_buf *b, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* A table:
@@ -36,20 +41,20 @@ void vfm_html_card(struct vfm_buf *b, const char *name, const char *format, ...)
  *	vfm_html_table_end(&b);
  *
  * "|" separates cells.  A cell that begins with # is a number, aligned right; =%f is a bar of a fraction in [0, 1].
- * vfm_html_cells continues a row or the headings. */
+ * vfm_html_heads continues the headings, vfm_html_cells a row. */
 void vfm_html_table(struct vfm_buf *b, const char *headings, ...) __attribute__((format(printf, 2, 3)));
+void vfm_html_heads(struct vfm_buf *b, const char *headings, ...) __attribute__((format(printf, 2, 3)));
 void vfm_html_row(struct vfm_buf *b, const char *cells, ...) __attribute__((format(printf, 2, 3)));
 void vfm_html_cells(struct vfm_buf *b, const char *cells, ...) __attribute__((format(printf, 2, 3)));
 void vfm_html_table_end(struct vfm_buf *b);
-/* Continues a row with a histogram of counts [n], without labels.  more: NULL, or counts [n] that are stacked on top in
- * the second colour. */
-void vfm_html_histogram(struct vfm_buf *b, const int64_t *counts, const int64_t *more, int n);
 
 /* Writes a number in four digits, "0.01234", "12.34k".  Returns text, or NULL for a number that is not finite. */
 enum { VFM_NUMBER_TEXT = 32 };
 const char *vfm_html_number(char text[VFM_NUMBER_TEXT], double x);
 
-/* Appends rgb [height, width, 3] as a picture. */
+/* Appends a JPEG of `len` bytes as a picture. */
+void vfm_html_jpeg(struct vfm_buf *b, const void *jpeg, size_t len, int width, int height);
+/* Appends rgb [height, width, 3] as a picture, without loss. */
 int vfm_html_picture(
 	struct vfm_buf *b, const uint8_t *rgb, int width, int height, const char *alt, struct vfm_err *err);
 

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/par.h"
 #include "data/record/clip_reader.h"
 #include "media/draw/chart.h"
 #include "media/draw/html.h"
@@ -358,31 +359,6 @@ static void add_start_section(const struct run_report *r, struct vfm_buf *b)
 
 /* ---- samples (preview.h) ---- */
 
-/* Appends a path as a part of a URL (RFC 3986). */
-static void add_url(struct vfm_buf *b, const char *path)
-{
-	for (const unsigned char *s = (const unsigned char *)path; *s; s++)
-		vfm_buf_addf(b, isalnum(*s) || strchr("-._~/", *s) ? "%c" : "%%%02X", *s);
-}
-
-/* Appends the relative link from a folder to a file; both paths are real paths. */
-static void add_relative_link(struct vfm_buf *b, const char *from, const char *file)
-{
-	size_t same = 0, i = 0, end = strlen(from); /* same: bytes of the folders that both paths begin with */
-
-	for (; from[i] && from[i] == file[i]; i++)
-		if (from[i] == '/')
-			same = i + 1;
-	if (!from[i] && file[i] == '/')
-		same = i + 1;
-	for (const char *s = from + (same < end ? same : end); *s;) {
-		vfm_buf_adds(b, "../");
-		s += strcspn(s, "/");
-		s += *s == '/';
-	}
-	add_url(b, file + same);
-}
-
 static int is_sample(const struct dirent *e)
 {
 	static const char *const suffixes[] = {".png", ".jpg", ".jpeg", ".mp4"};
@@ -403,11 +379,11 @@ static void add_sample_figure(struct vfm_buf *b, const char *folder, const char 
 
 	if (rec && access(path, R_OK) == 0) {
 		vfm_buf_adds(b, "<figure>");
-		if (vfm_thumbnails(&t, rec, 1, FRAME_W, FRAME_H, DECODE_S, NULL) < 0 ||
+		if (vfm_thumbnails(&t, rec, 1, FRAME_W, FRAME_H, DECODE_S, vfm_par_threads(), NULL) < 0 ||
 			vfm_html_picture(b, t.rgb, t.width, t.height, name, NULL) < 0)
 			vfm_buf_adds(b, "<p class='none dim'>no picture</p>");
 		vfm_buf_adds(b, "<figcaption><a href='");
-		add_relative_link(b, page_dir, path);
+		vfm_html_relative_url(b, page_dir, path);
 		vfm_html_addf(b, "'>step %lld</a></figcaption></figure>\n",
 			atoll(strrchr(folder, '/') + sizeof("/step-") - 1));
 	}
