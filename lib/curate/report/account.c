@@ -9,7 +9,7 @@
 #include "data/record/record.h"
 #include "io/input.h"
 
-enum { MAX_SOURCES = 4096, TEXT = 256, STREAM = 100 /* random numbers of the first reason */ };
+enum { MAX_SOURCES = 4096, STREAM = 100 /* random numbers of the first reason */ };
 #define MAX_SECONDS 1e9 /* a longer duration is unknown */
 
 /* ---- sources ---- */
@@ -66,7 +66,7 @@ void report_source_merge(struct report_source *to, const struct report_source *f
 {
 	report_amount_sum(&to->in, &from->in);
 	report_amount_sum(&to->kept, &from->kept);
-	for (int i = 0; i < REPORT_REASONS; i++) {
+	for (int i = 0; i < VFM_REASONS; i++) {
 		to->lost_s[i] += from->lost_s[i];
 		to->lost[i] += from->lost[i];
 	}
@@ -151,51 +151,19 @@ static struct report_source *find_source(struct report_account *a, const json_t 
 
 /* ---- reasons ---- */
 
-static struct report_reason *new_reason(struct report_account *a)
-{
-	struct report_reason *r = vfm_calloc(1, sizeof(*r));
-
-	reservoir_init(&r->sample, a->samples, (uint64_t)(STREAM + a->n_reasons));
-	a->reasons[a->n_reasons++] = r;
-	return r;
-}
-
-/* The numbers and names of `why` are shown as long as they are the same in all records. */
-static void merge_reason(struct report_reason *r, const char *why)
-{
-	char shown[TEXT];
-
-	vfm_reason_show(shown, sizeof(shown), why, strlen(why));
-	if (r->shown)
-		vfm_reason_merge(r->shown, shown);
-	else
-		r->shown = vfm_strdup(shown);
-}
-
 /* Returns the index of the reason of a record that is out. */
 static int find_reason(struct report_account *a, const json_t *rec)
 {
 	const char *error = vfm_rec_str(rec, "error", NULL), *why = error ? error : vfm_rec_str(rec, "drop", "?");
-	bool failed = json_object_get(rec, "error") != NULL;
-	char mask[TEXT];
-	struct report_reason *r;
+	int i = vfm_reasons_add(&a->why, why, json_object_get(rec, "error") != NULL, 1, 0);
 
-	vfm_reason_mask(mask, sizeof(mask), why, strlen(why));
-	for (int i = 0; i < a->n_reasons; i++) {
-		r = a->reasons[i];
-		if (!r->mask || (r->failed == failed && !strcmp(r->mask, mask))) {
-			if (r->mask)
-				merge_reason(r, why);
-			return i;
-		}
-	}
-	r = new_reason(a);
-	if (a->n_reasons == REPORT_REASONS) /* the last one: all others */
-		return a->n_reasons - 1;
-	r->mask = vfm_strdup(mask);
-	r->failed = failed;
-	merge_reason(r, why);
-	return a->n_reasons - 1;
+	if (i < a->n_reasons)
+		return i;
+	a->reasons[i] = vfm_calloc(1, sizeof(*a->reasons[i]));
+	a->reasons[i]->why = &a->why.v[i];
+	reservoir_init(&a->reasons[i]->sample, a->samples, (uint64_t)(STREAM + i));
+	a->n_reasons = i + 1;
+	return i;
 }
 
 /* ---- records ---- */
@@ -210,8 +178,6 @@ void report_account_release(struct report_account *a)
 {
 	for (int i = 0; i < a->n_reasons; i++) {
 		reservoir_release(&a->reasons[i]->sample);
-		free(a->reasons[i]->mask);
-		free(a->reasons[i]->shown);
 		free(a->reasons[i]);
 	}
 	for (size_t i = 0; i < a->n_sources; i++)

@@ -1,7 +1,7 @@
 /* account.h - where the records and their seconds went: kept, or lost for a reason, and by source.
  *
- * A record counts with its duration_s; a record without it is counted, but its time is unknown.  Memory is bounded: 64
- * reasons (others share a row) with a sample of records each, and 4096 sources.  Beyond that, the paths of sources are
+ * A record counts with its duration_s; a record without it is counted, but its time is unknown.  Memory is bounded:
+ * the reasons of reasons.h with a sample of records each, and 4096 sources.  Beyond that, the paths of sources are
  * shortened by one level, as often as needed, so that sums stay exact. */
 #ifndef VFM_CURATE_REPORT_ACCOUNT_H
 #define VFM_CURATE_REPORT_ACCOUNT_H
@@ -13,28 +13,26 @@
 #include "base/mem.h"
 #include "curate/report/pictures.h"
 #include "curate/report/reservoir.h"
-
-enum { REPORT_REASONS = 64 };
+#include "data/record/reasons.h"
 
 struct report_amount {
 	int64_t records, images, untimed; /* images, and records without duration, are part of the records */
 	double seconds;
 };
 
-/* Similar reasons, which differ in numbers and names, are one (vfm_reason_mask). */
 struct report_reason {
-	char *mask, *shown; /* NULL: all reasons beyond the first ones */
-	bool failed;        /* "error", not "drop" */
+	const struct vfm_reason *why;
 	struct report_amount lost;
 	struct reservoir sample;
 };
 
 struct report_account {
 	struct report_amount in, kept, dropped, failed;
-	struct report_reason *reasons[REPORT_REASONS]; /* [n_reasons] */
-	int order[REPORT_REASONS];                     /* [n_reasons] after close: the largest loss first */
-	int n_reasons, samples;                        /* records of a sample */
-	struct report_source *sources;                 /* [n_sources]; [0]: records without source */
+	struct vfm_reasons why;
+	struct report_reason *reasons[VFM_REASONS]; /* [n_reasons] in the order of `why` */
+	int order[VFM_REASONS];                     /* [n_reasons] after close: the largest loss first */
+	int n_reasons, samples;                     /* records of a sample */
+	struct report_source *sources;              /* [n_sources]; [0]: records without source */
 	size_t n_sources, cap;
 	int depth;             /* levels of a path that name a source */
 	json_t *source_places; /* {name: index} */

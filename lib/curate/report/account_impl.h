@@ -8,8 +8,8 @@ struct report_source {
 	char *name;
 	bool is_path;
 	struct report_amount in, kept;
-	int64_t lost[REPORT_REASONS]; /* records */
-	double lost_s[REPORT_REASONS];
+	int64_t lost[VFM_REASONS]; /* records */
+	double lost_s[VFM_REASONS];
 };
 
 void report_amount_sum(struct report_amount *sum, const struct report_amount *x);

@@ -28,7 +28,7 @@ static int compare_losses(const void *a, const void *b)
 
 void report_account_close(struct report_account *a)
 {
-	struct sorted_reason list[REPORT_REASONS];
+	struct sorted_reason list[VFM_REASONS];
 
 	for (int i = 0; i < a->n_reasons; i++)
 		list[i] = (struct sorted_reason){a->reasons[i], i};
@@ -93,9 +93,7 @@ static const char *reason_text(const struct report_reason *r)
 {
 	static const char file[] = "'...': ";
 
-	if (!r->shown)
-		return "other reasons";
-	return strncmp(r->shown, file, strlen(file)) ? r->shown : r->shown + strlen(file);
+	return strncmp(r->why->text, file, strlen(file)) ? r->why->text : r->why->text + strlen(file);
 }
 
 /* Continues a row: records, images, time, share. */
@@ -131,7 +129,7 @@ void report_account_reasons(const struct report_account *a, struct vfm_buf *b)
 		const struct report_reason *r = a->reasons[a->order[i]];
 
 		vfm_html_row(b, r->sample.n ? "%s<a href='#r%d'>%s</a>" : "%s<span id=r%d>%s</span>",
-			r->failed ? "failed: " : "", a->order[i], reason_text(r));
+			r->why->is_error ? "failed: " : "", a->order[i], reason_text(r));
 		add_amount_cells(a, b, &r->lost);
 	}
 	vfm_html_row(b, "<b>all</b>");
@@ -201,7 +199,7 @@ static void add_source_cells(const struct report_account *a, struct vfm_buf *b, 
 		vfm_html_cells(b, "=%f", s->kept.seconds / s->in.seconds);
 	else
 		vfm_html_cells(b, "=%f", s->in.records ? (double)s->kept.records / (double)s->in.records : 0);
-	vfm_html_cells(b, "%s%s", r && r->failed ? "failed: " : "", r ? reason_text(r) : "");
+	vfm_html_cells(b, "%s%s", r && r->why->is_error ? "failed: " : "", r ? reason_text(r) : "");
 }
 
 void report_account_sources(struct report_account *a, struct vfm_buf *b, const struct report_links *l)
@@ -248,7 +246,7 @@ void report_account_sources(struct report_account *a, struct vfm_buf *b, const s
 /* Returns whether the records of a reason, by its place in the order, are shown with pictures. */
 static bool is_pictured(const struct report_reason *r, int place)
 {
-	return !r->failed && place < PICTURED_REASONS;
+	return !r->why->is_error && place < PICTURED_REASONS;
 }
 
 void report_account_pictures(const struct report_account *a, struct report_pictures *p)
@@ -299,8 +297,8 @@ void report_account_samples(const struct report_account *a, struct vfm_buf *b, s
 			continue;
 		vfm_buf_adds(b, any ? "" : "<h2 id=lost>Dropped and failed, by reason</h2>\n");
 		any = true;
-		vfm_html_addf(b, "<section id=r%d><h3>%s%s <span class=dim>", a->order[i], r->failed ? "failed: " : "",
-			reason_text(r));
+		vfm_html_addf(b, "<section id=r%d><h3>%s%s <span class=dim>", a->order[i],
+			r->why->is_error ? "failed: " : "", reason_text(r));
 		report_add_records(b, r->lost.records);
 		if (r->lost.seconds > 0)
 			vfm_html_addf(b, ", %s", report_time(time, r->lost.seconds));

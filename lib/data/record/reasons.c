@@ -73,7 +73,7 @@ static void mask_reason(char text[VFM_REASON_TEXT], const char *why)
 	copy_reason(text, mask);
 }
 
-void vfm_reasons_add(struct vfm_reasons *r, const char *why, bool is_error, int64_t n, double s)
+int vfm_reasons_add(struct vfm_reasons *r, const char *why, bool is_error, int64_t n, double s)
 {
 	char text[VFM_REASON_TEXT], mask[VFM_REASON_TEXT] = "", other[VFM_REASON_TEXT];
 	struct vfm_reason *x = r->v, *last = &r->v[VFM_REASONS - 1];
@@ -100,6 +100,7 @@ void vfm_reasons_add(struct vfm_reasons *r, const char *why, bool is_error, int6
 	x->is_error = x == last ? x->is_error || is_error : is_error;
 	x->n += n;
 	x->s += s;
+	return (int)(x - r->v);
 }
 
 void vfm_reasons_merge(struct vfm_reasons *r, const struct vfm_reasons *other)

@@ -24,8 +24,8 @@ struct vfm_reasons { /* `= {0}` before the first */
 
 /* Adds n records.  Drops are equal if their texts are.  Errors also are if they differ only in numbers, quoted names
  * and ids (words of 8 or more letters and digits); then the text has "#" and "'...'" for these.  Control characters
- * become '?'. */
-void vfm_reasons_add(struct vfm_reasons *r, const char *text, bool is_error, int64_t n, double s);
+ * become '?'.  Returns the place of the reason in v; places are taken in order. */
+int vfm_reasons_add(struct vfm_reasons *r, const char *text, bool is_error, int64_t n, double s);
 void vfm_reasons_merge(struct vfm_reasons *r, const struct vfm_reasons *other);
 
 enum { VFM_DURATION_TEXT = 32 };
