@@ -70,12 +70,12 @@ is "$(sed -n '/Where the time/,/^all/{/|/p}' <<<"$time" | grep '^|' | tr -s ' ')
 |kept|4|1|1:01:00|67.0 %|
 |filter: score.motion below 0.5|1|0|0:30:00|33.0 %|
 |split: shorter than 1 s|1|0|0.60 s|0.0 %|
-|failed: '...' is empty|1|0|unknown||
+|failed: 'raw/bad.mp4' is empty|1|0|unknown||
 |all|7|1|1:31:01|100.0 %|
 |source|records|kept|time|kept|lost|share kept|main reason of the loss
 |raw/two.mp4|2|1|0:31:00|0:01:00|0:30:00||filter: score.motion below 0.5
 |raw/one.mp4|2|1|1:00:01|1:00:00|0.60 s||split: shorter than 1 s
-|raw/bad.mp4|1|0|||||failed: '...' is empty
+|raw/bad.mp4|1|0|||||failed: 'raw/bad.mp4' is empty
 |/abs/old.mp4|1|1|||||
 |img/p.png|1|1|||||" "by reason, and by source"
 page=$(cat time.html)
@@ -99,7 +99,8 @@ is "$(text folders.html | grep '^|big')" "|big/d0/sub/|3 000|1 500|1:40:00|0:50:
 |big/d2/sub/|3 000|1 500|1:40:00|0:50:00|0:50:00||x: y" "many files: their folders, with exact sums"
 
 # ---- scores
-records scored.jsonl | sed -n 1p | jq -c '., (.id = "other" | .score |= map_values(numbers += 1))' >spread.jsonl
+vfm-curate synth -q --count 1 -d large --size 480x352 | vfm-curate score -q >large.jsonl # all scores are defined
+records large.jsonl | jq -c '., (.id = "other" | .score |= map_values(numbers += 1))' >spread.jsonl
 run vfm-curate report -q --pictures 0 --examples 0 -o spread.html spread.jsonl
 is "$(grep -oE '^<h3>[^<]*|<h4>[a-z_]*' spread.html | sed -n '1,/text_ratio/p' | sed 's/<h3>\(.*\)/\1:/; s/<h4>//' | paste -sd' ')" \
 	"Motion: motion camera_motion object_motion shake Light and colour: luma contrast overexposed underexposed colorfulness oversaturated \
