@@ -1,9 +1,11 @@
 /* clip - cuts each clip out to its own file. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/par.h"
@@ -20,6 +22,8 @@
 
 /* Clips of a source that are cut in one pass: with several jobs fewer, so that these share a long film. */
 enum { BATCH_ALONE = 64, BATCH_PER_JOB = 8 };
+
+#define MANY_PIXELS (4096 * 2304) /* more than 4K */
 
 struct clip_work {
 	const char *dir;
@@ -63,9 +67,20 @@ static void set_origin(json_t *rec, bool copied)
 	json_object_set_new(rec, "origin", origin);
 }
 
+/* Says once that the files are large. */
+static void note_large_clips(const struct vfm_cut_result *r)
+{
+	static _Atomic bool is_said;
+
+	if ((int64_t)r->width * r->height > MANY_PIXELS && !atomic_exchange(&is_said, true))
+		vfm_info("clips of %dx%d are written, as their sources are; --height 1080 makes them smaller", r->width,
+			r->height);
+}
+
 static void set_result(
 	json_t *rec, const struct clip_work *c, const struct vfm_cut_result *r, const char *path, bool image)
 {
+	note_large_clips(r);
 	set_origin(rec, r->copied);
 	json_object_set_new(rec, "src", json_string(path));
 	json_object_set_new(rec, "container", json_string(image ? "png_pipe" : vfm_video_out_container(c->cut.codec)));
