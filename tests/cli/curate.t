@@ -200,7 +200,7 @@ run vfm-curate sheet -o none.html /dev/null
 rc_is 1 "sheet: of nothing fails"
 ok "sheet: and leaves nothing" test ! -e none.html
 run vfm-curate stats filter.jsonl
-like "$out" '4 +6.0 s  filter: motion below 0.5' "stats: reasons fall together"
+like "$out" '3 +6.0 s  filter: motion below 0.5' "stats: reasons fall together"
 like "$out" 'score.motion +[0-9]+ +1 ' "stats: a null is missing"
 run vfm-curate stats --format json filter.jsonl
 is "$(jq -c '[.records, .numbers["score.motion"].count > 0, (.numbers.width.bins | length)]' <<<"$out")" "[$(count filter.jsonl),true,20]" "stats: as JSON"
@@ -303,19 +303,19 @@ make_media mixed.mp4 -f lavfi -i testsrc2=s=160x120:r=25:d=3 -f lavfi -i mandelb
 	-filter_complex '[1]trim=duration=6,fade=out:st=3.5:d=0.5,setpts=PTS-STARTPTS[b];[0][b]xfade=fade:duration=1:offset=2,fps=25[c];[2]fps=25[d];[c][d]concat=n=2:v=1,fade=out:st=8:d=0.3,format=yuv420p' \
 	-c:v libx264
 vfm-curate probe -q mixed.mp4 >mixed.jsonl
-run_stage vfm-curate split mixed.jsonl
+run_stage vfm-curate split --min-s 2.5 mixed.jsonl
 cp "$SCRATCH/io/out" mixed.split
 ok "split: the records cover each frame once" jq -es 'map(select(.parent)) | .[0].start_frame == 0 and ([range(1; length) as $i | .[$i].start_frame == .[$i - 1].end_frame] | all)' mixed.split
 is "$(records mixed.split | jq -s 'map(.duration_s) | add * 1e6 | round')" "$(records mixed.jsonl | jq '.duration_s * 1e6 | round')" "split: their durations add up to that of the video"
 is "$(records mixed.split | jq -r '.drop // empty' | sort -u)" "split: in a transition
-split: shorter than 1 s" "split: transitions and short clips are dropped, with a constant reason"
+split: shorter than 2.5 s" "split: transitions and short clips are dropped, with a constant reason"
 is "$(records mixed.split | jq -r '.transition // empty' | sort -u | paste -sd' ')" "dissolve fade" "split: transitions have their kind"
 is "$(records mixed.split | jq -s '[.[0].siblings, .[0].transitions] == [map(select(.transition | not)), map(select(.transition)) | length]')" true "split: siblings counts the clips"
 sed '$d' mixed.split >cut.split
-run_stage vfm-curate split --done cut.split mixed.jsonl
+run_stage vfm-curate split --min-s 2.5 --done cut.split mixed.jsonl
 is "$(records <<<"$out")" "$(records mixed.split)" "--done: a video whose last record is missing is done again"
 unlike "$(last "$err")" "done already" "--done: is done again"
-run_stage vfm-curate split --done mixed.split mixed.jsonl
+run_stage vfm-curate split --min-s 2.5 --done mixed.split mixed.jsonl
 is "$(records <<<"$out")" "$(records mixed.split)" "--done: all records of a video are copied"
 like "$(last "$err")" "1 were done already" "--done: and the video counts as done"
 

@@ -796,8 +796,9 @@ int vfm_curation_run(const struct vfm_curation *p, const struct vfm_curation_run
 		vfm_info("this run was done before; --update reads the inputs again");
 	if (o->is_default)
 		show_pipeline(&r);
-	r.t_start = r.t_sampled = r.t_shown = vfm_now();
+	r.t_start = r.t_sampled = vfm_now();
 	r.on_terminal = isatty(STDERR_FILENO);
+	r.t_shown = r.on_terminal ? 0 : r.t_start; /* the table appears at once */
 	rc = fork_stages(&r, err);
 	if (rc < 0) {
 		request_stop(&r);
