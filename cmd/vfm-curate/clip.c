@@ -386,7 +386,7 @@ static char *clip_options(const struct clip_work *c)
 		c->bucket_frames ? " frames-of-bucket" : "");
 }
 
-static int parse_clip(struct clip_work *c, struct vfm_stage *stage, int argc, char **argv, struct vfm_err *err)
+static int parse_clip_options(struct clip_work *c, struct vfm_stage *stage, int argc, char **argv, struct vfm_err *err)
 {
 	const char *size = NULL, *frames = NULL;
 	int64_t crf = 18, width = 0, height = 0;
@@ -446,8 +446,8 @@ bool curate_clip_opts(int argc, char **argv, struct vfm_cut_opts *o, const char 
 	struct vfm_stage stage = {0};
 	struct vfm_err err;
 
-	if (parse_clip(&c, &stage, argc, argv, &err) != 0 || stage.n_files || c.bucket_size || c.bucket_frames ||
-		c.cut.copy || c.cut.audio || c.cut.video.keep_hdr || c.cut.video.hwaccel ||
+	if (parse_clip_options(&c, &stage, argc, argv, &err) != 0 || stage.n_files || c.bucket_size ||
+		c.bucket_frames || c.cut.copy || c.cut.audio || c.cut.video.keep_hdr || c.cut.video.hwaccel ||
 		c.cut.video.deinterlace != VFM_DEINTERLACE_AUTO)
 		return false;
 	*o = c.cut;
@@ -470,7 +470,7 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 		.outputs = outputs};
 	_Atomic int64_t n_fewer = 0;
 	char *options;
-	int rc = parse_clip(&c, &stage, argc, argv, err);
+	int rc = parse_clip_options(&c, &stage, argc, argv, err);
 
 	if (rc != 0)
 		return rc;

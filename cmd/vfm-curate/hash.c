@@ -51,7 +51,7 @@ static int hash_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int wo
 	return rc;
 }
 
-static int parse_hash(struct hash *s, struct vfm_stage *stage, int argc, char **argv, struct vfm_err *err)
+static int parse_hash_options(struct hash *s, struct vfm_stage *stage, int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_opt opts[] = {
 		VFM_TIMEOUT_OPT("give up on a clip after so long (default 3600)", &s->timeout_s),
@@ -74,7 +74,7 @@ bool curate_hash_is_plain(int argc, char **argv)
 	struct vfm_stage stage = {0};
 	struct vfm_err err;
 
-	return parse_hash(&s, &stage, argc, argv, &err) == 0 && !stage.n_files;
+	return parse_hash_options(&s, &stage, argc, argv, &err) == 0 && !stage.n_files;
 }
 
 int curate_hash(int argc, char **argv, struct vfm_err *err)
@@ -89,7 +89,7 @@ int curate_hash(int argc, char **argv, struct vfm_err *err)
 		.ctx = &s,
 		.reads = reads,
 		.sets = sets};
-	int rc = parse_hash(&s, &stage, argc, argv, err);
+	int rc = parse_hash_options(&s, &stage, argc, argv, err);
 
 	if (rc != 0)
 		return rc;

@@ -119,7 +119,7 @@ static int score_outside(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	return rc;
 }
 
-static int parse_score(struct score *s, struct vfm_stage *stage, int argc, char **argv, struct vfm_err *err)
+static int parse_score_options(struct score *s, struct vfm_stage *stage, int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_opt opts[] = {
 		VFM_TIMEOUT_OPT("give up on a clip after so long (default 3600)", &s->model.timeout_s),
@@ -150,7 +150,7 @@ bool curate_score_is_plain(int argc, char **argv)
 	struct vfm_stage stage = {0};
 	struct vfm_err err;
 
-	return parse_score(&s, &stage, argc, argv, &err) == 0 && !s.model.command && !stage.n_files;
+	return parse_score_options(&s, &stage, argc, argv, &err) == 0 && !s.model.command && !stage.n_files;
 }
 
 int curate_score(int argc, char **argv, struct vfm_err *err)
@@ -160,7 +160,7 @@ int curate_score(int argc, char **argv, struct vfm_err *err)
 		.version = 5, /* 4: depended on the size; images had scores of time */
 		.fn = score_record,
 		.ctx = &s};
-	int rc = parse_score(&s, &stage, argc, argv, err);
+	int rc = parse_score_options(&s, &stage, argc, argv, err);
 
 	if (rc != 0)
 		return rc;

@@ -209,7 +209,7 @@ static int check_split(const struct split *sp, int detector, struct vfm_err *err
 	}
 
 /* Sets *detector to the number of the option, or NOT_GIVEN. */
-static int parse_split(
+static int parse_split_options(
 	struct split *sp, struct vfm_stage *stage, int *detector, int argc, char **argv, struct vfm_err *err)
 {
 	struct vfm_opt opts[] = {
@@ -255,7 +255,7 @@ bool curate_split_opts(int argc, char **argv, struct vfm_shots_opts *o)
 	struct vfm_err err;
 	int detector;
 
-	if (parse_split(&sp, &stage, &detector, argc, argv, &err) != 0 || sp.model.command || stage.n_files)
+	if (parse_split_options(&sp, &stage, &detector, argc, argv, &err) != 0 || sp.model.command || stage.n_files)
 		return false;
 	*o = sp.shots;
 	return true;
@@ -273,7 +273,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 	char *options;
 	int detector, rc;
 
-	rc = parse_split(&sp, &stage, &detector, argc, argv, err);
+	rc = parse_split_options(&sp, &stage, &detector, argc, argv, err);
 	if (rc != 0)
 		return rc;
 	sp.ahead = (struct curate_ahead)CURATE_AHEAD("split", stage.opts.jobs);

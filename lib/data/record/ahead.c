@@ -48,12 +48,12 @@ static bool same_proc_link(long a, long b, const char *name)
 	return read_proc_link(a, name, x, sizeof(x)) && read_proc_link(b, name, y, sizeof(y)) && !strcmp(x, y);
 }
 
-enum reader { NO_READER, STARTING, FOUND };
+enum pipe_reader { NO_READER, STARTING, FOUND };
 
 /* Finds the process of this program that reads a pipe ("pipe:[123]") as its standard input. */
-static enum reader find_reader(const char *pipe, long *pid)
+static enum pipe_reader find_reader(const char *pipe, long *pid)
 {
-	enum reader found = NO_READER;
+	enum pipe_reader found = NO_READER;
 	DIR *proc = opendir("/proc");
 	char in[64];
 
@@ -104,7 +104,7 @@ static void find_in_pipe(struct vfm_later_stages *l)
 
 	while (l->n < VFM_PROGRESS_STAGES && read_proc_link(pid, "fd/1", out, sizeof(out)) &&
 		!strncmp(out, "pipe:", 5)) {
-		enum reader found;
+		enum pipe_reader found;
 		long next = 0;
 
 		while ((found = find_reader(out, &next)) == STARTING && tries-- > 0)

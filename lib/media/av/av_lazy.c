@@ -31,6 +31,7 @@
 #include <libavfilter/buffersrc.h>
 #include <libavutil/channel_layout.h>
 #include <libavutil/hwcontext.h>
+#include <libavutil/imgutils.h>
 #include <libavutil/opt.h>
 #include <libavutil/pixdesc.h>
 #include <libswscale/swscale.h>
@@ -144,6 +145,10 @@ FN(AVFrameSideData *, AVUTIL, av_frame_get_side_data, (const AVFrame *frame, enu
 FN(int, AVUTIL, av_frame_make_writable, (AVFrame * frame), (frame))
 VOID(AVUTIL, av_frame_move_ref, (AVFrame * dst, AVFrame *src), (dst, src))
 FN(AVFrame *, AVUTIL, av_frame_clone, (const AVFrame *src), (src))
+VOID(AVUTIL, av_image_copy,
+	(uint8_t * to[4], int to_strides[4], const uint8_t *from[4], const int strides[4], enum AVPixelFormat f, int w,
+		int h),
+	(to, to_strides, from, strides, f, w, h))
 FN(int, AVUTIL, av_frame_ref, (AVFrame * dst, const AVFrame *src), (dst, src))
 VOID(AVUTIL, av_frame_unref, (AVFrame * frame), (frame))
 VOID(AVUTIL, av_free, (void *ptr), (ptr))

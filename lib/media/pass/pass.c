@@ -28,7 +28,7 @@ struct pass_clip {
 	struct clip_times times;
 };
 
-struct pass {
+struct decode_pass {
 	const char *path;
 	const struct vfm_pass_opts *o;
 	struct vfm_pass *r;
@@ -53,7 +53,7 @@ static bool wants_frames(const struct vfm_pass_opts *o)
 }
 
 /* Frees the kept frames before `from`. */
-static void drop_frames(struct pass *p, int64_t from)
+static void drop_frames(struct decode_pass *p, int64_t from)
 {
 	int64_t n = from - p->first < p->n_kept ? from - p->first : p->n_kept;
 
@@ -69,7 +69,7 @@ static void drop_frames(struct pass *p, int64_t from)
 }
 
 /* Keeps the frame that was decoded last. */
-static void keep_frame(struct pass *p, const struct vfm_frame *f)
+static void keep_frame(struct decode_pass *p, const struct vfm_frame *f)
 {
 	struct vfm_kept_frame *k = vfm_video_keep(p->v, f);
 
@@ -146,7 +146,7 @@ out:
 	return rc;
 }
 
-static int look_at_kept(struct pass *p, struct vfm_pass_clip *c, struct vfm_err *err)
+static int look_at_kept(struct decode_pass *p, struct vfm_pass_clip *c, struct vfm_err *err)
 {
 	struct vfm_score_opts o = {.start = c->start, .end = c->end, .about = c->end - c->start};
 	struct clip_look l = begin_look(c->score, c->hash, &o, p->v);
@@ -163,7 +163,7 @@ out:
 	return rc;
 }
 
-static int look_at_file(const struct pass *p, struct vfm_pass_clip *c, struct vfm_err *err)
+static int look_at_file(const struct decode_pass *p, struct vfm_pass_clip *c, struct vfm_err *err)
 {
 	struct vfm_score_opts o = {
 		.video = {.threads = p->o->video.threads}, .end = -1, .start_pts = INT64_MIN, .about = c->cut.frames};
@@ -173,7 +173,8 @@ static int look_at_file(const struct pass *p, struct vfm_pass_clip *c, struct vf
 	return hashed || !c->hash ? 0 : VFM_EINPUT;
 }
 
-static struct clip_times times_of_clip(const struct pass *p, const struct vfm_shots *s, const struct vfm_span *span)
+static struct clip_times times_of_clip(
+	const struct decode_pass *p, const struct vfm_shots *s, const struct vfm_span *span)
 {
 	const struct vfm_times *t = &p->prober.times;
 	const struct vfm_video_info *i = vfm_video_info(p->v);
@@ -191,7 +192,7 @@ static bool same_times(const struct clip_times *a, const struct clip_times *b)
 }
 
 /* Writes the file of a clip from kept frames. */
-static int write_clip(struct pass *p, struct pass_clip *c, const struct vfm_shots *s, struct vfm_err *err)
+static int write_kept_clip(struct decode_pass *p, struct pass_clip *c, const struct vfm_shots *s, struct vfm_err *err)
 {
 	static _Atomic unsigned number;
 	struct vfm_cut_clip cut = {.o = *p->o->cut};
@@ -229,7 +230,7 @@ static void release_clip(struct vfm_pass_clip *c)
 }
 
 /* Works on a clip whose frames are kept.  After an error, the clip has no results. */
-static void work_on_clip(struct pass *p, const struct vfm_shots *s, const struct vfm_span *span)
+static void work_on_clip(struct decode_pass *p, const struct vfm_shots *s, const struct vfm_span *span)
 {
 	const struct vfm_pass_opts *o = p->o;
 	struct pass_clip c = {.c = {.start = span->start, .end = span->end}, .times = times_of_clip(p, s, span)};
@@ -242,7 +243,7 @@ static void work_on_clip(struct pass *p, const struct vfm_shots *s, const struct
 	if (o->hash)
 		c.c.hash = vfm_calloc(1, sizeof(*c.c.hash));
 	if (o->cut)
-		rc = write_clip(p, &c, s, &err);
+		rc = write_kept_clip(p, &c, s, &err);
 	if (rc == 0 && (o->score || o->hash))
 		rc = o->cut ? look_at_file(p, &c.c, &err) : look_at_kept(p, &c.c, &err);
 	took = vfm_now() - began;
@@ -258,14 +259,14 @@ static void work_on_clip(struct pass *p, const struct vfm_shots *s, const struct
 
 /* ---- clips whose boundaries seem certain ---- */
 
-static int64_t margin_of(const struct pass *p)
+static int64_t margin_of(const struct decode_pass *p)
 {
 	return p->o->shots.stride ? 1 : MARGIN;
 }
 
 /* Returns the number of spans, from the first on, that later frames probably leave as they are: up to the last cut that
  * is far enough behind. */
-static int64_t count_closed(const struct pass *p, const struct vfm_shots *s)
+static int64_t count_closed(const struct decode_pass *p, const struct vfm_shots *s)
 {
 	int64_t n = 0;
 
@@ -280,7 +281,7 @@ static int64_t count_closed(const struct pass *p, const struct vfm_shots *s)
 }
 
 /* Works on the clips that are closed, and frees their frames. */
-static void close_clips(struct pass *p, const struct vfm_shots *s, int64_t n_closed)
+static void close_clips(struct decode_pass *p, const struct vfm_shots *s, int64_t n_closed)
 {
 	for (int64_t i = 0; i < n_closed; i++) {
 		const struct vfm_span *span = &s->spans[i];
@@ -294,7 +295,7 @@ static void close_clips(struct pass *p, const struct vfm_shots *s, int64_t n_clo
 	}
 }
 
-static void look_for_clips(struct pass *p)
+static void look_for_clips(struct decode_pass *p)
 {
 	struct vfm_err err = {0};
 	struct vfm_shots s;
@@ -308,7 +309,7 @@ static void look_for_clips(struct pass *p)
 	vfm_shots_release(&s);
 }
 
-static void add_frame(struct pass *p, const struct vfm_frame *f)
+static void add_frame(struct decode_pass *p, const struct vfm_frame *f)
 {
 	struct vfm_err err = {0};
 
@@ -347,7 +348,7 @@ static const struct vfm_span *find_clip(const struct vfm_shots *s, int64_t start
 }
 
 /* Passes the results of clips whose boundaries and times are the final ones. */
-static void take_clips(struct pass *p)
+static void take_clips(struct decode_pass *p)
 {
 	struct vfm_pass *r = p->r;
 	/* Clips and hashes of interlaced videos are those of deinterlaced frames. */
@@ -367,7 +368,7 @@ static void take_clips(struct pass *p)
 	p->n_clips = 0;
 }
 
-static void finish_video(struct pass *p)
+static void finish_video(struct decode_pass *p)
 {
 	struct vfm_err err = {0};
 
@@ -378,7 +379,7 @@ static void finish_video(struct pass *p)
 }
 
 /* Scores and hashes an image. */
-static void look_at_image(struct pass *p, const struct vfm_frame *f)
+static void look_at_image(struct decode_pass *p, const struct vfm_frame *f)
 {
 	struct vfm_score_opts o = {.end = -1, .about = 1};
 	struct clip_look l = begin_look(p->o->score, p->o->hash, &o, p->v);
@@ -398,7 +399,7 @@ static void look_at_image(struct pass *p, const struct vfm_frame *f)
 	end_look(&l);
 }
 
-static int decode_frames(struct pass *p, struct vfm_err *err)
+static int decode_frames(struct decode_pass *p, struct vfm_err *err)
 {
 	struct vfm_frame f;
 	int rc;
@@ -414,7 +415,7 @@ static int decode_frames(struct pass *p, struct vfm_err *err)
 
 int vfm_pass_file(struct vfm_pass *r, const char *path, const struct vfm_pass_opts *o, struct vfm_err *err)
 {
-	struct pass p = {.path = path, .o = o, .r = r, .limit = o->video.limit};
+	struct decode_pass p = {.path = path, .o = o, .r = r, .limit = o->video.limit};
 	int rc;
 
 	*r = (struct vfm_pass){0};
