@@ -49,7 +49,7 @@ like "$(grep -o '[0-9]* % score.motion [^<]*' page.html | tail -1)" '100 %.* 1e\
 
 # ---- distributions
 like "$page" '<p class=legend>.*<span>kept</span>.*<span>dropped, on top of what was kept</span>' "a legend of kept and dropped"
-records scored.jsonl | sed -n 1p | jq -c '., (.id = "other" | .score |= map_values(numbers += 1))' >spread.jsonl
+records scored.jsonl | sed -n 1p | jq -c '.score |= map_values(. // 0) | ., (.id = "other" | .score |= map_values(numbers += 1))' >spread.jsonl
 run vfm-curate report -q --pictures 0 -o spread.html spread.jsonl
 is "$(sed '/The same in all/q' spread.html | grep -oE 'class=group>[^<]*|^<tr><td>[a-z_]*<td class=num>2' | sed 's/.*group>\(.*\)/\1:/; s/<td class.*//; s/.*>//' | paste -sd' ')" \
 	"Motion: motion camera_motion object_motion shake Light and colour: luma contrast overexposed underexposed colorfulness oversaturated \
