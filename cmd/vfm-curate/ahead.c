@@ -2,12 +2,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "ahead.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "data/record/sample_key.h"
 #include "data/record/stage_link.h"
+#include "io/hash.h"
 #include "io/host_memory.h"
 
 #define MOST_KEPT  ((double)((size_t)1 << 31)) /* decoded frames of one video */
@@ -47,21 +48,42 @@ static bool add_later(struct curate_ahead *a, const struct vfm_later_stage *s, b
 	return true;
 }
 
+/* The first number is that of the run, so that clip finds all files of a run that was continued.  The second one is that
+ * of this process, whose files must not replace those that wait for clip. */
+static void choose_file_names(struct curate_ahead *a)
+{
+	const struct vfm_stage_link *link = vfm_stage_link();
+	char own[17], run[VFM_SHA256_HEX];
+	uint64_t random = 0;
+
+	a->clip = getrandom(&random, sizeof(random), 0) == sizeof(random);
+	snprintf(own, sizeof(own), "%016llx", (unsigned long long)random);
+	if (link)
+		vfm_sha256_of(link->out_path, strlen(link->out_path), run);
+	a->prefix = vfm_strfmt(".ahead-%.16s-%s-", link ? run : own, own);
+}
+
 static void find_later(struct curate_ahead *a)
 {
-	bool quiet = vfm_log_quiet(), is_source = !strcmp(a->self, "probe");
-	int i = 0;
+	bool is_source = !strcmp(a->self, "probe"), may_cut = is_source || !strcmp(a->self, "split");
+	int first = is_source;
 
 	vfm_later_stages_find(&a->later);
-	if (is_source && a->later.n && !strcmp(a->later.stage[0].argv[0], "split"))
-		a->split = curate_split_opts(a->later.stage[i].argc, a->later.stage[i].argv, &a->shots);
-	i += a->split;
+	if (is_source) {
+		const struct vfm_later_stage *split = a->later.n ? &a->later.stage[0] : NULL;
+
+		a->split = split && !strcmp(split->argv[0], "split") && !has_option(split, "--done") &&
+			(vfm_stage_link() || !has_option(split, "--part")) &&
+			curate_split_opts(split->argc, split->argv, &a->shots);
+		if (!a->split)
+			return;
+	}
 	/* A clip directly after its split takes all records that split does not drop. */
-	if (!is_source || a->split)
-		for (int first = i; i < a->later.n; i++)
-			if (!add_later(a, &a->later.stage[i], i == first && (is_source || !strcmp(a->self, "split"))))
-				break;
-	vfm_log_set_quiet(quiet); /* which -q of a later stage has set */
+	for (int i = first; i < a->later.n; i++)
+		if (!add_later(a, &a->later.stage[i], i == first && may_cut))
+			break;
+	if (a->clip)
+		choose_file_names(a);
 }
 
 bool curate_ahead_is_wanted(struct curate_ahead *a)
@@ -81,6 +103,7 @@ void curate_ahead_release(struct curate_ahead *a)
 {
 	vfm_later_stages_release(&a->later);
 	vfm_sample_set_release(&a->ids);
+	free(a->prefix);
 }
 
 /* Returns whether a source is new, so that clip takes the files of its clips. */
@@ -114,6 +137,7 @@ void curate_ahead_pass_opts(struct curate_ahead *a, const char *id, struct vfm_p
 		return;
 	o->cut = &a->cut;
 	o->dir = a->dir;
+	o->prefix = a->prefix;
 	if (!is_new_source(a, id)) { /* the results would be those of files that do not exist */
 		o->cut = NULL;
 		o->score = o->hash = false;

@@ -22,6 +22,7 @@ struct curate_ahead {
 	struct vfm_shots_opts shots;   /* of split */
 	struct vfm_cut_opts cut;       /* of clip, and its folder */
 	const char *dir;
+	char *prefix;              /* of the names of its files: ".ahead-RUN-PROCESS-"; owned */
 	struct vfm_sample_set ids; /* of the sources whose clips were written: clip drops copies of a source */
 };
 #define CURATE_AHEAD(self_, jobs_)                                                                                     \
@@ -57,7 +58,7 @@ bool curate_hash_is_plain(int argc, char **argv);
 json_t *curate_span_keys(const struct vfm_shots *s, int64_t i, double min_s);
 json_t *curate_score_json(const struct vfm_score *s);
 json_t *curate_hash_json(const struct vfm_clip_hash *h);
-/* Returns the result for clip: the file and its properties. */
+/* Returns the result for clip: the name of the file in its folder, and its properties. */
 json_t *curate_cut_json(const char *file, const struct vfm_cut_result *r);
 
 #endif

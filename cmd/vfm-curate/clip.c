@@ -1,11 +1,12 @@
 /* clip - cuts each clip out to its own file. */
+#include <dirent.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/par.h"
@@ -35,6 +36,8 @@ struct clip_work {
 	bool bucket_size, bucket_frames;
 	_Atomic int64_t *n_fewer; /* clips that have fewer frames than --frames N */
 	struct curate_ahead ahead;
+	pthread_mutex_t lock;
+	json_t *prefixes; /* {PREFIX: true} of the names of files that earlier stages wrote */
 };
 
 static void move_key(json_t *from, json_t *to, const char *key)
@@ -104,28 +107,73 @@ static void set_result(
 
 json_t *curate_cut_json(const char *file, const struct vfm_cut_result *r)
 {
-	return json_pack("{s:s,s:i,s:i,s:i,s:i,s:I,s:f,s:b,s:s}", "file", file, "width", r->width, "height", r->height,
-		"fps_num", r->fps_num, "fps_den", r->fps_den, "frames", (json_int_t)r->frames, "duration_s",
-		r->duration_s, "vfr", r->vfr, "codec", r->codec);
+	const char *slash = strrchr(file, '/');
+
+	return json_pack("{s:s,s:i,s:i,s:i,s:i,s:I,s:f,s:b,s:s}", "file", slash ? slash + 1 : file, "width", r->width,
+		"height", r->height, "fps_num", r->fps_num, "fps_den", r->fps_den, "frames", (json_int_t)r->frames,
+		"duration_s", r->duration_s, "vfr", r->vfr, "codec", r->codec);
 }
 
-/* Gives the file of a clip that an earlier stage wrote its name.  Returns 1, or 0 if there is none. */
-static int take_written(json_t *ahead, const char *out, struct vfm_cut_result *r)
+/* Notes the run of a file that an earlier stage wrote, ".ahead-RUN-…".  Returns the name, or NULL if it is no such file:
+ * records may come from anywhere. */
+static const char *note_file_ahead(struct clip_work *c, const json_t *ahead)
 {
-	const char *file, *codec;
+	const char *file = json_string_value(json_object_get(ahead, "file"));
+	const char *end = file && !strncmp(file, ".ahead-", 7) ? strchr(file + 7, '-') : NULL;
+	char *prefix;
+
+	if (!end || strchr(file, '/'))
+		return NULL;
+	prefix = vfm_strfmt("%.*s", (int)(end + 1 - file), file);
+	pthread_mutex_lock(&c->lock);
+	json_object_set_new(c->prefixes, prefix, json_true());
+	pthread_mutex_unlock(&c->lock);
+	free(prefix);
+	return file;
+}
+
+/* Gives the file of a clip that an earlier stage wrote its name.  Returns whether there is one. */
+static bool take_written(struct clip_work *c, json_t *ahead, const char *out, struct vfm_cut_result *r)
+{
+	const char *file = note_file_ahead(c, ahead), *codec;
 	json_int_t frames;
+	char *path;
+	bool taken;
 	int vfr;
 
 	*r = (struct vfm_cut_result){0};
-	if (json_unpack(ahead, "{s:s,s:i,s:i,s:i,s:i,s:I,s:F,s:b,s:s}", "file", &file, "width", &r->width, "height",
-		    &r->height, "fps_num", &r->fps_num, "fps_den", &r->fps_den, "frames", &frames, "duration_s",
-		    &r->duration_s, "vfr", &vfr, "codec", &codec) != 0 ||
-		rename(file, out) != 0)
-		return 0;
+	if (!file ||
+		json_unpack(ahead, "{s:i,s:i,s:i,s:i,s:I,s:F,s:b,s:s}", "width", &r->width, "height", &r->height,
+			"fps_num", &r->fps_num, "fps_den", &r->fps_den, "frames", &frames, "duration_s", &r->duration_s,
+			"vfr", &vfr, "codec", &codec) != 0)
+		return false;
+	path = vfm_strfmt("%s/%s", c->dir, file);
+	taken = rename(path, out) == 0;
+	free(path);
 	r->frames = frames;
 	r->vfr = vfr;
 	snprintf(r->codec, sizeof(r->codec), "%s", codec);
-	return 1;
+	return taken;
+}
+
+/* The stage refuses a record, whose file nobody takes. */
+static void note_refused(const json_t *rec, void *ctx)
+{
+	note_file_ahead(ctx, json_object_get(json_object_get(rec, VFM_AHEAD_KEY), "clip"));
+}
+
+/* Removes the files that no record has taken.  The stages that write them have ended. */
+static void remove_written(const struct clip_work *c)
+{
+	DIR *dir = json_object_size(c->prefixes) ? opendir(c->dir) : NULL;
+	const char *prefix;
+	json_t *v;
+
+	for (struct dirent *e; dir && (e = readdir(dir));)
+		json_object_foreach(c->prefixes, prefix, v) if (!strncmp(e->d_name, prefix, strlen(prefix)))
+			unlinkat(dirfd(dir), e->d_name, 0);
+	if (dir)
+		closedir(dir);
 }
 
 static int copy_image_bytes(const struct vfm_input *in, struct vfm_atomic *out, const char *src,
@@ -237,13 +285,13 @@ static char *clip_path(const struct clip_work *c, const char *id, bool image)
 }
 
 /* Prepares a clip.  Returns 1, or 0 if the record is finished. */
-static int prepare_clip(
-	json_t *rec, const struct clip_work *c, json_t *ahead, struct vfm_cut_clip *clip, struct vfm_err *err)
+static int prepare_clip(json_t *rec, struct clip_work *c, json_t *ahead, struct vfm_cut_clip *clip, struct vfm_err *err)
 {
 	struct vfm_limit limit = vfm_limit_start(c->timeout_s);
 	const char *id = vfm_rec_str(rec, "id", NULL);
 	struct vfm_rec_media m;
 
+	note_file_ahead(c, ahead);
 	TRY(vfm_rec_media(rec, &m, err));
 	TRY(vfm_sample_key_check(id, err));
 	*clip = (struct vfm_cut_clip){.o = c->cut};
@@ -251,7 +299,7 @@ static int prepare_clip(
 	if (m.is_image && !clip->o.width && !clip->o.height)
 		return copy_image(rec, c, id, &limit, err);
 	clip->out = clip_path(c, id, m.is_image);
-	if (ahead && take_written(ahead, clip->out, &clip->result)) {
+	if (take_written(c, ahead, clip->out, &clip->result)) {
 		set_result(rec, c, &clip->result, clip->out, false);
 		free((char *)clip->out);
 		return 0;
@@ -461,12 +509,13 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 	struct clip_work c = CLIP_DEFAULTS;
 	static const char *const outputs[] = {"src", NULL};
 	struct vfm_stage stage = {.name = "clip",
-		.version =
-			4, /* 3: Y'CbCr was converted to RGB and back; 2: has_audio was that of the source; 1: HLG sources gave other colours */
+		.version = 4, /* 3: enlarged small sources, and converted Y'CbCr to RGB and back; 2: has_audio was that
+				 of the source; 1: HLG sources gave other colours */
 		.batch = cut_records,
 		.batch_key = "src",
 		.ctx = &c,
 		.unique_ids = true,
+		.on_refused = note_refused,
 		.outputs = outputs};
 	_Atomic int64_t n_fewer = 0;
 	char *options;
@@ -478,7 +527,11 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 	stage.options = options = clip_options(&c);
 	c.ahead = (struct curate_ahead)CURATE_AHEAD("clip", stage.opts.jobs);
 	c.n_fewer = &n_fewer;
+	pthread_mutex_init(&c.lock, NULL);
+	c.prefixes = json_object();
 	rc = vfm_stage_run(&stage, NULL, err);
+	remove_written(&c);
+	json_decref(c.prefixes);
 	if (n_fewer)
 		vfm_info("%lld clips have fewer than %lld frames (--frames): those that their shots have",
 			(long long)n_fewer, (long long)c.cut.max_frames);

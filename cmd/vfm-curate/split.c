@@ -119,6 +119,20 @@ static int read_shots(const struct split *sp, const struct vfm_shots_opts *o, co
 	return rc;
 }
 
+/* Returns whether a record has the rate and times that were measured. */
+static bool has_facts(const json_t *rec, const struct vfm_probe *p)
+{
+	json_t *facts = json_object();
+	bool same;
+
+	curate_set_facts(facts, p);
+	same = json_equal(json_object_get(rec, "fps"), json_object_get(facts, "fps")) &&
+		json_is_true(json_object_get(rec, "vfr")) == p->vfr &&
+		json_is_true(json_object_get(rec, "bad_times")) == p->bad_times;
+	json_decref(facts);
+	return same;
+}
+
 /* Makes the keys of each span, and the results of its clip for later stages; the caller owns *spans. */
 static int find_spans(
 	struct split *sp, const json_t *rec, const char *src, int worker, json_t **spans, struct vfm_err *err)
@@ -130,7 +144,10 @@ static int find_spans(
 	o.video.limit = o.shots.video.limit = vfm_limit_start(sp->timeout_s);
 	if (!sp->model.command && curate_ahead_is_wanted(&sp->ahead)) {
 		curate_ahead_pass_opts(&sp->ahead, id, &o);
+		o.facts = o.cut != NULL;
 		TRY(vfm_pass_file(&pass, src, &o, err));
+		if (o.cut && !has_facts(rec, &pass.probe)) /* clip goes by the record */
+			vfm_pass_discard_clips(&pass);
 		*spans = curate_ahead_spans(&pass, o.shots.min_s);
 		vfm_pass_release(&pass);
 		if (json_array_size(*spans))

@@ -211,7 +211,7 @@ is "$(sizes --width 100)" "96x64 96x64 " "enlarge: so does --width"
 is "$(sizes --height 32)" "48x32 48x32 " "enlarge: a larger source is scaled"
 is "$(sizes --height 128 --enlarge)" "192x128 192x128 " "enlarge: with --enlarge, both are"
 is "$(sizes --size 96x64)" "96x64 96x64 " "enlarge: --size of the source"
-why="clip: too small: 96x64 would be enlarged 1.500 times for 96x96 (--enlarge) "
+why="clip: smaller than 96x96 (--enlarge) "
 is "$(sizes --size 96x96)" "$why$why" "enlarge: --size drops a smaller source"
 is "$(sizes --size 96x96 --enlarge)" "96x96 96x96 " "enlarge: --size with --enlarge"
 vfm-curate bucket -q --sizes 96x96 --max-frames 9 --max-upscale 2 sizes.jsonl >buckets.jsonl

@@ -89,7 +89,51 @@ run bash -c 'vfm-curate split -q probed.jsonl | vfm-curate clip -q -d clips --he
 is "$(sha256sum <"$SCRATCH/io/out")" "$(sha256sum <../files/out)" "split begins the pipe: the same records"
 cd ..
 
+# ---- times of records that differ from those of the file
+mkdir fast && cd fast || exit
+vfm-curate probe -q --fast ../raw >probed.jsonl
+vfm-curate split -q probed.jsonl >shots.jsonl
+vfm-curate clip -q -d alone --height 120 shots.jsonl >alone.jsonl 2>/dev/null
+vfm-curate split -q probed.jsonl | vfm-curate clip -q -d piped --height 120 >piped.jsonl 2>/dev/null
+is "$(cd piped && sha256sum ./*)" "$(cd alone && sha256sum ./*)" "probe --fast: the same files"
+cd ..
+
+# ---- a record cannot move other files
+mkdir safe && cd safe || exit
+vfm-curate probe -q ../raw/film.mp4 | vfm-curate split -q >shots.jsonl
+written='{"width":2,"height":2,"fps_num":1,"fps_den":1,"frames":1,"duration_s":1.0,"vfr":false,"codec":"h264"}'
+for file in precious ../safe/precious .ahead-x/../../precious .ahead-; do
+	echo secret >precious
+	jq -c --arg f "$file" --argjson w "$written" 'if .id and (.drop | not) then .ahead.clip = ($w | .file = $f) else . end' \
+		shots.jsonl >bad.jsonl
+	run vfm-curate clip -q -d clips bad.jsonl
+	rc_is 0 "ahead: $file"
+	is "$(cat precious)" secret "ahead: $file stays"
+done
+cd ..
+
 # ---- nothing is left behind
+left() { find "$1" -name '.ahead-*' | wc -l; }
+mkdir -p same && for i in 1 2 3 4 5; do cp raw/film.mp4 "same/$i.mp4"; done
+for i in 1 2 3; do
+	run bash -c "vfm-curate probe -q -j 3 same | vfm-curate split -q -j 2 | vfm-curate clip -q -j 2 -d copies$i --height 120 | vfm-curate score -q | vfm-curate hash -q"
+	is "$(left copies$i) $(grep -c '"ahead"' "$SCRATCH/io/out")" "0 0" "copies of a source, try $i"
+done
+run bash -c 'find same -type f | xargs -n1 vfm-curate probe -q | vfm-curate split -q | vfm-curate clip -q -d each --height 120'
+is "$(left each)" 0 "a probe for each file"
+run bash -c 'vfm-curate probe -q raw | vfm-curate split -q --part 0/2 | vfm-curate clip -q -d part --height 120'
+is "$(left part)" 0 "a share"
+run bash -c 'vfm-curate probe -q raw/film.mp4 | sed "s/\"id\":\"/\"id\":\"a /" >ids.jsonl; vfm-curate split -q ids.jsonl | vfm-curate clip -q -d ids --height 120'
+is "$(left ids)" 0 "ids that clip refuses"
+cat >p.json <<'END'
+{"inputs": ["two"], "stages": [{"stage": "probe"}, {"stage": "split"}, {"stage": "clip", "height": 120}, {"stage": "score"}, {"stage": "hash"}]}
+END
+mkdir two && cp raw/film.mp4 two
+run vfm-curate run -q -c p.json -d updated
+cp raw/vfr.mkv two
+run vfm-curate run -q -c p.json -d updated --update
+rc_is 0 "run --update"
+is "$(left updated) $(grep -c '"ahead"' updated/04-hash.jsonl)" "0 0" "run --update leaves nothing"
 run bash -c 'vfm-curate probe -q raw | vfm-curate split -q | vfm-curate clip -q -d half --height 120 | head -3 >/dev/null'
 ok "a broken pipe: files have their names or are gone" bash -c 'sleep 0.2; ! ls -A half | grep -q vfm-tmp'
 done_testing

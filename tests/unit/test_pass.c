@@ -151,6 +151,7 @@ static void check_pass(bool vfr, const struct vfm_cut_opts *cut)
 		.hash = true,
 		.cut = cut,
 		.dir = dir,
+		.prefix = ".ahead-test-",
 		.kept_bytes = 1 << 30};
 	struct vfm_err err = {0};
 	struct vfm_probe probe;
@@ -227,6 +228,7 @@ static void test_release_removes_files(void **state)
 		.shots = shots_opts,
 		.cut = &cut,
 		.dir = dir,
+		.prefix = ".ahead-test-",
 		.kept_bytes = 1 << 30};
 	struct vfm_err err = {0};
 	struct vfm_pass p;

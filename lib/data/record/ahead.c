@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -136,8 +135,10 @@ void vfm_later_stages_add(struct vfm_later_stages *l, int argc, char *const *arg
 	l->stage = vfm_realloc(l->stage, (size_t)l->n + 1, sizeof(l->stage[0]));
 	s = &l->stage[l->n++];
 	*s = (struct vfm_later_stage){.argc = argc, .argv = vfm_calloc((size_t)argc + 1, sizeof(s->argv[0]))};
+	s->argc = 0;
 	for (int i = 0; i < argc; i++)
-		s->argv[i] = vfm_strdup(argv[i]);
+		if (strcmp(argv[i], "-q") != 0 && strcmp(argv[i], "--quiet") != 0)
+			s->argv[s->argc++] = vfm_strdup(argv[i]);
 }
 
 void vfm_later_stages_release(struct vfm_later_stages *l)
@@ -152,6 +153,16 @@ void vfm_later_stages_release(struct vfm_later_stages *l)
 }
 
 /* ---- records ---- */
+
+bool vfm_ahead_ends_here(void)
+{
+	const struct vfm_stage_link *k = vfm_stage_link();
+	struct stat out;
+
+	if (k)
+		return !k->later || k->later->n == 0;
+	return fstat(STDOUT_FILENO, &out) != 0 || !S_ISFIFO(out.st_mode);
+}
 
 json_t *vfm_ahead_take(json_t *rec, const char *stage)
 {

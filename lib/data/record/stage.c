@@ -501,8 +501,9 @@ static int open_sources(struct vfm_stage_loop *l, struct vfm_err *err)
 
 int vfm_stage_run(const struct vfm_stage *s, struct vfm_stage_counts *counts, struct vfm_err *err)
 {
-	struct vfm_stage_loop l = {
-		.s = s, .out = s->out ? s->out : stdout, .work = {.stage = s, .link = vfm_stage_link()}};
+	struct vfm_stage_loop l = {.s = s,
+		.out = s->out ? s->out : stdout,
+		.work = {.stage = s, .link = vfm_stage_link(), .is_last = vfm_ahead_ends_here()}};
 	int64_t jobs = s->opts.jobs ? s->opts.jobs : 1;
 	int rc;
 

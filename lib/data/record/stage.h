@@ -142,7 +142,8 @@ struct vfm_stage {
 	/* outputs are files named by id.  A second record with an id is dropped if it is equal except for its source;
 	 * else it gets an error */
 	bool unique_ids;
-	bool serial;   /* one thread calls fn, in input order */
+	void (*on_refused)(const json_t *rec, void *ctx); /* NULL, or gets the records that unique_ids refuses */
+	bool serial;                                      /* one thread calls fn, in input order */
 	bool sees_all; /* fn is also called for records with "error" or "drop", and must keep these keys */
 	bool silent;   /* writes no records; the stage prints something else (stats) */
 	FILE *out;     /* NULL = stdout */

@@ -21,6 +21,7 @@ struct vfm_stage_work {
 	const char *share;           /* value of the key "part"; NULL: there is only one share */
 	struct vfm_done *done;       /* NULL: without --done */
 	struct vfm_stage_link *link; /* NULL: not a stage of a run */
+	bool is_last;                /* no stage follows that could take results (ahead.h) */
 };
 
 struct vfm_stage_record {

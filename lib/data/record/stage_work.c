@@ -53,10 +53,12 @@ static void refuse_long_record(json_t *rec, size_t bytes)
 }
 
 /* Appends the line of a record.  The readers of records would refuse one that is too long. */
-static void add_line(struct vfm_stage_record *r, json_t *rec)
+static void add_line(const struct vfm_stage_work *w, struct vfm_stage_record *r, json_t *rec)
 {
 	size_t start = r->text.len;
 
+	if (w->is_last)
+		json_object_del(rec, VFM_AHEAD_KEY);
 	vfm_stage_line_text(&r->text, rec);
 	if (r->text.len - start > VFM_JSONL_LINE) {
 		refuse_long_record(rec, r->text.len - start);
@@ -161,8 +163,9 @@ static void count_outputs(const struct vfm_stage_work *w, struct vfm_stage_recor
 
 /* Copies what the stage set in a finished record into the record, and writes that. */
 static void add_finished(
-	const struct vfm_stage *s, struct vfm_stage_record *r, const char *line, const char *fingerprint)
+	const struct vfm_stage_work *w, struct vfm_stage_record *r, const char *line, const char *fingerprint)
 {
+	const struct vfm_stage *s = w->stage;
 	json_t *was = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL); /* vfm_done_copy has parsed it before */
 
 	for (const char *const *key = s->sets; *key; key++) {
@@ -172,7 +175,8 @@ static void add_finished(
 	if (json_object_get(was, "drop"))
 		json_object_set(r->rec, "drop", json_object_get(was, "drop"));
 	set_fingerprint(r->rec, s->name, fingerprint);
-	add_line(r, r->rec);
+	json_decref(vfm_ahead_take(r->rec, s->name)); /* unused */
+	add_line(w, r, r->rec);
 	json_decref(was);
 }
 
@@ -188,10 +192,14 @@ static void add_finished_lines(
 		next = memchr(lines, '\n', (size_t)(end - lines));
 		next = next ? next + 1 : end;
 		rec = json_loadb(lines, (size_t)(next - lines), 0, NULL); /* vfm_done_open has parsed it before */
-		if (!rec || !w->share || !strcmp(vfm_rec_str(rec, "part", ""), w->share)) {
+		if (!rec ||
+			(!json_object_get(rec, VFM_AHEAD_KEY) &&
+				(!w->share || !strcmp(vfm_rec_str(rec, "part", ""), w->share)))) {
 			vfm_buf_add(&r->text, lines, (size_t)(next - lines));
 		} else {
-			json_object_set_new(rec, "part", json_string(w->share));
+			json_object_del(rec, VFM_AHEAD_KEY); /* of a run before */
+			if (w->share)
+				json_object_set_new(rec, "part", json_string(w->share));
 			vfm_stage_line_text(&r->text, rec);
 		}
 		r->counts.written++;
@@ -220,7 +228,7 @@ static int copy_finished(const struct vfm_stage_work *w, struct vfm_stage_record
 	*copied = true;
 	r->counts.copied++;
 	if (w->stage->sets) {
-		add_finished(w->stage, r, text.data, fingerprint);
+		add_finished(w, r, text.data, fingerprint);
 		count_outputs(w, r, &r->rec, 1);
 	} else {
 		add_finished_lines(w, r, text.data, text.len);
@@ -237,6 +245,9 @@ static void pass_on(const struct vfm_stage_work *w, struct vfm_stage_record *r, 
 	const struct vfm_stage *s = w->stage;
 	struct vfm_stage_out out = {0};
 
+	if (r->is_refused && s->on_refused)
+		s->on_refused(r->rec, s->ctx);
+	json_object_del(r->rec, VFM_AHEAD_KEY);
 	if (r->is_refused)
 		count_outputs(w, r, &r->rec, 1);
 	else
@@ -247,7 +258,7 @@ static void pass_on(const struct vfm_stage_work *w, struct vfm_stage_record *r, 
 	if (r->rc == VFM_EINPUT)
 		r->rc = 0;
 	if (!s->silent)
-		add_line(r, r->rec);
+		add_line(w, r, r->rec);
 }
 
 /* Writes what became of a record: itself, or what the stage emitted for it. */
@@ -264,7 +275,7 @@ static void add_outputs(const struct vfm_stage_work *w, struct vfm_stage_record 
 			json_object_del(recs[i], VFM_AHEAD_KEY);
 		if (!json_object_get(recs[i], "error"))
 			set_fingerprint(recs[i], w->stage->name, fingerprint);
-		add_line(r, recs[i]);
+		add_line(w, r, recs[i]);
 		has_error |= json_object_get(recs[i], "error") != NULL;
 	}
 	count_outputs(w, r, recs, n);

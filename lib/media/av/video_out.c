@@ -263,6 +263,8 @@ static int start_video_encoder(struct vfm_video_out *o, const AVCodec *c, AVBuff
 	if (!o->enc)
 		return AVERROR(ENOMEM);
 	set_picture(o, c);
+	if (o->opts.vfr) /* MP4 keeps the duration of the packet that is decoded last, which is then the last frame */
+		o->enc->max_b_frames = 0;
 	o->enc->time_base = o->opts.vfr ? (AVRational){1, VFR_CLOCK} : (AVRational){o->opts.fps_den, o->opts.fps_num};
 	o->enc->framerate = (AVRational){o->opts.fps_num, o->opts.fps_den};
 	o->enc->thread_count = o->opts.threads ? o->opts.threads : 1;

@@ -196,7 +196,7 @@ static int write_kept_clip(struct decode_pass *p, struct pass_clip *c, const str
 {
 	static _Atomic unsigned number;
 	struct vfm_cut_clip cut = {.o = *p->o->cut};
-	char *path = vfm_strfmt("%s/.ahead-%ld-%u.%s", p->o->dir, (long)getpid(), atomic_fetch_add(&number, 1),
+	char *path = vfm_strfmt("%s/%s%u.%s", p->o->dir, p->o->prefix, atomic_fetch_add(&number, 1),
 		vfm_video_out_extension(cut.o.codec));
 
 	cut.out = path;
@@ -441,12 +441,17 @@ out:
 	return rc;
 }
 
-void vfm_pass_release(struct vfm_pass *r)
+void vfm_pass_discard_clips(struct vfm_pass *r)
 {
 	for (int i = 0; i < r->n_clips; i++)
 		release_clip(&r->clips[i]);
 	free(r->clips);
-	vfm_shots_release(&r->shots);
 	r->clips = NULL;
 	r->n_clips = 0;
+}
+
+void vfm_pass_release(struct vfm_pass *r)
+{
+	vfm_pass_discard_clips(r);
+	vfm_shots_release(&r->shots);
 }

@@ -27,7 +27,7 @@ struct vfm_pass_opts {
 	bool score, hash;               /* of each clip */
 	const struct vfm_cut_opts *cut; /* NULL, or writes each clip; score and hash are then those of the files.
 					   Sets the range and times; not with copy, audio, keep_hdr or hwaccel */
-	const char *dir;                /* of the clips, which get temporary names: .ahead-… */
+	const char *dir, *prefix;       /* of the clips: DIR/PREFIX-and-number */
 	size_t kept_bytes;              /* limit of the decoded frames */
 };
 
@@ -49,6 +49,8 @@ struct vfm_pass {
 
 /* VFM_EINPUT, VFM_EENV: as vfm_probe_file.  The caller releases *p after success. */
 int vfm_pass_file(struct vfm_pass *p, const char *path, const struct vfm_pass_opts *o, struct vfm_err *err);
+/* Discards the results of clips, with their files. */
+void vfm_pass_discard_clips(struct vfm_pass *p);
 /* Removes the files that the caller has not taken: those whose `file` is not NULL. */
 void vfm_pass_release(struct vfm_pass *p);
 

@@ -258,12 +258,15 @@ static void copy_frames(const struct vfm_shot_track *t, struct vfm_frame_rate ra
 int vfm_shot_track_shots(const struct vfm_shot_track *t, struct vfm_shots *s, struct vfm_err *err)
 {
 	struct vfm_frame_rate rate = vfm_times_rate(&t->times, t->claimed);
-	struct vfm_scene *scene = t->scene ? vfm_scene_copy(t->scene) : NULL;
 	const struct vfm_cut *cuts = NULL;
 	struct vfm_clip_rule rule;
+	struct vfm_scene *scene;
 	int64_t n_cuts = 0;
 	int rc = 0;
 
+	if (!t->s.frames)
+		return vfm_fail(err, VFM_EINPUT, "no frame can be decoded");
+	scene = t->scene ? vfm_scene_copy(t->scene) : NULL;
 	if (rate.num < 1 || rate.den < 1)
 		rate = (struct vfm_frame_rate){25, 1};
 	copy_frames(t, rate, s);
@@ -304,10 +307,8 @@ int vfm_shots_file(struct vfm_shots *s, const char *path, const struct vfm_shots
 	t = vfm_shot_track_new(o, vfm_video_info(v));
 	while ((rc = vfm_video_next(v, &f, err)) == 1)
 		TRY_OUT(vfm_shot_track_push(t, v, &f, err));
-	if (rc == 0 && t->s.frames == 0)
-		rc = vfm_fail(err, VFM_EINPUT, "'%s': no frame can be decoded", path);
-	if (rc == 0)
-		rc = vfm_shot_track_shots(t, s, err);
+	if (rc == 0 && vfm_shot_track_shots(t, s, err) < 0)
+		rc = vfm_err_context(err, "'%s'", path);
 out:
 	vfm_shot_track_free(t);
 	vfm_video_close(v);
