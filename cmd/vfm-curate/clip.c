@@ -156,7 +156,7 @@ static bool take_written(struct clip_work *c, json_t *ahead, const char *out, st
 	return taken;
 }
 
-/* The stage refuses a record, whose file nobody takes. */
+/* Notes a record that the stage refuses: its file is removed at the end. */
 static void note_refused(const json_t *rec, void *ctx)
 {
 	note_file_ahead(ctx, json_object_get(json_object_get(rec, VFM_AHEAD_KEY), "clip"));

@@ -219,7 +219,7 @@ static void test_little_memory(void **state)
 	free(path);
 }
 
-/* A file that nobody takes is removed. */
+/* The pass removes the files that its caller does not take. */
 static void test_release_removes_files(void **state)
 {
 	struct vfm_cut_opts cut = {.even = true, .codec = "h264", .crf = 18};
