@@ -1,8 +1,10 @@
 /* split - one record per file -> one record per clip, and per range of frames that belongs to no clip. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/par.h"
 #include "encoder/exec/payload.h"
@@ -10,6 +12,7 @@
 #include "io/opt.h"
 #include "ahead.h"
 #include "curate.h"
+#include "data/record/reasons.h"
 #include "encoder/exec/shot_model.h"
 #include "exec_stage.h"
 #include "media/shots/shots.h"
@@ -20,6 +23,7 @@ struct split {
 	bool no_captions;
 	struct exec_stage model; /* with --exec */
 	struct curate_ahead ahead;
+	_Atomic int64_t damaged, damaged_us; /* frames of clips that are kept, and their microseconds */
 };
 
 static void set_seconds(json_t *rec, const char *key, double s)
@@ -76,8 +80,20 @@ json_t *curate_span_keys(const struct vfm_shots *s, int64_t i, double min_s)
 	return keys;
 }
 
+/* Adds up the damaged frames of a clip that is kept. */
+static void count_damaged(struct split *sp, const json_t *keys)
+{
+	double damaged = 0, frames = 0, duration_s = 0;
+
+	if (json_object_get(keys, "drop") || !vfm_rec_num(keys, "damaged_frames", &damaged) || damaged <= 0 ||
+		!vfm_rec_num(keys, "frames", &frames) || !vfm_rec_num(keys, "duration_s", &duration_s))
+		return;
+	sp->damaged += (int64_t)damaged;
+	sp->damaged_us += llrint(1e6 * duration_s * damaged / fmax(frames, 1));
+}
+
 /* Emits a record for each span of a video. */
-static void emit_spans(struct vfm_stage_out *out, const json_t *rec, const json_t *spans)
+static void emit_spans(struct split *sp, struct vfm_stage_out *out, const json_t *rec, const json_t *spans)
 {
 	const char *parent = vfm_rec_str(rec, "id", "");
 	json_int_t transitions = 0;
@@ -96,6 +112,7 @@ static void emit_spans(struct vfm_stage_out *out, const json_t *rec, const json_
 		json_object_set_new(clip, "siblings", json_integer((json_int_t)json_array_size(spans) - transitions));
 		json_object_set_new(clip, "transitions", json_integer(transitions));
 		json_object_update(clip, keys);
+		count_damaged(sp, keys);
 		vfm_stage_emit(out, clip);
 	}
 }
@@ -179,7 +196,7 @@ static int split_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 		TRY_OUT(find_spans(sp, rec, m.src, worker, &spans, err));
 	if (sp->no_captions)
 		remove_captions(rec);
-	emit_spans(out, rec, spans);
+	emit_spans(sp, out, rec, spans);
 out:
 	json_decref(spans);
 	return rc;
@@ -287,7 +304,7 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 		.fn = split_record,
 		.ctx = &sp,
 		.one_to_many = true};
-	char *options;
+	char *options, seconds[VFM_DURATION_TEXT];
 	int detector, rc;
 
 	rc = parse_split_options(&sp, &stage, &detector, argc, argv, err);
@@ -301,6 +318,9 @@ int curate_split(int argc, char **argv, struct vfm_err *err)
 		stage.options = options;
 		rc = vfm_stage_run(&stage, NULL, err);
 	}
+	if (sp.damaged)
+		vfm_info("kept clips have %lld damaged frames, %s: damaged_frames", (long long)sp.damaged,
+			vfm_duration_text(seconds, (double)sp.damaged_us / 1e6));
 	curate_ahead_release(&sp.ahead);
 	free(options);
 	return rc;

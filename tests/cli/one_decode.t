@@ -1,7 +1,7 @@
 #!/bin/bash
 # vfm-curate: one decode of a video for all stages of a pipe or run gives the records and files of separate stages.
 . "${0%/*}/lib.sh"
-for tool in jq ffmpeg; do command -v $tool >/dev/null || skip_all "no $tool"; done
+for tool in jq ffmpeg python3; do command -v $tool >/dev/null || skip_all "no $tool"; done
 
 # Films of five shots: textures that move, each cut hard; with an image, a film at a varying rate, and a damaged one.
 mkdir raw
@@ -111,6 +111,22 @@ for file in precious ../safe/precious .ahead-x/../../precious .ahead-; do
 	is "$(cat precious)" secret "ahead: $file stays"
 done
 cd ..
+
+# ---- seconds of damaged frames, with and without a pipe
+ffmpeg -v error -f lavfi -i testsrc2=s=320x240:r=25:d=6 -c:v libx264 -g 50 -bf 0 -x264opts slices=1 whole.h264
+python3 - <<'END'
+data = bytearray(open("whole.h264", "rb").read())
+for i in range(len(data) // 2, len(data) // 2 + 4000):
+    data[i] ^= 0x5a
+open("damaged.h264", "wb").write(data)
+END
+run bash -c 'vfm-curate probe -q damaged.h264 | vfm-curate split'
+n=$(records <<<"$out" | jq -s 'map(select(.drop | not) | .damaged_frames) | add')
+ok "there are damaged frames" test "$n" -gt 0
+like "$err" "kept clips have $n damaged frames, [0-9.]+ s" "split: adds up damaged frames"
+vfm-curate probe -q damaged.h264 >damaged.jsonl
+run vfm-curate split damaged.jsonl
+like "$err" "kept clips have $n damaged frames, [0-9.]+ s" "... alone, too"
 
 # ---- nothing is left behind
 left() { find "$1" -name '.ahead-*' | wc -l; }
