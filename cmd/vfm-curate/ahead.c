@@ -155,7 +155,7 @@ static void put_results(json_t *rec, struct vfm_pass_clip *c)
 	if (c->hash)
 		vfm_ahead_put(rec, "hash", curate_hash_json(c->hash));
 	free(c->file);
-	c->file = NULL; /* the taker renames it */
+	c->file = NULL; /* clip renames it */
 }
 
 json_t *curate_ahead_spans(struct vfm_pass *p, double min_s)
@@ -184,7 +184,7 @@ void curate_ahead_put_image(json_t *rec, const struct vfm_pass *p)
 		put_results(rec, &p->clips[0]);
 }
 
-int curate_ahead_look(struct curate_ahead *a, json_t *rec, const char *src, const struct vfm_score_opts *o,
+int curate_ahead_analyze(struct curate_ahead *a, json_t *rec, const char *src, const struct vfm_score_opts *o,
 	struct vfm_score *score, struct vfm_err *err)
 {
 	struct vfm_clip_hash *h = a->hash ? vfm_malloc(sizeof(*h)) : NULL;

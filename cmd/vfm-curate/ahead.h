@@ -43,7 +43,7 @@ json_t *curate_ahead_spans(struct vfm_pass *p, double min_s);
 void curate_ahead_put_image(json_t *rec, const struct vfm_pass *p);
 /* Scores a clip or image, or hashes it for later stages, or both, in one decode.  Puts the results for later stages
  * into the record.  score: NULL, or the result for the caller.  VFM_EINPUT: the caller does its work alone. */
-int curate_ahead_look(struct curate_ahead *a, json_t *rec, const char *src, const struct vfm_score_opts *o,
+int curate_ahead_analyze(struct curate_ahead *a, json_t *rec, const char *src, const struct vfm_score_opts *o,
 	struct vfm_score *score, struct vfm_err *err);
 
 /* ---- options and results of the stages ---- */

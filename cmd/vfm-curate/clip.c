@@ -76,8 +76,7 @@ static void note_large_clips(const struct vfm_cut_result *r)
 	static _Atomic bool is_said;
 
 	if ((int64_t)r->width * r->height > MANY_PIXELS && !atomic_exchange(&is_said, true))
-		vfm_info("clips of %dx%d are written, as their sources are; --height 1080 makes them smaller", r->width,
-			r->height);
+		vfm_info("clips of %dx%d are written; --height 1080 makes them smaller", r->width, r->height);
 }
 
 static void set_result(
@@ -321,7 +320,7 @@ static int prepare_clip(json_t *rec, struct clip_work *c, json_t *ahead, struct 
 }
 
 /* Scores and hashes the file of a clip for later stages. */
-static void look_at_written(struct clip_work *c, json_t *rec, const char *path)
+static void analyze_written(struct clip_work *c, json_t *rec, const char *path)
 {
 	struct vfm_score_opts o = {.video = {.threads = c->cut.threads, .limit = vfm_limit_start(c->timeout_s)},
 		.end = -1,
@@ -330,7 +329,7 @@ static void look_at_written(struct clip_work *c, json_t *rec, const char *path)
 	struct vfm_err err;
 
 	if (curate_ahead_is_wanted(&c->ahead))
-		curate_ahead_look(&c->ahead, rec, path, &o, NULL, &err); /* else the later stage says why */
+		curate_ahead_analyze(&c->ahead, rec, path, &o, NULL, &err); /* else the later stage says why */
 }
 
 /* Cuts the clips of a source. */
@@ -368,7 +367,7 @@ static void cut_records(struct vfm_stage_item *items, int n, void *ctx, int work
 			item->rc = check_bucket_frames(item->rec, &clips[k], &item->err);
 		if (item->rc == 0) {
 			set_result(item->rec, c, &clips[k].result, clips[k].out, image);
-			look_at_written(c, item->rec, clips[k].out);
+			analyze_written(c, item->rec, clips[k].out);
 		}
 		free((char *)clips[k].out);
 	}

@@ -73,7 +73,7 @@ static int score_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int w
 	opts.end = m.end_frame;
 	opts.start_pts = m.start_pts;
 	opts.about = json_integer_value(json_object_get(rec, "frames"));
-	if (!curate_ahead_is_wanted(&s->ahead) || curate_ahead_look(&s->ahead, rec, m.src, &opts, &score, err) < 0)
+	if (!curate_ahead_is_wanted(&s->ahead) || curate_ahead_analyze(&s->ahead, rec, m.src, &opts, &score, err) < 0)
 		TRY(vfm_score_file(&score, m.src, &opts, err));
 	add_scores(rec, curate_score_json(&score));
 	return 0;

@@ -16,7 +16,8 @@
 #include "data/record/stage_link.h"
 
 enum {
-	MAX_ARGS = 1 << 16, /* bytes of a command line */
+	MAX_BYTES = 1 << 16, /* of a command line */
+	MAX_WORDS = 1024,
 	TRIES = 20,
 	TRY_MS = 5,
 };
@@ -76,23 +77,23 @@ static enum pipe_reader find_reader(const char *pipe, long *pid)
 /* Appends the command line of a process, without the name of the program.  Returns whether it is a stage. */
 static bool add_process(struct vfm_later_stages *l, long pid)
 {
-	char path[64], *text = vfm_malloc(MAX_ARGS), *argv[1024];
+	char path[64], *text = vfm_malloc(MAX_BYTES), *argv[MAX_WORDS];
 	ssize_t n = -1;
 	int fd, argc = 0;
 
 	snprintf(path, sizeof(path), "/proc/%ld/cmdline", pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0) {
-		n = read(fd, text, MAX_ARGS);
+		n = read(fd, text, MAX_BYTES);
 		close(fd);
 	}
-	if (n > 0 && n < MAX_ARGS && text[n - 1] == 0)
-		for (char *arg = text; arg < text + n && argc < 1024; arg += strlen(arg) + 1)
+	if (n > 0 && n < MAX_BYTES && text[n - 1] == 0)
+		for (char *arg = text; arg < text + n && argc < MAX_WORDS; arg += strlen(arg) + 1)
 			argv[argc++] = arg;
-	if (argc >= 2 && argc < 1024)
+	if (argc >= 2 && argc < MAX_WORDS)
 		vfm_later_stages_add(l, argc - 1, argv + 1);
 	free(text);
-	return argc >= 2 && argc < 1024;
+	return argc >= 2 && argc < MAX_WORDS;
 }
 
 static void find_in_pipe(struct vfm_later_stages *l)

@@ -57,7 +57,7 @@ static void add_line(const struct vfm_stage_work *w, struct vfm_stage_record *r,
 {
 	size_t start = r->text.len;
 
-	if (w->is_last)
+	if (w->is_last || vfm_rec_is_out(rec)) /* no stage takes the results */
 		json_object_del(rec, VFM_AHEAD_KEY);
 	vfm_stage_line_text(&r->text, rec);
 	if (r->text.len - start > VFM_JSONL_LINE) {
@@ -247,7 +247,6 @@ static void pass_on(const struct vfm_stage_work *w, struct vfm_stage_record *r, 
 
 	if (r->is_refused && s->on_refused)
 		s->on_refused(r->rec, s->ctx);
-	json_object_del(r->rec, VFM_AHEAD_KEY);
 	if (r->is_refused)
 		count_outputs(w, r, &r->rec, 1);
 	else
@@ -271,8 +270,6 @@ static void add_outputs(const struct vfm_stage_work *w, struct vfm_stage_record 
 
 	for (size_t i = 0; i < n && !w->stage->silent; i++) {
 		had_error |= json_object_get(recs[i], "error") != NULL;
-		if (vfm_rec_is_out(recs[i])) /* later stages pass it on */
-			json_object_del(recs[i], VFM_AHEAD_KEY);
 		if (!json_object_get(recs[i], "error"))
 			set_fingerprint(recs[i], w->stage->name, fingerprint);
 		add_line(w, r, recs[i]);

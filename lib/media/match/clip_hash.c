@@ -268,11 +268,6 @@ int vfm_clip_hasher_push(struct vfm_clip_hasher *s, struct vfm_video *v, const s
 	return 0;
 }
 
-bool vfm_clip_hasher_is_full(const struct vfm_clip_hasher *s)
-{
-	return s->full;
-}
-
 int vfm_clip_hasher_finish(struct vfm_clip_hasher *s, bool image, struct vfm_clip_hash *h, struct vfm_err *err)
 {
 	if (!s->seen)

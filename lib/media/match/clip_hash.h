@@ -52,8 +52,6 @@ void vfm_clip_hasher_free(struct vfm_clip_hasher *s); /* no-op for NULL */
 /* Adds the next frame of the clip: the last one that `v` decoded, described by `f`. */
 int vfm_clip_hasher_push(
 	struct vfm_clip_hasher *s, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err);
-/* Returns whether later frames do not count: the hash has all its slots. */
-bool vfm_clip_hasher_is_full(const struct vfm_clip_hasher *s);
 /* Call once, after the last frame.  VFM_EINPUT: there was none. */
 int vfm_clip_hasher_finish(struct vfm_clip_hasher *s, bool image, struct vfm_clip_hash *h, struct vfm_err *err);
 

@@ -12,7 +12,7 @@
 #include "media/av/video_out.h"
 
 enum {
-	CHECK = 32,  /* frames between looks for clips */
+	CHECK = 32,  /* frames between searches for clips */
 	MARGIN = 72, /* frames after a clip before its boundaries seem certain: most dissolves are shorter */
 };
 
@@ -85,31 +85,32 @@ static void keep_frame(struct decode_pass *p, const struct vfm_frame *f)
 
 /* ---- a clip ---- */
 
-struct clip_look {
+struct clip_analyzers {
 	struct vfm_scorer *scorer;
 	struct vfm_clip_hasher *hasher;
 };
 
-static void end_look(struct clip_look *l)
+static void free_analyzers(struct clip_analyzers *l)
 {
 	vfm_scorer_free(l->scorer);
 	vfm_clip_hasher_free(l->hasher);
 }
 
-static struct clip_look begin_look(bool score, bool hash, const struct vfm_score_opts *o, const struct vfm_video *v)
+static struct clip_analyzers start_analyzers(
+	bool score, bool hash, const struct vfm_score_opts *o, const struct vfm_video *v)
 {
-	return (struct clip_look){
+	return (struct clip_analyzers){
 		score ? vfm_scorer_new(o, vfm_video_info(v)) : NULL, hash ? vfm_clip_hasher_new() : NULL};
 }
 
-static int look_at_frame(struct clip_look *l, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
+static int analyze_frame(struct clip_analyzers *l, struct vfm_video *v, const struct vfm_frame *f, struct vfm_err *err)
 {
 	if (l->scorer)
 		TRY(vfm_scorer_push(l->scorer, v, f, err));
 	return l->hasher ? vfm_clip_hasher_push(l->hasher, v, f, err) : 0;
 }
 
-static int finish_look(struct clip_look *l, const struct vfm_video *v, struct vfm_score *score,
+static int finish_analyzers(struct clip_analyzers *l, const struct vfm_video *v, struct vfm_score *score,
 	struct vfm_clip_hash *hash, struct vfm_err *err)
 {
 	if (l->scorer)
@@ -122,7 +123,7 @@ int vfm_pass_clip_of(const char *path, const struct vfm_score_opts *o, struct vf
 {
 	int64_t want = o->end < 0 ? INT64_MAX : o->end - o->start;
 	struct vfm_video_opts video = o->video;
-	struct clip_look l = {0};
+	struct clip_analyzers l = {0};
 	struct vfm_video *v;
 	struct vfm_frame f;
 	int rc = 1;
@@ -131,39 +132,39 @@ int vfm_pass_clip_of(const char *path, const struct vfm_score_opts *o, struct vf
 	TRY(vfm_video_open(&v, path, &video, err));
 	if (o->start > 0)
 		TRY_OUT(vfm_video_seek(v, o->start, o->start_pts, err));
-	l = begin_look(score, hash, o, v);
+	l = start_analyzers(score, hash, o, v);
 	*hashed = hash && !vfm_video_info(v)->interlaced;
 	for (int64_t i = 0; i < want && (rc = vfm_video_next(v, &f, err)) == 1; i++) {
 		*hashed &= !f.interlaced; /* a hash is that of deinterlaced frames */
-		TRY_OUT(look_at_frame(&l, v, &f, err));
+		TRY_OUT(analyze_frame(&l, v, &f, err));
 	}
 	TRY_OUT(rc);
 	TRY_OUT(vfm_video_check_end(v, o->end, err));
-	rc = finish_look(&l, v, score, hash, err);
+	rc = finish_analyzers(&l, v, score, hash, err);
 out:
-	end_look(&l);
+	free_analyzers(&l);
 	vfm_video_close(v);
 	return rc;
 }
 
-static int look_at_kept(struct decode_pass *p, struct vfm_pass_clip *c, struct vfm_err *err)
+static int analyze_kept_clip(struct decode_pass *p, struct vfm_pass_clip *c, struct vfm_err *err)
 {
 	struct vfm_score_opts o = {.start = c->start, .end = c->end, .about = c->end - c->start};
-	struct clip_look l = begin_look(c->score, c->hash, &o, p->v);
+	struct clip_analyzers l = start_analyzers(c->score, c->hash, &o, p->v);
 	struct vfm_frame f;
 	int rc = 0;
 
 	for (int64_t i = c->start; i < c->end; i++) {
 		TRY_OUT(vfm_video_show(p->v, p->kept[i - p->first], &f, err));
-		TRY_OUT(look_at_frame(&l, p->v, &f, err));
+		TRY_OUT(analyze_frame(&l, p->v, &f, err));
 	}
-	rc = finish_look(&l, p->v, c->score, c->hash, err);
+	rc = finish_analyzers(&l, p->v, c->score, c->hash, err);
 out:
-	end_look(&l);
+	free_analyzers(&l);
 	return rc;
 }
 
-static int look_at_file(const struct decode_pass *p, struct vfm_pass_clip *c, struct vfm_err *err)
+static int analyze_clip_file(const struct decode_pass *p, struct vfm_pass_clip *c, struct vfm_err *err)
 {
 	struct vfm_score_opts o = {
 		.video = {.threads = p->o->video.threads}, .end = -1, .start_pts = INT64_MIN, .about = c->cut.frames};
@@ -245,7 +246,7 @@ static void work_on_clip(struct decode_pass *p, const struct vfm_shots *s, const
 	if (o->cut)
 		rc = write_kept_clip(p, &c, s, &err);
 	if (rc == 0 && (o->score || o->hash))
-		rc = o->cut ? look_at_file(p, &c.c, &err) : look_at_kept(p, &c.c, &err);
+		rc = o->cut ? analyze_clip_file(p, &c.c, &err) : analyze_kept_clip(p, &c.c, &err);
 	took = vfm_now() - began;
 	p->limit.until += took;
 	vfm_video_extend_limit(p->v, took);
@@ -295,7 +296,7 @@ static void close_clips(struct decode_pass *p, const struct vfm_shots *s, int64_
 	}
 }
 
-static void look_for_clips(struct decode_pass *p)
+static void work_on_closed_clips(struct decode_pass *p)
 {
 	struct vfm_err err = {0};
 	struct vfm_shots s;
@@ -325,42 +326,37 @@ static void add_frame(struct decode_pass *p, const struct vfm_frame *f)
 		return;
 	keep_frame(p, f);
 	if ((f->index + 1) % CHECK == 0 && vfm_shot_track_may_cut(p->track, p->closed + 1, f->index + 1 - margin_of(p)))
-		look_for_clips(p);
+		work_on_closed_clips(p);
 	while (p->kept_bytes > p->o->kept_bytes)
 		drop_frames(p, p->first + 1);
 }
 
 /* ---- the end ---- */
 
-static const struct vfm_span *find_clip(const struct vfm_shots *s, int64_t start)
+/* Returns whether a span of the whole video is the clip, with the times that its file depends on. */
+static bool is_final_clip(const struct decode_pass *p, const struct pass_clip *c, const struct vfm_span *span)
 {
-	for (int64_t low = 0, high = s->n; low < high;) {
-		int64_t mid = low + (high - low) / 2;
+	struct clip_times times = times_of_clip(p, &p->r->shots, span);
 
-		if (s->spans[mid].start == start)
-			return s->spans[mid].kind == VFM_SPAN_CLIP ? &s->spans[mid] : NULL;
-		if (s->spans[mid].start < start)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return NULL;
+	return span->kind == VFM_SPAN_CLIP && span->start == c->c.start && span->end == c->c.end &&
+		(!p->o->cut || same_times(&c->times, &times));
 }
 
 /* Passes the results of clips whose boundaries and times are the final ones. */
 static void take_clips(struct decode_pass *p)
 {
 	struct vfm_pass *r = p->r;
+	const struct vfm_span *span = r->shots.spans, *end = span + r->shots.n;
 	/* Clips and hashes of interlaced videos are those of deinterlaced frames. */
-	bool hides = r->probe.interlaced && (p->o->cut || p->o->hash);
+	bool discards_all = r->probe.interlaced && (p->o->cut || p->o->hash);
 
 	r->clips = vfm_calloc((size_t)p->n_clips + 1, sizeof(r->clips[0]));
 	for (int i = 0; i < p->n_clips; i++) {
 		struct pass_clip *c = &p->clips[i];
-		const struct vfm_span *span = find_clip(&r->shots, c->c.start);
-		struct clip_times times = span ? times_of_clip(p, &r->shots, span) : (struct clip_times){0};
 
-		if (hides || !span || span->end != c->c.end || (p->o->cut && !same_times(&c->times, &times)))
+		while (span < end && span->start < c->c.start) /* both are in order */
+			span++;
+		if (discards_all || span == end || !is_final_clip(p, c, span))
 			release_clip(&c->c);
 		else
 			r->clips[r->n_clips++] = c->c;
@@ -379,10 +375,10 @@ static void finish_video(struct decode_pass *p)
 }
 
 /* Scores and hashes an image. */
-static void look_at_image(struct decode_pass *p, const struct vfm_frame *f)
+static void analyze_image(struct decode_pass *p, const struct vfm_frame *f)
 {
 	struct vfm_score_opts o = {.end = -1, .about = 1};
-	struct clip_look l = begin_look(p->o->score, p->o->hash, &o, p->v);
+	struct clip_analyzers l = start_analyzers(p->o->score, p->o->hash, &o, p->v);
 	struct vfm_pass_clip c = {.end = 1};
 	struct vfm_err err = {0};
 
@@ -390,13 +386,13 @@ static void look_at_image(struct decode_pass *p, const struct vfm_frame *f)
 		c.score = vfm_calloc(1, sizeof(*c.score));
 	if (l.hasher)
 		c.hash = vfm_calloc(1, sizeof(*c.hash));
-	if (look_at_frame(&l, p->v, f, &err) < 0 || finish_look(&l, p->v, c.score, c.hash, &err) < 0) {
+	if (analyze_frame(&l, p->v, f, &err) < 0 || finish_analyzers(&l, p->v, c.score, c.hash, &err) < 0) {
 		release_clip(&c);
 	} else {
 		p->r->clips = vfm_memdup(&c, sizeof(c));
 		p->r->n_clips = 1;
 	}
-	end_look(&l);
+	free_analyzers(&l);
 }
 
 static int decode_frames(struct decode_pass *p, struct vfm_err *err)
@@ -408,7 +404,7 @@ static int decode_frames(struct decode_pass *p, struct vfm_err *err)
 		vfm_prober_add(&p->prober, &f);
 		add_frame(p, &f);
 		if (vfm_video_info(p->v)->image && (p->o->score || p->o->hash) && !p->o->cut)
-			look_at_image(p, &f);
+			analyze_image(p, &f);
 	}
 	return rc;
 }

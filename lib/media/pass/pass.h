@@ -27,11 +27,11 @@ struct vfm_pass_opts {
 	bool score, hash;               /* of each clip */
 	const struct vfm_cut_opts *cut; /* NULL, or writes each clip; score and hash are then those of the files.
 					   Sets the range and times; not with copy, audio, keep_hdr or hwaccel */
-	const char *dir, *prefix;       /* of the clips: DIR/PREFIX-and-number */
+	const char *dir, *prefix;       /* of the clips: their folder, and the beginning of their names */
 	size_t kept_bytes;              /* limit of the decoded frames */
 };
 
-/* What the pass knows of a clip.  For an image: of the whole file. */
+/* The results for a clip, or for a whole image. */
 struct vfm_pass_clip {
 	int64_t start, end;         /* frames, end exclusive */
 	struct vfm_score *score;    /* NULL: none */
