@@ -35,9 +35,9 @@ struct vfm_pixels_job {
 	uint8_t *dst;
 };
 int vfm_pixels_run(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_err *err);
-/* Scales the whole frame like vfm_video_thumb; uses frame, orient, shown_w and shown_h of the job. */
 /* Returns the layout of Y'CbCr 4:2:0 that is nearest to a frame. */
 enum vfm_layout vfm_pixels_layout(const AVFrame *frame, bool sdr);
+/* Scales the whole frame like vfm_video_thumb; uses frame, orient, shown_w and shown_h of the job. */
 struct vfm_thumb;
 int vfm_pixels_thumb(struct vfm_pixels *p, const struct vfm_pixels_job *job, struct vfm_thumb *t, struct vfm_err *err);
 /* Copies rows of luma like vfm_video_coded_rows. */

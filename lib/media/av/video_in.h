@@ -108,9 +108,9 @@ bool vfm_video_ended(const struct vfm_video *v);
 /* Returns the number of errors so far: of demuxer and decoder, and frames marked as damaged. */
 int64_t vfm_video_errors(const struct vfm_video *v);
 
-/* A decoded frame outside its reader: a reference, without a copy of the pixels. */
+/* A frame outside its reader, which the caller frees before or after the reader. */
 struct vfm_kept_frame;
-/* Keeps the last decoded frame; the caller frees it before or after the reader.  NULL: out of memory. */
+/* Keeps the last decoded frame: a reference, without a copy of the pixels.  NULL: out of memory. */
 struct vfm_kept_frame *vfm_video_keep(const struct vfm_video *v, const struct vfm_frame *f);
 /* Makes a frame that `v` decoded its last decoded frame again, for the conversions below.  Sets *f as vfm_video_next
  * did.  VFM_EENV: out of memory. */
@@ -131,6 +131,11 @@ int vfm_video_rgb(struct vfm_video *v, int width, int height, enum vfm_fit fit, 
 /* picture: as layout.h; width and height are even unless it is RGB. */
 int vfm_video_picture(struct vfm_video *v, int width, int height, enum vfm_fit fit, enum vfm_layout layout,
 	uint8_t *picture, struct vfm_err *err);
+/* Keeps the picture alone.  NULL: it cannot be converted, or out of memory. */
+struct vfm_kept_frame *vfm_video_keep_picture(struct vfm_video *v, const struct vfm_frame *f, int width, int height,
+	enum vfm_fit fit, enum vfm_layout layout);
+/* Returns the picture, and sets *f as vfm_video_next did. */
+const uint8_t *vfm_kept_picture(const struct vfm_kept_frame *k, struct vfm_frame *f);
 int vfm_video_luma(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *luma, struct vfm_err *err);
 
 /* Scales the last decoded frame, upright, to the size of thumb.h.  Scales most planar Y'CbCr directly, in less time

@@ -38,6 +38,7 @@ struct decode_pass {
 	struct vfm_shot_track *track; /* NULL: an image, or the frames cannot be converted */
 	struct vfm_kept_frame **kept; /* [n_kept], from frame `first` on */
 	size_t kept_cap, kept_bytes;
+	struct vfm_cut_shape shape; /* of the files */
 	int64_t first, n_kept;
 	int64_t closed; /* the frames before it belong to clips and transitions that were worked on */
 	struct pass_clip *clips;
@@ -47,9 +48,11 @@ struct decode_pass {
 
 /* ---- kept frames ---- */
 
-static bool wants_frames(const struct vfm_pass_opts *o)
+/* Returns whether the clips of an interlaced video have no results: their files and hashes are of deinterlaced frames.
+ */
+static bool is_left_alone(const struct decode_pass *p)
 {
-	return o->score || o->hash || o->cut;
+	return p->r->probe.interlaced && (p->o->cut || p->o->hash);
 }
 
 /* Frees the kept frames before `from`. */
@@ -68,10 +71,12 @@ static void drop_frames(struct decode_pass *p, int64_t from)
 	memmove(p->kept, p->kept + n, (size_t)p->n_kept * sizeof(p->kept[0]));
 }
 
-/* Keeps the frame that was decoded last. */
+/* Keeps the frame that was decoded last, or, if that is enough, its picture in the clip. */
 static void keep_frame(struct decode_pass *p, const struct vfm_frame *f)
 {
-	struct vfm_kept_frame *k = vfm_video_keep(p->v, f);
+	struct vfm_kept_frame *k = p->o->cut
+		? vfm_video_keep_picture(p->v, f, p->shape.width, p->shape.height, VFM_FIT_COVER, p->shape.layout)
+		: vfm_video_keep(p->v, f);
 
 	if (!k) { /* the frames must follow each other */
 		drop_frames(p, f->index);
@@ -322,8 +327,10 @@ static void add_frame(struct decode_pass *p, const struct vfm_frame *f)
 		p->track = NULL;
 		return;
 	}
-	if (!wants_frames(p->o))
+	if (!(p->o->score || p->o->hash || p->o->cut) || is_left_alone(p)) {
+		drop_frames(p, INT64_MAX);
 		return;
+	}
 	keep_frame(p, f);
 	if ((f->index + 1) % CHECK == 0 && vfm_shot_track_may_cut(p->track, p->closed + 1, f->index + 1 - margin_of(p)))
 		work_on_closed_clips(p);
@@ -347,8 +354,7 @@ static void take_clips(struct decode_pass *p)
 {
 	struct vfm_pass *r = p->r;
 	const struct vfm_span *span = r->shots.spans, *end = span + r->shots.n;
-	/* Clips and hashes of interlaced videos are those of deinterlaced frames. */
-	bool discards_all = r->probe.interlaced && (p->o->cut || p->o->hash);
+	bool discards_all = is_left_alone(p);
 
 	r->clips = vfm_calloc((size_t)p->n_clips + 1, sizeof(r->clips[0]));
 	for (int i = 0; i < p->n_clips; i++) {
@@ -417,6 +423,8 @@ int vfm_pass_file(struct vfm_pass *r, const char *path, const struct vfm_pass_op
 	*r = (struct vfm_pass){0};
 	TRY(vfm_video_open(&p.v, path, &o->video, err));
 	vfm_prober_begin(&p.prober, &r->probe, p.v);
+	if (o->cut)
+		p.shape = vfm_cut_shape(o->cut, vfm_video_info(p.v));
 	if (!r->probe.info.image)
 		p.track = vfm_shot_track_new(&o->shots, vfm_video_info(p.v));
 	TRY_OUT(decode_frames(&p, err));

@@ -30,9 +30,10 @@ struct cutting {
 	struct vfm_video_out *out;
 	struct vfm_audio *audio; /* NULL: none */
 	const char *src;
-	uint8_t *picture;
-	enum vfm_layout layout;
+	const uint8_t *picture; /* of the frame that was taken last */
+	uint8_t *room;          /* [size] for it */
 	size_t size;
+	struct vfm_cut_shape shape;
 	bool keep;            /* each frame keeps its time */
 	bool silent;          /* the range has no sound */
 	double rate, tick_s;  /* of the source */
@@ -51,14 +52,20 @@ static int round_size(double x, bool even)
 	return n < least ? least : n > MAX_SIDE ? MAX_SIDE : n;
 }
 
-/* The output size of a frame of w x h. */
-static void find_cut_size(const struct vfm_cut_opts *o, int w, int h, int *width, int *height)
+struct vfm_cut_shape vfm_cut_shape(const struct vfm_cut_opts *o, const struct vfm_video_info *source)
 {
-	bool keep = !o->enlarge && (!o->width || !o->height) && (o->width > w || o->height > h);
+	int w = source->width, h = source->height;
+	bool keep = !o->enlarge && (!o->width || !o->height) && (o->width > w || o->height > h), is_rgb;
 	int to_w = keep ? 0 : o->width, to_h = keep ? 0 : o->height;
+	struct vfm_cut_shape s;
 
-	*width = to_w ? to_w : round_size(to_h ? (double)w * to_h / h : w, o->even);
-	*height = to_h ? to_h : round_size(to_w ? (double)h * to_w / w : h, o->even);
+	s.width = to_w ? to_w : round_size(to_h ? (double)w * to_h / h : w, o->even);
+	s.height = to_h ? to_h : round_size(to_w ? (double)h * to_w / w : h, o->even);
+	/* Pictures and lossless files hold RGB.  Other codecs get Y'CbCr, which most sources have, without a
+	 * conversion. */
+	is_rgb = !o->codec || !strcmp(o->codec, "ffv1") || s.width % 2 || s.height % 2;
+	s.layout = is_rgb ? VFM_LAYOUT_RGB : source->nearest;
+	return s;
 }
 
 /* VFM_EINPUT: the source is smaller than the size to cover. */
@@ -120,8 +127,8 @@ static int start_audio(struct cutting *c, const struct vfm_frame *f, struct vfm_
 	return vfm_audio_start(c->audio, (double)f->pts * c->tick_s, err);
 }
 
-/* Returns 0, or UNEVEN. */
-static int cut_frame(struct cutting *c, const struct vfm_frame *f, struct vfm_err *err)
+/* Takes the next frame, whose picture is given, or the reader's last one.  Returns 0, or UNEVEN. */
+static int cut_frame(struct cutting *c, const struct vfm_frame *f, const uint8_t *picture, struct vfm_err *err)
 {
 	double gap = f->time_s - c->last_s;
 
@@ -140,7 +147,10 @@ static int cut_frame(struct cutting *c, const struct vfm_frame *f, struct vfm_er
 		return UNEVEN;
 	c->n_in++;
 	vfm_times_add(&c->times, c->clock);
-	TRY(vfm_video_picture(c->in, c->r->width, c->r->height, VFM_FIT_COVER, c->layout, c->picture, err));
+	if (!picture)
+		TRY(vfm_video_picture(
+			c->in, c->shape.width, c->shape.height, VFM_FIT_COVER, c->shape.layout, c->room, err));
+	c->picture = picture ? picture : c->room;
 	c->have = true;
 	return c->o->new_fps > 0 || c->keep ? 0 : write_frame(c, err);
 }
@@ -245,14 +255,6 @@ static struct vfm_frame_rate claimed_rate(const struct vfm_cut_opts *o, const st
 			  : (struct vfm_frame_rate){i->fps_num, i->fps_den};
 }
 
-/* Pictures and lossless files hold RGB.  Other codecs get Y'CbCr, which most sources have, without a conversion. */
-static enum vfm_layout layout_of_clip(const struct cutting *c)
-{
-	bool is_rgb = !c->o->codec || !strcmp(c->o->codec, "ffv1") || c->r->width % 2 || c->r->height % 2;
-
-	return is_rgb ? VFM_LAYOUT_RGB : vfm_video_info(c->in)->nearest;
-}
-
 static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
 {
 	const struct vfm_video_info *info = vfm_video_info(c->in);
@@ -270,15 +272,15 @@ static int open_output(struct cutting *c, const char *out, struct vfm_err *err)
 	if (c->o->new_fps > 0)
 		fps = av_d2q(c->o->new_fps, 100000);
 	TRY(check_source_size(c->r, c->o, info->width, info->height, err));
-	find_cut_size(c->o, info->width, info->height, &c->r->width, &c->r->height);
+	c->shape = vfm_cut_shape(c->o, info);
+	c->r->width = oo.width = c->shape.width;
+	c->r->height = oo.height = c->shape.height;
+	oo.layout = c->shape.layout;
 	c->r->fps_num = oo.fps_num = fps.num;
 	c->r->fps_den = oo.fps_den = fps.den;
-	oo.width = c->r->width;
-	oo.height = c->r->height;
-	oo.layout = c->layout = layout_of_clip(c);
-	c->size = vfm_layout_bytes(c->layout, c->r->width, c->r->height);
-	c->picture = vfm_big_alloc(c->size, "frame", err);
-	if (!c->picture)
+	c->size = vfm_layout_bytes(oo.layout, oo.width, oo.height);
+	c->room = vfm_big_alloc(c->size, "frame", err);
+	if (!c->room)
 		return VFM_EENV;
 	if (c->o->audio && !info->image && !c->silent)
 		TRY(vfm_audio_open(&c->audio, c->src, &c->limit, err));
@@ -304,7 +306,7 @@ static void end_clip(struct cutting *c, int rc, const struct vfm_err *err)
 {
 	vfm_video_out_abort(c->out);
 	vfm_audio_close(c->audio);
-	vfm_big_free(c->picture, c->size);
+	vfm_big_free(c->room, c->size);
 	if (rc > 0) {
 		*c = (struct cutting){.clip = c->clip,
 			.o = c->o,
@@ -317,7 +319,7 @@ static void end_clip(struct cutting *c, int rc, const struct vfm_err *err)
 	}
 	c->out = NULL;
 	c->audio = NULL;
-	c->picture = NULL;
+	c->room = NULL;
 	c->state = CUT_ENDED;
 	c->clip->rc = rc;
 	if (rc < 0)
@@ -426,7 +428,7 @@ static bool cut_next_frame(struct cut_pass *p)
 			continue;
 		err = (struct vfm_err){0};
 		if (got)
-			rc = cut_frame(c, &f, &err);
+			rc = cut_frame(c, &f, NULL, &err);
 		if (rc == 0 && got && !is_complete(c))
 			continue;
 		if (rc == 0)
@@ -561,7 +563,7 @@ void vfm_cut_clips(const char *src, struct vfm_cut_clip *clips, int n)
 	free(p.cut);
 }
 
-/* Writes the clip from kept frames.  Returns 0, UNEVEN or SILENT. */
+/* Writes the clip from kept pictures.  Returns 0, UNEVEN or SILENT. */
 static int cut_kept_frames(
 	struct cutting *c, struct vfm_video *in, struct vfm_kept_frame *const *frames, int64_t n, struct vfm_err *err)
 {
@@ -569,9 +571,9 @@ static int cut_kept_frames(
 	int rc = start_clip(c, in, err);
 
 	for (int64_t i = 0; i < n && rc == 0 && !is_complete(c); i++) {
-		rc = vfm_video_show(in, frames[i], &f, err);
-		if (rc == 0)
-			rc = cut_frame(c, &f, err);
+		const uint8_t *picture = vfm_kept_picture(frames[i], &f);
+
+		rc = cut_frame(c, &f, picture, err);
 	}
 	return rc == 0 ? finish_clip(c, err) : rc;
 }

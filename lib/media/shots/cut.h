@@ -56,8 +56,14 @@ struct vfm_cut_clip {
  * have this error. */
 void vfm_cut_clips(const char *src, struct vfm_cut_clip *clips, int n);
 
-/* As vfm_cut_clips for one clip without `copy`, from the frames [o.start, o.end) that the caller decoded with `in` and
- * kept: frames [n], n = end - start. */
+/* Returns the size and layout of the pictures of a clip. */
+struct vfm_cut_shape {
+	int width, height;
+	enum vfm_layout layout;
+} vfm_cut_shape(const struct vfm_cut_opts *o, const struct vfm_video_info *source);
+
+/* As vfm_cut_clips for one clip without `copy`, from frames that the caller decoded with `in`: the pictures, of
+ * vfm_cut_shape and VFM_FIT_COVER, of the n frames [o.start, o.end). */
 void vfm_cut_kept(const char *src, struct vfm_cut_clip *clip, struct vfm_video *in,
 	struct vfm_kept_frame *const *frames, int64_t n);
 
