@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 
 enum {
@@ -109,6 +110,7 @@ static void add_blur(struct vfm_artifacts *a)
 
 /* Stores in change[x] the difference of columns x and x - 1 of a band, summed over its rows: the edge of a block is
  * straight, and texture cancels out.  change[0] = change[w] = 0. */
+VFM_CLONES("avx2", "default")
 static void sum_changes(struct vfm_artifacts *a, const uint8_t *band)
 {
 	memset(a->change, 0, ((size_t)a->w + 1) * sizeof(int16_t));
@@ -158,6 +160,7 @@ static double blockiness_of(const struct vfm_artifacts *a)
 /* ---- interlacing ---- */
 
 /* Returns the combing of a row of the frame `next` between the rows around it of another, where it differs. */
+VFM_CLONES("avx2", "default")
 static int64_t sum_combing(const uint8_t *row, const uint8_t *next, int w)
 {
 	const uint8_t *above = row - w, *below = row + w;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/mem.h"
 #include "media/av/times.h"
 #include "media/score/artifacts.h"
@@ -83,8 +84,9 @@ struct colour_sums {
 	int black, dark, bright, clipped;
 };
 
-/* Adds n pixels, at most 1024. */
-static void add_colours(struct colour_sums *s, const uint8_t *p, int n)
+/* Adds n pixels, at most 1024, and stores their brightness. */
+VFM_CLONES("avx2", "default")
+static void add_colours(struct colour_sums *s, const uint8_t *p, int n, uint8_t *level)
 {
 	int sum_y = 0, sum_rg = 0, sum_rg2 = 0, sum_yb = 0, sum_yb2 = 0, black = 0, dark = 0, bright = 0, clipped = 0;
 	double sum_y2 = 0;
@@ -95,6 +97,7 @@ static void add_colours(struct colour_sums *s, const uint8_t *p, int n)
 		int y = 299 * r + 587 * g + 114 * b, rg = 2 * (r - g), yb = r + g - 2 * b;
 		int low = r < g ? r : g, high = r < g ? g : r;
 
+		level[i] = (uint8_t)((unsigned)y / 1000);
 		sum_y += y, sum_y2 += (double)y * y;
 		sum_rg += rg, sum_rg2 += rg * rg;
 		sum_yb += yb, sum_yb2 += yb * yb;
@@ -124,11 +127,11 @@ static void look_at_colour(struct vfm_scorer *w)
 	struct colour_sums c = {0};
 
 	for (int y = 0; y < w->ch; y++) {
-		const uint8_t *p = w->rgb + 3 * (size_t)y * CW;
+		uint8_t level[CW];
 
-		add_colours(&c, p, CW);
-		for (int x = 0; x < CW; x++, p += 3)
-			histogram[(299 * p[0] + 587 * p[1] + 114 * p[2]) / 1000]++;
+		add_colours(&c, w->rgb + 3 * (size_t)y * CW, CW, level);
+		for (int x = 0; x < CW; x++)
+			histogram[level[x]]++;
 	}
 	s->luma += (double)c.y / n / 255e3;
 	s->contrast += sqrt(variance_of((double)c.y, (double)c.y2, n)) / 255e3;
@@ -147,33 +150,66 @@ static bool is_dark_line(const struct bar_line *l)
 	return l->mean < BAR_MEAN && l->max < BAR_MAX;
 }
 
-/* Takes n pixels of a line, `step` apart. */
-static void take_bar_line(struct bar_line *l, const uint8_t *p, int n, int step)
+static void take_bar_line(struct bar_line *l, int sum, int lit, int most, int n)
 {
-	int sum = 0, lit = 0, most = l->max;
-
-	for (int i = 0; i < n; i++, p += step) {
-		sum += *p;
-		lit += *p > LIT;
-		most = *p > most ? *p : most;
-	}
 	l->mean = fmaxf(l->mean, (float)sum / (float)n);
 	l->lit = fmaxf(l->lit, (float)lit / (float)n);
-	l->max = (uint8_t)most;
+	l->max = (uint8_t)(most > l->max ? most : l->max);
 }
 
-/* Takes the n lines of a frame, `next` apart, as long as a side may have a bar: one whose outer line was bright once has
- * none. */
-static void look_for_bars(struct bar_line *line, int n, const uint8_t *luma, int next, int length, int step)
+VFM_CLONES("avx2", "default")
+static void take_row(struct bar_line *l, const uint8_t *p, int w)
 {
-	take_bar_line(&line[0], luma, length, step);
-	take_bar_line(&line[n - 1], luma + (ptrdiff_t)(n - 1) * next, length, step);
-	if (!is_dark_line(&line[0]) && !is_dark_line(&line[n - 1]))
-		return;
-	for (int i = 1; i < n - 1; i++)
-		take_bar_line(&line[i], luma + (ptrdiff_t)i * next, length, step);
+	int sum = 0, lit = 0, most = 0;
+
+#pragma omp simd reduction(+ : sum, lit) reduction(max : most)
+	for (int x = 0; x < w; x++) {
+		sum += p[x];
+		lit += p[x] > LIT;
+		most = p[x] > most ? p[x] : most;
+	}
+	take_bar_line(l, sum, lit, most, w);
 }
 
+/* Takes columns x to x + n - 1, at most MAX_SIDE. */
+VFM_CLONES("avx2", "default")
+static void take_columns(struct vfm_scorer *w, int x, int n)
+{
+	int sum[MAX_SIDE] = {0}, lit[MAX_SIDE] = {0}, most[MAX_SIDE] = {0};
+
+	for (int y = 0; y < w->h; y++) {
+		const uint8_t *p = w->luma + (size_t)y * (size_t)w->w + x;
+
+#pragma omp simd
+		for (int i = 0; i < n; i++) {
+			sum[i] += p[i];
+			lit[i] += p[i] > LIT;
+			most[i] = p[i] > most[i] ? p[i] : most[i];
+		}
+	}
+	for (int i = 0; i < n; i++)
+		take_bar_line(&w->cols[x + i], sum[i], lit[i], most[i], w->h);
+}
+
+static bool may_have_bar(const struct bar_line *line, int n)
+{
+	return is_dark_line(&line[0]) || is_dark_line(&line[n - 1]);
+}
+
+/* Takes the lines of a frame, as long as a side may have a bar: one whose outer line was bright once has none. */
+static void look_for_bars(struct vfm_scorer *w)
+{
+	take_row(&w->rows[0], w->luma, w->w);
+	take_row(&w->rows[w->h - 1], w->luma + (ptrdiff_t)(w->h - 1) * w->w, w->w);
+	for (int y = 1; may_have_bar(w->rows, w->h) && y < w->h - 1; y++)
+		take_row(&w->rows[y], w->luma + (ptrdiff_t)y * w->w, w->w);
+	take_columns(w, 0, 1);
+	take_columns(w, w->w - 1, 1);
+	if (may_have_bar(w->cols, w->w))
+		take_columns(w, 1, w->w - 2);
+}
+
+VFM_CLONES("avx2", "default")
 static void look_at_edges(struct vfm_scorer *w)
 {
 	double sum = 0, sum2 = 0, n = (double)(w->w - 2 * REACH) * (w->h - 2 * REACH);
@@ -202,8 +238,7 @@ static int look_at(struct vfm_scorer *w, struct vfm_video *v, struct vfm_err *er
 	TRY(vfm_video_rgb(v, CW, w->ch, VFM_FIT_STRETCH, w->rgb, err));
 	TRY(vfm_artifacts_add(w->artifacts, v, err));
 	look_at_colour(w);
-	look_for_bars(w->rows, w->h, w->luma, w->w, w->w, 1);
-	look_for_bars(w->cols, w->w, w->luma, 1, w->h, w->w);
+	look_for_bars(w);
 	if (!w->is_small) {
 		look_at_edges(w);
 		vfm_text_add(w->text, w->luma);
