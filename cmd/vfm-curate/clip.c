@@ -508,7 +508,8 @@ int curate_clip(int argc, char **argv, struct vfm_err *err)
 	struct clip_work c = CLIP_DEFAULTS;
 	static const char *const outputs[] = {"src", NULL};
 	struct vfm_stage stage = {.name = "clip",
-		.version = 4, /* 3: enlarged small sources, and converted Y'CbCr to RGB and back; 2: has_audio was that
+		.version =
+			5, /* 4: x264 looked for cuts; 3: enlarged small sources, and converted Y'CbCr to RGB and back; 2: has_audio was that
 				 of the source; 1: HLG sources gave other colours */
 		.batch = cut_records,
 		.batch_key = "src",

@@ -820,8 +820,8 @@ int vfm_video_show(struct vfm_video *v, const struct vfm_kept_frame *k, struct v
 	return 0;
 }
 
-struct vfm_kept_frame *vfm_video_keep_picture(struct vfm_video *v, const struct vfm_frame *f, int width, int height,
-	enum vfm_fit fit, enum vfm_layout layout)
+struct vfm_kept_frame *vfm_video_keep_picture(
+	struct vfm_video *v, const struct vfm_frame *f, int width, int height, enum vfm_fit fit, enum vfm_layout layout)
 {
 	struct vfm_kept_frame *k = vfm_calloc(1, sizeof(*k));
 	size_t bytes = vfm_layout_bytes(layout, width, height);

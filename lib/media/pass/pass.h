@@ -1,9 +1,10 @@
 /* pass.h - decodes a video once for its facts and shots, and for the scores, hashes and files of its clips.
  *
  * The results equal those of vfm_probe_file, vfm_shots_file, vfm_cut_clips, vfm_score_file and vfm_clip_hash_file.  The
- * pass keeps the last decoded frames.  When the boundaries of a clip seem certain, it works on the clip's frames.  At
- * the end it compares these boundaries with the final ones, and discards the results of clips that differ.  A clip also
- * lacks results if it is longer than the kept frames, or if its work failed; the caller then works on it alone.
+ * pass keeps the last frames: as decoded, or, with `cut`, their pictures in the clips.  When the boundaries of a clip
+ * seem certain, it works on the clip's frames.  At the end it compares these boundaries with the final ones, and
+ * discards the results of clips that differ.  A clip also lacks results if it is longer than the kept frames, or if its
+ * work failed; the caller then works on it alone.
  *
  * Thread-safe: no shared state. */
 #ifndef VFM_MEDIA_PASS_PASS_H
@@ -28,7 +29,7 @@ struct vfm_pass_opts {
 	const struct vfm_cut_opts *cut; /* NULL, or writes each clip; score and hash are then those of the files.
 					   Sets the range and times; not with copy, audio, keep_hdr or hwaccel */
 	const char *dir, *prefix;       /* of the clips: their folder, and the beginning of their names */
-	size_t kept_bytes;              /* limit of the decoded frames */
+	size_t kept_bytes;              /* limit of the kept frames */
 };
 
 /* The results for a clip, or for a whole image. */
