@@ -71,13 +71,24 @@ static void drop_frames(struct decode_pass *p, int64_t from)
 	memmove(p->kept, p->kept + n, (size_t)p->n_kept * sizeof(p->kept[0]));
 }
 
+/* Extends the limit of the pass by the time since `began`, which was work on clips. */
+static void exclude_from_limit(struct decode_pass *p, double began)
+{
+	double took = vfm_now() - began;
+
+	p->limit.until += took;
+	vfm_video_extend_limit(p->v, took);
+}
+
 /* Keeps the frame that was decoded last, or, if that is enough, its picture in the clip. */
 static void keep_frame(struct decode_pass *p, const struct vfm_frame *f)
 {
+	double began = vfm_now();
 	struct vfm_kept_frame *k = p->o->cut
 		? vfm_video_keep_picture(p->v, f, p->shape.width, p->shape.height, VFM_FIT_COVER, p->shape.layout)
 		: vfm_video_keep(p->v, f);
 
+	exclude_from_limit(p, began);
 	if (!k) { /* the frames must follow each other */
 		drop_frames(p, f->index);
 		p->first = f->index + 1;
@@ -241,7 +252,7 @@ static void work_on_clip(struct decode_pass *p, const struct vfm_shots *s, const
 	const struct vfm_pass_opts *o = p->o;
 	struct pass_clip c = {.c = {.start = span->start, .end = span->end}, .times = times_of_clip(p, s, span)};
 	struct vfm_err err = {0};
-	double began = vfm_now(), took;
+	double began = vfm_now();
 	int rc = 0;
 
 	if (o->score)
@@ -252,9 +263,7 @@ static void work_on_clip(struct decode_pass *p, const struct vfm_shots *s, const
 		rc = write_kept_clip(p, &c, s, &err);
 	if (rc == 0 && (o->score || o->hash))
 		rc = o->cut ? analyze_clip_file(p, &c.c, &err) : analyze_kept_clip(p, &c.c, &err);
-	took = vfm_now() - began;
-	p->limit.until += took;
-	vfm_video_extend_limit(p->v, took);
+	exclude_from_limit(p, began);
 	if (rc < 0) {
 		release_clip(&c.c);
 		return;
