@@ -199,6 +199,11 @@ is "$(echo sheet.?.html)" "sheet.0.html sheet.1.html" "sheet: one for each part"
 run vfm-curate sheet -o none.html /dev/null
 rc_is 1 "sheet: of nothing fails"
 ok "sheet: and leaves nothing" test ! -e none.html
+run vfm-curate stats score.jsonl filter.jsonl
+is "$rc" 2 "stats: two stages of a run"
+like "$err" "'filter.jsonl' has the record '[^']+' of 'score.jsonl', which would count twice" "stats: names the record and its files"
+run vfm-curate report -o twice.html probe.jsonl split.jsonl
+like "$err" "'split.jsonl' has .*the record '[^']+' of 'probe.jsonl'" "report: a source and its clips"
 run vfm-curate stats filter.jsonl
 like "$out" '3 +6.0 s  filter: motion below 0.5' "stats: reasons fall together"
 like "$out" 'score.motion +[0-9]+ +1 ' "stats: a null is missing"

@@ -145,8 +145,10 @@ struct vfm_stage {
 	void (*on_refused)(const json_t *rec, void *ctx); /* NULL, or gets the records that unique_ids refuses */
 	bool serial;                                      /* one thread calls fn, in input order */
 	bool sees_all; /* fn is also called for records with "error" or "drop", and must keep these keys */
-	bool silent;   /* writes no records; the stage prints something else (stats) */
-	FILE *out;     /* NULL = stdout */
+	/* writes no records; the stage prints something else (stats).  VFM_EUSAGE: a record, or its parent, is in an
+	 * earlier file */
+	bool silent;
+	FILE *out; /* NULL = stdout */
 	/* NULL, or a function that gets the chain with this stage's entry: before the first record, and before the
 	 * first record after each header that adds to the chain.  Returns 0, or VFM_EUSAGE or VFM_EENV, with which the
 	 * loop stops.  The thread that reads calls it. */

@@ -142,6 +142,32 @@ static int check_duplicate(struct vfm_stage_input *in, json_t *rec, struct vfm_e
 	return 0;
 }
 
+/* Checks a record of a silent stage: files of several stages of a run would count it, or its source, several times. */
+static int check_counted_once(struct vfm_stage_input *in, const json_t *rec, struct vfm_err *err)
+{
+	const char *const ids[] = {vfm_rec_str(rec, "id", NULL), vfm_rec_str(rec, "parent", NULL)};
+	struct vfm_sample_seen s = {.place = in->file - 1}, first;
+
+	if (!in->s->silent || in->s->n_files < 2)
+		return 0;
+	for (int i = 0; i < 2; i++) {
+		int rc = 0;
+
+		if (!ids[i])
+			continue;
+		vfm_sample_hash(ids[i], s.hash);
+		rc = i ? vfm_sample_set_find(&in->ids, s.hash, &first, err)
+		       : vfm_sample_set_add(&in->ids, &s, &first, err);
+		TRY(rc);
+		if (rc == 1 && first.place != s.place)
+			return vfm_fail(err, VFM_EUSAGE,
+				"'%s' has %s '%.80s' of '%s', which would count twice: give the files of one stage",
+				in->lines.name, i ? "a part of the record" : "the record", ids[i],
+				in->s->files[first.place]);
+	}
+	return 0;
+}
+
 /* Turns an unreadable line into a record with the error. */
 static json_t *refuse_line(struct vfm_stage_input *in, struct vfm_err *err)
 {
@@ -255,7 +281,14 @@ static int read_share(struct vfm_stage_input *in, json_t **rec, struct vfm_err *
 		in->n_lines++;
 		if (is_my_share(in, *rec)) {
 			rc = check_duplicate(in, *rec, err);
-			return rc < 0 ? rc : 1;
+			if (rc == 0)
+				rc = check_counted_once(in, *rec, err);
+			if (rc < 0) {
+				json_decref(*rec);
+				*rec = NULL;
+				return rc;
+			}
+			return 1;
 		}
 		in->other_shares++;
 		json_decref(*rec);
