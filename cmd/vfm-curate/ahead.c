@@ -11,7 +11,7 @@
 #include "io/hash.h"
 #include "io/host_memory.h"
 
-#define MOST_KEPT  ((double)((size_t)1 << 31)) /* decoded frames of one video */
+#define MOST_KEPT  ((double)((size_t)1 << 31)) /* kept frames of one video */
 #define LEAST_KEPT ((double)((size_t)64 << 20))
 #define MOST_JSON  ((size_t)4 << 20) /* of the results in a record; a line may have 16 MiB (io/json.h) */
 

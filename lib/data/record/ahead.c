@@ -135,8 +135,7 @@ void vfm_later_stages_add(struct vfm_later_stages *l, int argc, char *const *arg
 
 	l->stage = vfm_realloc(l->stage, (size_t)l->n + 1, sizeof(l->stage[0]));
 	s = &l->stage[l->n++];
-	*s = (struct vfm_later_stage){.argc = argc, .argv = vfm_calloc((size_t)argc + 1, sizeof(s->argv[0]))};
-	s->argc = 0;
+	*s = (struct vfm_later_stage){.argv = vfm_calloc((size_t)argc + 1, sizeof(s->argv[0]))};
 	for (int i = 0; i < argc; i++)
 		if (strcmp(argv[i], "-q") != 0 && strcmp(argv[i], "--quiet") != 0)
 			s->argv[s->argc++] = vfm_strdup(argv[i]);

@@ -25,9 +25,9 @@ struct vfm_later_stages {
 	int n;
 };
 
-/* Finds the stages after this process, without their options -q and --quiet: those of its link (stage_link.h), else those that read its standard output
- * through pipes, up to the first process of another program or working directory.  Waits up to 0.1 s for the shell to
- * start them. */
+/* Finds the stages after this process, without their options -q and --quiet: those of its link (stage_link.h), else
+ * those that read its standard output through pipes, up to the first process of another program or working directory.
+ * Waits up to 0.1 s for the shell to start them. */
 void vfm_later_stages_find(struct vfm_later_stages *l);
 void vfm_later_stages_add(struct vfm_later_stages *l, int argc, char *const *argv); /* copies */
 void vfm_later_stages_release(struct vfm_later_stages *l);

@@ -142,7 +142,8 @@ static int check_duplicate(struct vfm_stage_input *in, json_t *rec, struct vfm_e
 	return 0;
 }
 
-/* Checks a record of a silent stage: files of several stages of a run would count it, or its source, several times. */
+/* Checks that a silent stage counts a record once: VFM_EUSAGE if it, or its source, is in an earlier file, which then
+ * is of another stage of the run. */
 static int check_counted_once(struct vfm_stage_input *in, const json_t *rec, struct vfm_err *err)
 {
 	const char *const ids[] = {vfm_rec_str(rec, "id", NULL), vfm_rec_str(rec, "parent", NULL)};
@@ -151,7 +152,7 @@ static int check_counted_once(struct vfm_stage_input *in, const json_t *rec, str
 	if (!in->s->silent || in->s->n_files < 2)
 		return 0;
 	for (int i = 0; i < 2; i++) {
-		int rc = 0;
+		int rc;
 
 		if (!ids[i])
 			continue;

@@ -711,6 +711,77 @@ int vfm_video_seek(struct vfm_video *v, int64_t index, int64_t pts, struct vfm_e
 	return skip_to(v, index, err);
 }
 
+/* ---- kept frames ---- */
+
+struct vfm_kept_frame {
+	AVFrame *frame;   /* NULL: only the picture is kept */
+	uint8_t *picture; /* NULL: the frame is kept */
+	size_t bytes;
+	struct vfm_frame facts;
+};
+
+struct vfm_kept_frame *vfm_video_keep(const struct vfm_video *v, const struct vfm_frame *f)
+{
+	struct vfm_kept_frame *k = vfm_calloc(1, sizeof(*k));
+
+	k->facts = *f;
+	k->frame = av_frame_clone(v->frame);
+	if (!k->frame) {
+		free(k);
+		return NULL;
+	}
+	k->bytes = sizeof(*k) + sizeof(*k->frame);
+	for (int i = 0; i < AV_NUM_DATA_POINTERS && k->frame->buf[i]; i++)
+		k->bytes += k->frame->buf[i]->size;
+	return k;
+}
+
+int vfm_video_show(struct vfm_video *v, const struct vfm_kept_frame *k, struct vfm_frame *f, struct vfm_err *err)
+{
+	av_frame_unref(v->frame);
+	if (av_frame_ref(v->frame, k->frame) < 0)
+		return vfm_fail(err, VFM_EENV, "out of memory");
+	*f = k->facts;
+	v->shown_index = f->index;
+	return 0;
+}
+
+struct vfm_kept_frame *vfm_video_keep_picture(
+	struct vfm_video *v, const struct vfm_frame *f, int width, int height, enum vfm_fit fit, enum vfm_layout layout)
+{
+	struct vfm_kept_frame *k = vfm_calloc(1, sizeof(*k));
+	size_t bytes = vfm_layout_bytes(layout, width, height);
+	struct vfm_err err;
+
+	k->facts = *f;
+	k->bytes = sizeof(*k) + bytes;
+	k->picture = malloc(bytes);
+	if (k->picture && vfm_video_picture(v, width, height, fit, layout, k->picture, &err) == 0)
+		return k;
+	vfm_kept_frame_free(k);
+	return NULL;
+}
+
+const uint8_t *vfm_kept_picture(const struct vfm_kept_frame *k, struct vfm_frame *f)
+{
+	*f = k->facts;
+	return k->picture;
+}
+
+size_t vfm_kept_frame_bytes(const struct vfm_kept_frame *k)
+{
+	return k->bytes;
+}
+
+void vfm_kept_frame_free(struct vfm_kept_frame *k)
+{
+	if (!k)
+		return;
+	av_frame_free(&k->frame);
+	free(k->picture);
+	free(k);
+}
+
 /* ---- pixels ---- */
 
 /* The job of converting the frame that was decoded last; without a size. */
@@ -783,75 +854,4 @@ int vfm_video_coded_rows(struct vfm_video *v, const int *rows, int n, uint8_t *d
 	if (vfm_pixels_rows(v->pixels, v->frame, rows, n, dst, err) < 0)
 		return vfm_err_context(err, "'%s'", v->path);
 	return 0;
-}
-
-/* ---- kept frames ---- */
-
-struct vfm_kept_frame {
-	AVFrame *frame;   /* NULL: only the picture is kept */
-	uint8_t *picture; /* NULL: the frame is kept */
-	size_t bytes;
-	struct vfm_frame facts;
-};
-
-struct vfm_kept_frame *vfm_video_keep(const struct vfm_video *v, const struct vfm_frame *f)
-{
-	struct vfm_kept_frame *k = vfm_calloc(1, sizeof(*k));
-
-	k->facts = *f;
-	k->frame = av_frame_clone(v->frame);
-	if (!k->frame) {
-		free(k);
-		return NULL;
-	}
-	k->bytes = sizeof(*k) + sizeof(*k->frame);
-	for (int i = 0; i < AV_NUM_DATA_POINTERS && k->frame->buf[i]; i++)
-		k->bytes += k->frame->buf[i]->size;
-	return k;
-}
-
-int vfm_video_show(struct vfm_video *v, const struct vfm_kept_frame *k, struct vfm_frame *f, struct vfm_err *err)
-{
-	av_frame_unref(v->frame);
-	if (av_frame_ref(v->frame, k->frame) < 0)
-		return vfm_fail(err, VFM_EENV, "out of memory");
-	*f = k->facts;
-	v->shown_index = f->index;
-	return 0;
-}
-
-struct vfm_kept_frame *vfm_video_keep_picture(
-	struct vfm_video *v, const struct vfm_frame *f, int width, int height, enum vfm_fit fit, enum vfm_layout layout)
-{
-	struct vfm_kept_frame *k = vfm_calloc(1, sizeof(*k));
-	size_t bytes = vfm_layout_bytes(layout, width, height);
-	struct vfm_err err;
-
-	k->facts = *f;
-	k->bytes = sizeof(*k) + bytes;
-	k->picture = malloc(bytes);
-	if (k->picture && vfm_video_picture(v, width, height, fit, layout, k->picture, &err) == 0)
-		return k;
-	vfm_kept_frame_free(k);
-	return NULL;
-}
-
-const uint8_t *vfm_kept_picture(const struct vfm_kept_frame *k, struct vfm_frame *f)
-{
-	*f = k->facts;
-	return k->picture;
-}
-
-size_t vfm_kept_frame_bytes(const struct vfm_kept_frame *k)
-{
-	return k->bytes;
-}
-
-void vfm_kept_frame_free(struct vfm_kept_frame *k)
-{
-	if (!k)
-		return;
-	av_frame_free(&k->frame);
-	free(k->picture);
-	free(k);
 }

@@ -131,12 +131,12 @@ int vfm_video_rgb(struct vfm_video *v, int width, int height, enum vfm_fit fit, 
 /* picture: as layout.h; width and height are even unless it is RGB. */
 int vfm_video_picture(struct vfm_video *v, int width, int height, enum vfm_fit fit, enum vfm_layout layout,
 	uint8_t *picture, struct vfm_err *err);
+int vfm_video_luma(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *luma, struct vfm_err *err);
 /* Keeps the picture alone.  NULL: it cannot be converted, or out of memory. */
 struct vfm_kept_frame *vfm_video_keep_picture(struct vfm_video *v, const struct vfm_frame *f, int width, int height,
 	enum vfm_fit fit, enum vfm_layout layout);
 /* Returns the picture, and sets *f as vfm_video_next did. */
 const uint8_t *vfm_kept_picture(const struct vfm_kept_frame *k, struct vfm_frame *f);
-int vfm_video_luma(struct vfm_video *v, int width, int height, enum vfm_fit fit, uint8_t *luma, struct vfm_err *err);
 
 /* Scales the last decoded frame, upright, to the size of thumb.h.  Scales most planar Y'CbCr directly, in less time
  * than vfm_video_rgb; converts HDR, RGB, transparent and very small frames first. */

@@ -186,9 +186,9 @@ static void set_quality(struct vfm_video_out *o, const AVCodec *c)
 	av_opt_set(o->enc->priv_data, "crf", text, 0);
 	if (!strcmp(c->name, "libx264") || !strcmp(c->name, "libx265"))
 		av_opt_set(o->enc->priv_data, "preset", "veryfast", 0);
-	/* The macroblock tree of x264 reads uninitialized memory: equal frames sometimes give different files.  Its
-	 * search for cuts and for the number of B frames takes up to a fifth of the time, and saves no bytes in
-	 * clips (bench/results/one-decode-*). */
+	/* The macroblock tree of x264 reads uninitialized memory: equal frames sometimes give different files.  The
+	 * search for cuts and for the number of B frames takes up to a fifth of the time of x264, and saves no bytes
+	 * in clips (bench/results/one-decode-*). */
 	if (!strcmp(c->name, "libx264"))
 		av_opt_set(o->enc->priv_data, "x264-params", "mbtree=0:scenecut=0:b-adapt=0", 0);
 	if (!strcmp(c->name, "libx265"))

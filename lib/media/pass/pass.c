@@ -48,9 +48,8 @@ struct decode_pass {
 
 /* ---- kept frames ---- */
 
-/* Returns whether the clips of an interlaced video have no results: their files and hashes are of deinterlaced frames.
- */
-static bool is_left_alone(const struct decode_pass *p)
+/* Returns whether the clips have no results: files and hashes of an interlaced video are those of deinterlaced frames. */
+static bool discards_clips(const struct decode_pass *p)
 {
 	return p->r->probe.interlaced && (p->o->cut || p->o->hash);
 }
@@ -336,7 +335,7 @@ static void add_frame(struct decode_pass *p, const struct vfm_frame *f)
 		p->track = NULL;
 		return;
 	}
-	if (!(p->o->score || p->o->hash || p->o->cut) || is_left_alone(p)) {
+	if (!(p->o->score || p->o->hash || p->o->cut) || discards_clips(p)) {
 		drop_frames(p, INT64_MAX);
 		return;
 	}
@@ -363,7 +362,7 @@ static void take_clips(struct decode_pass *p)
 {
 	struct vfm_pass *r = p->r;
 	const struct vfm_span *span = r->shots.spans, *end = span + r->shots.n;
-	bool discards_all = is_left_alone(p);
+	bool discards_all = discards_clips(p);
 
 	r->clips = vfm_calloc((size_t)p->n_clips + 1, sizeof(r->clips[0]));
 	for (int i = 0; i < p->n_clips; i++) {
