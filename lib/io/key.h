@@ -10,6 +10,7 @@
 
 enum vfm_key_type {
 	VFM_KEY_INT,      /* int64_t */
+	VFM_KEY_AUTO,     /* int64_t, or "auto": -1 */
 	VFM_KEY_SEED,     /* uint64_t */
 	VFM_KEY_NUM,      /* double */
 	VFM_KEY_BOOL,     /* bool */

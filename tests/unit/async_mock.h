@@ -39,6 +39,10 @@
 enum { MOCK_POLLS = 3, MOCK_BLOCKS = 1 << 16, MOCK_PINNED = 4096, MOCK_STREAMS = 16 };
 #define MOCK_ARENA ((size_t)2 << 30)
 
+/* A planted fault of a stream: the compute stream does not wait for its events, or it does not wait for those of the
+ * compute stream. */
+enum mock_lost_wait { MOCK_LOSES_NONE, MOCK_LOSES_ARRIVAL, MOCK_LOSES_RELEASE };
+
 /* A pending action of the compute stream: delivery of a copy, or a check that pinned memory is unchanged. */
 struct mock_pending {
 	struct mock_pending *next;
@@ -50,7 +54,8 @@ struct mock_pending {
 
 struct mock_event {
 	struct vfm_event *cpu;
-	bool compute;   /* recorded on the compute stream */
+	bool compute; /* recorded on the compute stream */
+	struct vfm_stream *on;
 	uint64_t graph; /* number of the graph it was recorded in; 0: none */
 	uint64_t seq;
 	uint64_t time; /* mock.time that work after a wait for it follows */
@@ -73,6 +78,8 @@ static struct {
 	int64_t aside;           /* ops on other streams */
 	struct mock_pending *first, **end;
 	uint64_t last_seq, done_seq; /* newest pending action; progress of the stream known to the host */
+	enum mock_lost_wait lost_wait;
+	struct vfm_stream *faulty; /* the stream of the fault */
 	bool guard;
 	int users; /* ops and copies in progress */
 	char *arena;
@@ -536,6 +543,7 @@ static int mock_event_record(struct vfm_event *ev, struct vfm_stream *s, struct 
 	struct mock_event *e = mock_event_of(ev);
 
 	e->compute = s == mock.compute;
+	e->on = s;
 	e->graph = mock.graph && e->compute ? mock.graphs : 0;
 	e->seq = mock.last_seq;
 	e->time = e->compute ? mock.time : *mock_time_of(s);
@@ -555,6 +563,9 @@ static int mock_event_wait(struct vfm_event *ev, struct vfm_stream *s, struct vf
 	struct mock_event *e = mock_event_of(ev);
 
 	mock_check_graph(e);
+	if (s == mock.compute ? mock.lost_wait == MOCK_LOSES_ARRIVAL && e->on == mock.faulty
+			      : mock.lost_wait == MOCK_LOSES_RELEASE && s == mock.faulty && e->compute)
+		return 0;
 	if (mock.graph && s == mock.compute && !e->compute && !mock.cpu->event_passed(e->cpu))
 		TRY(mock_refuse("wait for an event from outside", err));
 	if (s != mock.compute && *mock_time_of(s) < e->time)

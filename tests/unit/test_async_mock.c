@@ -43,7 +43,15 @@ static const char dit[] = SMALL "model.pooled_text=true model.pos=both model.ada
 		  light[] = SMALL "train.recompute=light", full[] = SMALL "model.arch=stdit train.recompute=full",
 		  fp8_light[] = SMALL "train.fp8=current train.recompute=light",
 		  base8[] = SMALL "lora.rank=4 train.frozen_dtype=fp8",
+		  away[] = SMALL "lora.rank=4 train.offload_weights=2 train.recompute=light",
+		  away8[] =
+			  SMALL "lora.rank=4 train.offload_weights=3 train.frozen_dtype=fp8 train.offload=activations "
+				"train.recompute=full",
+		  /* host memory is short: the weights of one block are pinned, or none */
+	mapped[] = SMALL "lora.rank=4 train.offload_weights=3 train.host_gib=1e-5 train.recompute=light",
 		  token[] = MOE "model.shared_experts=0 model.moe_router=token_choice model.moe_aux=0.5";
+
+static enum mock_lost_wait lost_wait; /* of the process forked next */
 
 struct outcome {
 	struct vfm_step_stats s[STEPS];
@@ -124,6 +132,7 @@ static void train(struct outcome *o, const struct vfm_config *c, const struct vf
 	}
 	tr = vfm_trainer_new(c, mesh, s, &err);
 	OK(tr ? 0 : -1);
+	mock.faulty = vfm_trainer_params(tr)->fetch_stream;
 	OK(vfm_params_fill_dense(vfm_trainer_params(tr), 3, &err));
 	if (exchanges)
 		OK(vfm_idle_new(&idle, tr, exchanges > 2, &err));
@@ -190,7 +199,7 @@ static int one_rank(struct vfm_launch *l, const void *arg)
 	train_in(&b, &c, vfm_comm_self(), mock_open(true, &err));
 	for (int k = 0; k < STEPS; k++)
 		MUST(b.s[k].rank.comm_s == 0 && b.s[k].rank.bubble_s == 0 &&
-				(b.s[k].rank.copy_s > 0) == !!strstr(lay->name, "train.offload="),
+				(b.s[k].rank.copy_s > 0) == !!strstr(lay->name, "train.offload"),
 			"step %d: %g s of communication stalls, %g s of copy stalls", k, b.s[k].rank.comm_s,
 			b.s[k].rank.copy_s);
 	compare(lay->name, &a, &b);
@@ -199,10 +208,19 @@ static int one_rank(struct vfm_launch *l, const void *arg)
 	return 0;
 }
 
+static void one_of(const char *sets, enum vfm_dtype dt, enum vfm_recompute r,
+	int (*fn)(struct vfm_launch *l, const void *arg), bool fails)
+{
+	struct layout lay = {.name = sets, .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .vpp = r}, .dtype = dt};
+	int st = status_of(&lay, fn);
+
+	if ((st != 0) != fails)
+		fail_msg("%s: the rank ended with %d, lost waits: %d", sets, st, lost_wait);
+}
+
 static void one(const char *sets, enum vfm_dtype dt, enum vfm_recompute r)
 {
-	in_ranks(&(struct layout){.name = sets, .p = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .vpp = r}, .dtype = dt},
-		one_rank);
+	one_of(sets, dt, r, one_rank, false);
 }
 
 static void test_one_rank(void **state)
@@ -225,6 +243,45 @@ static void test_one_rank(void **state)
 	one(fp8, VFM_BF16, VFM_RECOMPUTE_LIGHT);
 	one(base8, VFM_F32, VFM_RECOMPUTE_NONE);
 	one(base8, VFM_BF16, VFM_RECOMPUTE_FULL);
+	one(away, VFM_F32, VFM_RECOMPUTE_LIGHT);
+	one(away, VFM_BF16, VFM_RECOMPUTE_NONE);
+	one(away8, VFM_BF16, VFM_RECOMPUTE_FULL);
+	one(mapped, VFM_BF16, VFM_RECOMPUTE_FULL);
+	one(mapped, VFM_F32, VFM_RECOMPUTE_NONE);
+}
+
+/* Trains on the CPU, and on the mock with a lost wait.  Returns 0 if the bits agree. */
+static int lose_a_wait(struct vfm_launch *l, const void *arg)
+{
+	const struct layout *lay = arg;
+	struct outcome a = {0}, b = {0};
+	struct vfm_config c;
+
+	(void)l;
+	if (lost_wait)
+		freopen("/dev/null", "w", stderr); /* of an expected failure */
+	configure(&c, lay->name, lay->dtype, NULL);
+	c.train.overlap_update = VFM_OVERLAP_OFF;
+	c.train.recompute = lay->p.vpp;
+	OK(vfm_parallel_check(&c.parallel, &c.model, 1, &err));
+	train_in(&a, &c, vfm_comm_self(), vfm_cpu_open(&err));
+	mock.lost_wait = lost_wait;
+	train_in(&b, &c, vfm_comm_self(), mock_open(true, &err));
+	compare(lay->name, &a, &b);
+	return 0;
+}
+
+/* The mock detects weights that ops read before their copy arrives, and copies to a buffer that is still in use. */
+static void test_lost_waits(void **state)
+{
+	static const char *const sets[] = {away, away8, mapped};
+
+	(void)state;
+	for (lost_wait = 0; lost_wait <= MOCK_LOSES_RELEASE; lost_wait++) {
+		for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++)
+			one_of(sets[i], VFM_BF16, VFM_RECOMPUTE_FULL, lose_a_wait, lost_wait != MOCK_LOSES_NONE);
+	}
+	lost_wait = MOCK_LOSES_NONE;
 }
 
 /* Two networks in turn have the bits of the CPU: that of even and that of odd steps, which wait in either memory. */
@@ -383,6 +440,10 @@ static void test_ranks(void **state)
 		{base8, P(1, 1, 1, 2, 1, 1, 0, .fsdp = true), VFM_BF16},
 		{base8, P(1, 2, 1, 2, 1, 1, 0, .overlap = VFM_OVERLAP_ON, .fsdp = true), VFM_F32},
 		{base8, P(1, 1, 3, 1, 1, 1, 0, .schedule = VFM_PP_ZB), VFM_F32},
+		{away, P(1, 1, 1, 2, 1, 1, 0, .fsdp = true), VFM_BF16},
+		{away8, P(1, 2, 1, 2, 1, 1, 0, .overlap = VFM_OVERLAP_ON, .fsdp = true), VFM_F32},
+		{away, P(1, 1, 3, 1, 1, 1, 0, .schedule = VFM_PP_ZB), VFM_F32},
+		{mapped, P(2, 1, 1, 2, 1, 1, 0, .fsdp = true), VFM_F32},
 	};
 
 	(void)state;
@@ -762,6 +823,7 @@ int main(void)
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_upload),
 		cmocka_unit_test(test_one_rank),
+		cmocka_unit_test(test_lost_waits),
 		cmocka_unit_test(test_two_networks),
 		cmocka_unit_test(test_graphs),
 		cmocka_unit_test(test_ranks),

@@ -72,7 +72,7 @@ static void train(struct vfm_trainer *tr, const struct vfm_config *c, struct tra
 	}
 	r->peak = d->mem_peak;
 	for (size_t i = 0; i < ps->n; i++)
-		assert_true(!ps->p[i]->mxfp8 || !ps->p[i]->var.v.data); /* no copy outlives its unit */
+		assert_true(ps->p[i]->stored == VFM_FROZEN_SAME || !ps->p[i]->var.v.data); /* no copy outlives its unit */
 	r->n = ps->n_grad;
 	r->grad = vfm_calloc((size_t)r->n + 1, sizeof(*r->grad));
 	memcpy(r->grad, ps->grad, (size_t)r->n * sizeof(*r->grad));
@@ -101,7 +101,7 @@ static int64_t saved_bytes(const struct vfm_params *ps, int64_t *running)
 		const struct vfm_param_bucket *s = &ps->bucket[i];
 		int64_t size = (int64_t)vfm_dtype_size(ps->dtype), *u = &unit[s->first_unit];
 
-		if (!s->mxfp8)
+		if (s->stored == VFM_FROZEN_SAME)
 			continue;
 		saved += s->n * size - s->n * 33 / 32;
 		*u += s->n * size;

@@ -66,7 +66,7 @@ void vfm_linear_declare(
 	l->skip_bias = d->split == VFM_SPLIT_ROW && ps->mesh->coord[VFM_AX_TP] > 0;
 	l->w->fp8 = d->fp8;
 	if (d->fp8)
-		vfm_param_allow_mxfp8(l->w);
+		vfm_param_base(l->w);
 	l->keep = d->keep;
 	l->b = d->no_bias ? NULL : vfm_param_add(ps, d->unit, &b, VFM_INIT_ZERO, 0, "%s.bias", name);
 	if (l->b)

@@ -31,8 +31,8 @@ void vfm_moe_declare(
 	vfm_linear_declare(&e->router, ps, &router, "%s.router", prefix);
 	e->fc1 = vfm_param_add(ps, unit, &fc1, VFM_INIT_NORMAL, std, "%s.fc1.weight", prefix);
 	e->fc2 = vfm_param_add(ps, unit, &fc2, VFM_INIT_NORMAL, std, "%s.fc2.weight", prefix);
-	vfm_param_allow_mxfp8(e->fc1);
-	vfm_param_allow_mxfp8(e->fc2);
+	vfm_param_base(e->fc1);
+	vfm_param_base(e->fc2);
 }
 
 /* ---- a pack ---- */

@@ -15,8 +15,8 @@
  * all-gathered after each update (_STATE) or for each unit (_FULL).
  *
  * Frozen parameters (spec/model/tuning.h) have buckets after all others and only the array that ops read; functions
- * for gradients, updates or owned arrays ignore them.  MXFP8 stores frozen matrices as e4m3 in blocks of 32 elements of
- * a row, whole ones on each rank; ops read an exact copy while the unit runs.
+ * for gradients, updates or owned arrays ignore them.  The frozen weights of a block are base weights: they may be stored
+ * in another dtype, of which ops read an exact copy while the unit runs, or in host memory (param_store.c).
  *
  * Gradients are f32 partial sums, summed over every axis along which the parameter is not cut, and over pp if all pp
  * stages hold it.  Reductions overlap with the backward in a fixed order: reduce-scatter over the shard group, then tp,
@@ -47,6 +47,7 @@ void vfm_params_release(struct vfm_params *ps)
 	if (ps->stream) {
 		vfm_dev_drop_copies(ps->stream);
 		vfm_params_sync_release(ps);
+		vfm_params_stores_release(ps);
 		vfm_scales_free(ps);
 		vfm_dev_free(ps->stream, ps->master, (size_t)ps->n_master * 4);
 		vfm_dev_free(ps->stream, ps->master_lo, (size_t)ps->n_master_lo * 2);
@@ -161,7 +162,7 @@ static int64_t round_up(int64_t n, int64_t step)
 /* The properties shared by the parameters of a bucket.  Buckets are laid out by key, matrices first. */
 enum {
 	KEY_FROZEN = 64,
-	KEY_MXFP8 = 32,
+	KEY_BASE = 32,
 	KEY_BIAS = 16,
 	KEY_VECTOR = 8,
 	KEY_EXPERT = 4,
@@ -177,7 +178,7 @@ static int bucket_key(const struct vfm_params *ps, const struct vfm_param *p)
 
 	return (vfm_param_is_matrix(p) ? 0 : KEY_VECTOR) | (p->bias && ps->dtype != VFM_F32 ? KEY_BIAS : 0) |
 		(expert ? KEY_EXPERT : 0) | (tp_sum ? KEY_TP_SUM : 0) | (p->all_pp_stages ? KEY_ALL_STAGES : 0) |
-		(p->mxfp8 ? KEY_MXFP8 : 0) | (p->frozen ? KEY_FROZEN : 0);
+		(p->base && (ps->stores || p->stored != VFM_FROZEN_SAME) ? KEY_BASE : 0) | (p->frozen ? KEY_FROZEN : 0);
 }
 
 static struct vfm_param_bucket bucket_of_key(const struct vfm_params *ps, int key)
@@ -189,8 +190,9 @@ static struct vfm_param_bucket bucket_of_key(const struct vfm_params *ps, int ke
 		.tp_sum = (key & KEY_TP_SUM) != 0,
 		.all_pp_stages = (key & KEY_ALL_STAGES) != 0,
 		.frozen = (key & KEY_FROZEN) != 0,
-		.mxfp8 = (key & KEY_MXFP8) != 0};
+		.base = (key & KEY_BASE) != 0};
 
+	s.stored = s.base ? (enum vfm_frozen_dtype)ps->tuning.frozen_dtype : VFM_FROZEN_SAME;
 	s.shard = s.expert ? m->eshard : m->shard;
 	s.replica = s.expert ? m->ereplica : m->replica;
 	s.gather = s.expert ? m->egather : m->gather;
@@ -218,7 +220,7 @@ static void add_bucket(struct vfm_params *ps, int first, int last, int key)
 {
 	struct vfm_param_bucket s = bucket_of_key(ps, key);
 	const struct vfm_param *before = NULL;
-	const int align = s.mxfp8 ? VFM_MX_BLOCK : ALIGN, shard_align = s.mxfp8 ? VFM_MX_SHARD : SHARD_ALIGN;
+	const int align = s.base ? VFM_BASE_ALIGN : ALIGN, shard_align = s.base ? VFM_BASE_SHARD : SHARD_ALIGN;
 	int unit = -1;
 
 	s.first_unit = first;
@@ -287,7 +289,7 @@ static void lay_out_unit_range(struct vfm_params *ps, int first, int last, bool 
 
 	for (int key = key0; key < key0 + KEYS; key++) {
 		struct vfm_param_bucket s = bucket_of_key(ps, key);
-		bool by_unit = s.sharding == VFM_SHARDING_FULL || s.mxfp8;
+		bool by_unit = s.sharding == VFM_SHARDING_FULL || s.base;
 
 		if (!by_unit)
 			add_bucket(ps, first, last, key);
@@ -328,21 +330,30 @@ static void make_units(struct vfm_params *ps)
 
 		if (s->shard->size > 1 || (!s->frozen && (s->replica->size > 1 || s->tp_sum)))
 			ps->hooks = true;
-		if (s->mxfp8) {
-			s->mx_off = x->n_mx;
-			x->n_mx += s->n;
+		if (s->base && s->stored != VFM_FROZEN_SAME) {
+			s->decoded_off = x->n_decoded;
+			x->n_decoded += s->n;
+		}
+		if (s->base && ps->stores) {
+			s->store_off = x->store_bytes;
+			x->store_bytes += vfm_bucket_bytes(ps, s, s->own_n);
 		}
 		if (s->sharding != VFM_SHARDING_FULL)
 			continue;
-		x->gathers = true;
 		s->w_off = x->w_bytes;
 		x->w_bytes += vfm_bucket_bytes(ps, s, s->n);
 		s->buf_off = x->n_grad;
 		x->n_grad += s->frozen ? 0 : s->n;
 	}
-	/* Initial guess of the next unit.  acquire_weights (param_sync.c) replaces it by the observed order. */
+	vfm_units_guess_order(ps);
+}
+
+void vfm_units_guess_order(struct vfm_params *ps)
+{
+	ps->last_unit = -1;
 	for (int u = 0, last = -1; u < ps->units; u++) {
-		if (!ps->unit[u].gathers)
+		ps->unit[u].next[VFM_DIR_FORWARD] = ps->unit[u].next[VFM_DIR_BACKWARD] = -1;
+		if (!vfm_unit_arrives(&ps->unit[u]))
 			continue;
 		ps->unit[u].next[VFM_DIR_BACKWARD] = last;
 		if (last >= 0)
@@ -413,17 +424,19 @@ static int alloc_unit_bufs(struct vfm_params *ps, bool grads, struct vfm_err *er
 
 double vfm_params_unit_bytes(const struct vfm_params *ps)
 {
-	double most = 0, most_mx = 0;
+	double most = 0, most_decoded = 0, most_fetched = 0;
 
 	for (int u = 0; u < ps->units; u++) {
 		const struct vfm_unit *x = &ps->unit[u];
 		double bytes = (double)x->w_bytes + (ps->grad ? 4 * (double)x->n_grad : 0),
-		       mx = (double)x->n_mx * (double)vfm_dtype_size(ps->dtype);
+		       decoded = (double)x->n_decoded * (double)vfm_dtype_size(ps->dtype),
+		       fetched = vfm_unit_fetches(x) ? (double)x->store_bytes : 0;
 
 		most = bytes > most && !ps->w_buf[0].mem.p ? bytes : most;
-		most_mx = mx > most_mx ? mx : most_mx;
+		most_decoded = decoded > most_decoded ? decoded : most_decoded;
+		most_fetched = fetched > most_fetched ? fetched : most_fetched;
 	}
-	return 2 * most + most_mx;
+	return 2 * most + most_decoded + 2 * most_fetched;
 }
 
 double vfm_params_unit_grad_bytes(const struct vfm_params *ps)
@@ -495,9 +508,12 @@ static void place_bucket_weights(struct vfm_params *ps, struct vfm_suballoc *a)
 		struct vfm_param_bucket *s = &ps->bucket[i];
 		enum vfm_dtype dt = vfm_bucket_dtype(ps, s);
 		int64_t n = s->sharding == VFM_SHARDING_STATE ? s->n : s->frozen || dt != VFM_F32 ? s->own_n : 0;
-		char *mem = n ? vfm_suballoc(a, vfm_bucket_bytes(ps, s, n), 1) : NULL;
+		char *mem;
 
-		if (s->sharding != VFM_SHARDING_FULL && !s->mxfp8)
+		if (s->base && ps->stores)
+			continue;
+		mem = n ? vfm_suballoc(a, vfm_bucket_bytes(ps, s, n), 1) : NULL;
+		if (s->sharding != VFM_SHARDING_FULL && s->stored == VFM_FROZEN_SAME)
 			s->full = mem ? mem : (char *)(ps->master + s->master_off);
 		if (mem && (s->frozen || dt != VFM_F32))
 			s->w = s->sharding == VFM_SHARDING_STATE ? mem + (size_t)s->own * vfm_dtype_size(dt) : mem;
@@ -609,7 +625,7 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 	}
 	if (ps->split && dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "split master weights need weights in bf16");
-	TRY(vfm_params_check_mx(ps, err));
+	TRY(vfm_params_check_base(ps, err));
 	ps->dtype = dtype;
 	lay_out(ps);
 	make_units(ps);

@@ -45,9 +45,9 @@ struct vfm_param {
 	struct vfm_var var;
 	bool bias;                       /* of a linear layer; set before vfm_params_alloc */
 	bool fp8;                        /* the weight of a linear layer that may multiply in fp8 */
-	bool may_be_mxfp8;               /* frozen, and may be stored as MXFP8 (vfm_param_allow_mxfp8) */
-	bool mxfp8;                      /* stored as MXFP8 */
 	bool frozen;                     /* has no gradient */
+	bool base;                       /* a frozen weight of a block (vfm_param_base) */
+	enum vfm_frozen_dtype stored;    /* of base weights; else VFM_FROZEN_SAME */
 	bool adapter;                    /* of a linear layer (struct vfm_linear); not part of the base model */
 	const struct vfm_fp8_past *past; /* fp8 with delayed scaling (scales.h); else NULL */
 	struct vfm_param_stack *stack;   /* NULL: none */
@@ -71,7 +71,9 @@ enum vfm_sharding {
 struct vfm_param_bucket {
 	bool matrix, bias, expert, tp_sum,
 		all_pp_stages; /* bias: of linear layers, in a compute dtype other than f32 */
-	bool frozen, mxfp8;
+	bool frozen;
+	bool base; /* frozen weights of one unit that are stored in another dtype, or may move to host memory */
+	enum vfm_frozen_dtype stored;
 	enum vfm_sharding sharding;
 	int first_unit, last_unit;
 	struct vfm_comm *shard, *replica; /* for gradients; groups of one without sharding, without replicas */
@@ -85,15 +87,16 @@ struct vfm_param_bucket {
 	bool first;
 	bool counts_norm; /* `first` in the first replica: only this rank adds the shard to the gradient norm */
 	float *g;         /* device [own_n]: gradient of the shard */
-	/* device [own_n]: the shard in the compute dtype, written by the optimizer or frozen; NULL: no such copy.
-	 * MXFP8: bytes [own_n + own_n / 32] */
+	/* device [own_n]: the shard in the compute dtype, written by the optimizer or frozen; NULL: no such copy, or
+	 * base weights in a store (param_store.c).  Stored in another dtype: [vfm_bucket_bytes] */
 	void *w;
 	/* private to param*.c */
 	char *full;           /* weights of the whole bucket; NULL: in a unit's buffer */
 	float *grad;          /* gradients of the whole bucket; NULL: in a unit's buffer */
 	int64_t buf_off;      /* first element in its unit's buffer of gradients */
 	int64_t w_off;        /* first byte in its unit's buffer of gathered weights */
-	int64_t mx_off;       /* MXFP8: first element in its unit's buffer of dequantized weights */
+	int64_t store_off;    /* first byte in its unit's store */
+	int64_t decoded_off;  /* stored in another dtype: first element in its unit's buffer of decoded weights */
 	struct vfm_param **p; /* [n_p], by offset */
 	int n_p;
 	int units;      /* units with parameters in this bucket */
@@ -116,6 +119,7 @@ struct vfm_params {
 	size_t n_stack, cap_stack;
 	int units;
 	struct vfm_tuning tuning; /* set before parameters are declared; zeros: all parameters are trained */
+	bool stores;              /* base weights have stores (vfm_params_store); set before vfm_params_alloc */
 	bool all_pp_stages;       /* applies to the next declarations */
 	/* the first description that is not divisible, or the first layer that cannot have an adapter */
 	struct vfm_err bad;
@@ -137,9 +141,16 @@ struct vfm_params {
 	float *grad;
 	/* device [1] f64: after grad_end, the sum of squares of the gradients that this rank counts */
 	struct vfm_tensor sumsq;
-	int early; /* buckets whose reduction started before the end of the step (for tests and reports) */
-	bool held; /* see vfm_params_hold */
+	int early;          /* buckets whose reduction started before the end of the step (for tests and reports) */
+	bool held;          /* see vfm_params_hold */
+	int64_t host_units; /* units with base weights in host memory */
+	int64_t host_bytes, pinned_bytes; /* of stores in host memory (vfm_params_place); the part that is pinned */
+	double host_limit;                /* most pinned bytes of stores; 0: a share of the host's memory */
 	/* private to param*.c */
+	struct vfm_stream *fetch_stream; /* copies stores of base weights from host memory */
+	struct vfm_unit *open;           /* the store in `bounce`; NULL: none */
+	char *bounce;                    /* pinned [bounce_bytes]; NULL: no store is in a file */
+	int64_t bounce_bytes;
 	int64_t n_grad;
 	char *copy; /* weights for the ops, if they are not the masters */
 	size_t copy_bytes;
@@ -175,8 +186,9 @@ void vfm_params_all_pp_stages(struct vfm_params *ps, bool on);
  * declared in one unit, with no other parameter of their bucket between them.  They must not be cut nor, if n > 1,
  * sharded by fsdp. */
 struct vfm_var *vfm_params_stack(struct vfm_params *ps, struct vfm_param *const *p, int n);
-/* Allows a matrix to be stored as MXFP8 if it is frozen and the tuning requests it.  Call before vfm_params_alloc. */
-void vfm_param_allow_mxfp8(struct vfm_param *p);
+/* Declares a weight of a linear layer of a block, or of experts.  If it is frozen, it is a base weight: stored in the
+ * frozen_dtype of the tuning, and in host memory if its unit is.  Call before vfm_params_alloc. */
+void vfm_param_base(struct vfm_param *p);
 /* Returns the bytes of a frozen parameter over all ranks together, without copies, if the compute dtype is dt. */
 int64_t vfm_param_frozen_bytes(const struct vfm_param *p, enum vfm_dtype dt);
 struct vfm_param *vfm_param_find(const struct vfm_params *ps, const char *name);
@@ -188,6 +200,14 @@ int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
 /* For tests and benchmarks: sets nonzero values that keep outputs about as large as inputs, so that every gradient is
  * exercised.  Collective. */
 int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
+
+/* Of the units with base weights, keeps those of n in host memory, evenly spaced, and the others on the device.  Call it
+ * after vfm_params_alloc with `stores`, which leaves them without memory; later calls move them.  Before a unit in host
+ * memory runs, forward or backward, it is copied to the device while the previous one runs.  Host memory is pinned up to
+ * the limit, and else a file in $TMPDIR.  Local; blocks. */
+int vfm_params_place(struct vfm_params *ps, int64_t n, struct vfm_err *err);
+/* Returns the number of units with base weights; 0 without `stores`.  *most: bytes of the largest one on this rank. */
+int64_t vfm_params_stores(const struct vfm_params *ps, double *most);
 
 /* Update the weights from the masters; collective.
  *
@@ -217,8 +237,8 @@ void vfm_params_hold(struct vfm_params *ps);
 void vfm_unit_begin(struct vfm_tape *t, struct vfm_params *ps, int unit);
 void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit);
 
-/* Returns the maximum number of bytes, beyond those already allocated, that gathered weights, gradients of units and
- * dequantized weights take on the device during a step; 0 without fsdp and MXFP8. */
+/* Returns the maximum number of bytes, beyond those already allocated, that gathered weights, gradients of units,
+ * fetched and decoded weights take on the device during a step; 0 without fsdp, stores and other dtypes. */
 double vfm_params_unit_bytes(const struct vfm_params *ps);
 /* Returns the bytes of the gradients of the largest unit; 0 without fsdp.  Each unit with deferred weight gradients
  * holds that many. */

@@ -1,5 +1,5 @@
-/* param_impl.h - shared by param.c (declarations and layout), param_values.c (reads and writes) and param_sync.c (moves
- * weights and gradients). */
+/* param_impl.h - shared by param.c (declarations and layout), param_values.c (reads and writes), param_sync.c (moves
+ * weights and gradients), param_base.c (dtypes of base weights) and param_store.c (base weights in host memory). */
 #ifndef VFM_NET_NN_PARAM_IMPL_H
 #define VFM_NET_NN_PARAM_IMPL_H
 
@@ -7,19 +7,26 @@
 
 enum { VFM_DIR_FORWARD, VFM_DIR_BACKWARD, VFM_DIRS };
 
+enum vfm_store_place { VFM_STORE_DEVICE, VFM_STORE_PINNED, VFM_STORE_MAPPED };
+
 /* The runtime state of a unit.  With fsdp, its buffers hold all its VFM_SHARDING_FULL buckets consecutively. */
 struct vfm_unit {
 	struct vfm_params *ps;
 	int id;
-	bool present, gathers;
+	bool present;
 	int64_t w_bytes;       /* of a buffer of gathered weights */
 	int64_t n_grad;        /* elements of a buffer of gradients; frozen buckets have none */
-	int64_t n_mx;          /* elements of a buffer of dequantized weights */
+	int64_t n_decoded;     /* elements of a buffer of decoded weights */
+	int64_t store_bytes;   /* of a store of base weights (param_store.c); 0: none */
 	char *w;               /* gathered weights; NULL: none */
 	float *g, *g_reducing; /* gradients of the current backward; those of the previous one, in reduce-scatter */
-	char *mx;              /* dequantized weights; NULL: none, since the unit does not run */
-	bool running, joined;  /* the unit uses w; the compute stream has waited for w */
-	struct vfm_event *gathered, *reduced;
+	char *decoded;         /* decoded weights; NULL: none, since the unit does not run */
+	char *store;           /* NULL: not placed yet */
+	enum vfm_store_place place;
+	char *fetched; /* copy of a store in host memory; NULL: none */
+	bool ready, running,
+		joined; /* w and fetched are in memory; the unit uses them; the compute stream has waited */
+	struct vfm_event *gathered, *reduced, *fetch_done;
 	int next[VFM_DIRS];     /* the unit that followed it last time; -1: unknown */
 	int64_t passes, passed; /* backwards per pack; backwards so far in this step */
 };
@@ -35,7 +42,7 @@ static inline bool vfm_bucket_is_split(const struct vfm_params *ps, const struct
 }
 /* Returns the dtype that ops read. */
 enum vfm_dtype vfm_bucket_dtype(const struct vfm_params *ps, const struct vfm_param_bucket *s);
-/* Returns the bytes that n elements of the bucket take in storage; whole shards for MXFP8. */
+/* Returns the bytes that n elements of the bucket take in storage; whole shards, if stored in another dtype. */
 int64_t vfm_bucket_bytes(const struct vfm_params *ps, const struct vfm_param_bucket *s, int64_t n);
 /* Sets the address of a bucket's weights for ops, if it has memory only within its unit; w NULL: none. */
 void vfm_bucket_set_weights(struct vfm_params *ps, const struct vfm_param_bucket *s, char *w);
@@ -47,16 +54,42 @@ int vfm_params_register_buffers(struct vfm_params *ps, struct vfm_err *err);
 /* vfm_var.want_grad of matrices in VFM_SHARDING_FULL buckets. */
 int vfm_param_want_grad(struct vfm_var *x, struct vfm_err *err);
 
-/* Weights that are stored as MXFP8 (param_mx.c). */
-enum { VFM_MX_SHARD = 512 }; /* elements; shards are multiples of it, so that their bytes are aligned */
+/* Weights that are stored in another dtype (param_base.c). */
+/* Elements: buckets of base weights have parameters at multiples of ALIGN, and shards of multiples of SHARD, so that
+ * blocks of codes are whole and their bytes are aligned. */
+enum { VFM_BASE_ALIGN = 64, VFM_BASE_SHARD = 1024 };
 /* Fails unless the rows of each parameter consist of whole blocks on this rank. */
-int vfm_params_check_mx(const struct vfm_params *ps, struct vfm_err *err);
-/* Provide the weights of a unit to the ops, and drop them.  No-op without MXFP8. */
-int vfm_unit_dequantize(struct vfm_unit *x, struct vfm_err *err);
-void vfm_unit_drop_dequantized(struct vfm_unit *x);
+int vfm_params_check_base(const struct vfm_params *ps, struct vfm_err *err);
+/* Provide the weights of a unit to the ops, and drop them.  No-op without weights in another dtype. */
+int vfm_unit_decode(struct vfm_unit *x, struct vfm_err *err);
+void vfm_unit_drop_decoded(struct vfm_unit *x);
 /* Converts the elements o [a, b) of the parameter from x, f32; with `back`, into x. */
-int vfm_param_convert_mx(struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o, float *x,
+int vfm_param_convert_base(struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o, float *x,
 	bool back, struct vfm_err *err);
+
+/* Stores of base weights (param_store.c). */
+/* Returns whether the weights of a unit come to the device when it runs: all-gathered, or from host memory. */
+static inline bool vfm_unit_fetches(const struct vfm_unit *x)
+{
+	return x->store_bytes > 0 && x->place != VFM_STORE_DEVICE;
+}
+static inline bool vfm_unit_arrives(const struct vfm_unit *x)
+{
+	return x->w_bytes > 0 || vfm_unit_fetches(x);
+}
+/* Enqueues the copy of a store in host memory to x->fetched; the event is x->fetch_done.  No-op for others. */
+int vfm_unit_fetch(struct vfm_unit *x, struct vfm_err *err);
+void vfm_unit_drop_fetched(struct vfm_unit *x); /* the compute stream must have waited for the copy */
+/* Returns the address of the shard of a bucket for ops of its unit: device memory. */
+char *vfm_bucket_stored(const struct vfm_params *ps, const struct vfm_param_bucket *s);
+/* Sets *w to the address of the shard for ops outside of units, until the next call; perhaps pinned memory. */
+int vfm_bucket_open(struct vfm_params *ps, const struct vfm_param_bucket *s, char **w, struct vfm_err *err);
+int vfm_params_close_store(struct vfm_params *ps, struct vfm_err *err);
+void vfm_params_stores_release(struct vfm_params *ps);
+/* Drops gathered and fetched weights of all units (param_sync.c). */
+int vfm_params_drop_units(struct vfm_params *ps, struct vfm_err *err);
+/* Guesses the unit that follows each one; the observed order replaces it (param.c). */
+void vfm_units_guess_order(struct vfm_params *ps);
 
 /* Releases the buffers of units and the events. */
 void vfm_params_sync_release(struct vfm_params *ps);

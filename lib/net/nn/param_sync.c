@@ -113,7 +113,7 @@ void vfm_params_sync_release(struct vfm_params *ps)
 		return_unit_buf(ps, ps->w_buf, x->w, (size_t)x->w_bytes);
 		return_unit_buf(ps, ps->g_buf, x->g, (size_t)x->n_grad * 4);
 		return_unit_buf(ps, ps->g_buf, x->g_reducing, (size_t)x->n_grad * 4);
-		vfm_unit_drop_dequantized(x);
+		vfm_unit_drop_decoded(x);
 		free_event(ps, &x->gathered);
 		free_event(ps, &x->reduced);
 	}
@@ -204,11 +204,21 @@ static int join_unit(struct vfm_unit *x, struct vfm_err *err)
 {
 	if (x->joined)
 		return 0;
-	TRY(wait_for_event(x->ps, x->gathered, err));
+	if (x->fetched)
+		TRY(vfm_stall_wait(x->fetch_done, x->ps->stream, VFM_STALL_COPY, err));
 	x->joined = true;
+	if (!x->w)
+		return 0;
+	TRY(wait_for_event(x->ps, x->gathered, err));
 	x->ps->unit_gathers--;
 	set_weights_busy(x->ps);
 	return 0;
+}
+
+/* Returns whether ops read a bucket in fetched weights. */
+static bool reads_fetched(const struct vfm_unit *x, const struct vfm_param_bucket *s)
+{
+	return s->base && s->first_unit == x->id && s->stored == VFM_FROZEN_SAME && s->sharding != VFM_SHARDING_FULL;
 }
 
 static int drop_weights(struct vfm_unit *x, struct vfm_err *err)
@@ -216,13 +226,26 @@ static int drop_weights(struct vfm_unit *x, struct vfm_err *err)
 	struct vfm_params *ps = x->ps;
 	struct vfm_param_bucket *s;
 
-	if (!x->w)
+	if (!x->ready)
 		return 0;
 	TRY(join_unit(x, err));
 	for (int i = -1; (s = next_full_bucket(x, &i));)
 		vfm_bucket_set_weights(ps, s, NULL);
-	return_unit_buf(ps, ps->w_buf, x->w, (size_t)x->w_bytes);
+	for (int i = ps->n_trained; x->fetched && i < ps->n_buckets; i++)
+		if (reads_fetched(x, &ps->bucket[i]))
+			vfm_bucket_set_weights(ps, &ps->bucket[i], NULL);
+	if (x->w)
+		return_unit_buf(ps, ps->w_buf, x->w, (size_t)x->w_bytes);
 	x->w = NULL;
+	vfm_unit_drop_fetched(x);
+	x->ready = false;
+	return 0;
+}
+
+int vfm_params_drop_units(struct vfm_params *ps, struct vfm_err *err)
+{
+	for (int u = 0; u < ps->units; u++)
+		TRY(drop_weights(&ps->unit[u], err));
 	return 0;
 }
 
@@ -234,21 +257,22 @@ static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 	x->w = take_unit_buf(ps, ps->w_buf, (size_t)x->w_bytes, "unit weights", err);
 	if (!x->w)
 		return VFM_EENV;
-	x->joined = false;
 	TRY(fork_stream(ps, gather_stream(ps), err));
+	if (x->fetched)
+		TRY(ps->stream->dev->t->event_wait(x->fetch_done, gather_stream(ps), err));
 	for (int i = -1; (s = next_full_bucket(x, &i));)
 		if (s->updating)
 			TRY(ps->stream->dev->t->event_wait(s->ready, gather_stream(ps), err));
 	for (int i = -1; (s = next_full_bucket(x, &i));) {
 		char *full = x->w + s->w_off;
-		void *own = s->w ? s->w : ps->master + s->master_off;
+		char *own = vfm_bucket_stored(ps, s);
+		struct vfm_tensor shard, all = vfm_t1(full, ps->dtype, s->n);
 
-		struct vfm_tensor shard = vfm_t1(own, ps->dtype, s->own_n), all = vfm_t1(full, ps->dtype, s->n);
-
-		if (s->mxfp8) {
+		shard = vfm_t1(own ? (void *)own : ps->master + s->master_off, ps->dtype, s->own_n);
+		if (s->stored != VFM_FROZEN_SAME) {
 			shard = vfm_t1(own, VFM_U8, vfm_bucket_bytes(ps, s, s->own_n));
 			all = vfm_t1(full, VFM_U8, vfm_bucket_bytes(ps, s, s->n));
-		} else { /* vfm_unit_dequantize sets those of MXFP8 */
+		} else { /* vfm_unit_decode sets the others */
 			vfm_bucket_set_weights(ps, s, full);
 		}
 		TRY(vfm_all_gather(s->gather, gather_stream(ps), shard, all, NULL, err));
@@ -256,6 +280,20 @@ static int gather_unit(struct vfm_unit *x, struct vfm_err *err)
 	ps->unit_gathers++;
 	set_weights_busy(ps);
 	return record_stream(ps, &x->gathered, gather_stream(ps), err);
+}
+
+/* Starts to bring the weights of a unit to the device. */
+static int begin_unit(struct vfm_unit *x, struct vfm_err *err)
+{
+	struct vfm_params *ps = x->ps;
+
+	x->ready = true;
+	x->joined = false;
+	TRY(vfm_unit_fetch(x, err));
+	for (int i = ps->n_trained; x->fetched && i < ps->n_buckets; i++)
+		if (reads_fetched(x, &ps->bucket[i]))
+			vfm_bucket_set_weights(ps, &ps->bucket[i], x->fetched + ps->bucket[i].store_off);
+	return x->w_bytes ? gather_unit(x, err) : 0;
 }
 
 /* Makes the compute stream wait for the last update of a bucket and its all-gather. */
@@ -286,9 +324,9 @@ int vfm_params_wait(struct vfm_params *ps, struct vfm_err *err)
 	return wait_unit_buckets(ps, -1, err);
 }
 
-/* Prepares a unit to run: drops the gathered weights of units that neither run nor come next, waits for those of this
- * unit, and starts the all-gather of the next unit. */
-static int acquire_gathered(struct vfm_unit *x, int dir, struct vfm_err *err)
+/* Prepares a unit to run: drops the weights of units that neither run nor come next, waits for those of this unit, and
+ * starts to bring those of the next unit. */
+static int acquire_arriving(struct vfm_unit *x, int dir, struct vfm_err *err)
 {
 	struct vfm_params *ps = x->ps;
 	int next = x->next[dir];
@@ -296,15 +334,15 @@ static int acquire_gathered(struct vfm_unit *x, int dir, struct vfm_err *err)
 	for (int u = 0; u < ps->units; u++)
 		if (u != x->id && u != next && !ps->unit[u].running)
 			TRY(drop_weights(&ps->unit[u], err));
-	if (!x->w)
-		TRY(gather_unit(x, err));
+	if (!x->ready)
+		TRY(begin_unit(x, err));
 	TRY(join_unit(x, err));
 	x->running = true;
 	if (ps->last_unit >= 0)
 		ps->unit[ps->last_unit].next[ps->last_dir] = x->id;
 	ps->last_unit = x->id;
 	ps->last_dir = dir;
-	return next >= 0 && !ps->unit[next].w ? gather_unit(&ps->unit[next], err) : 0;
+	return next >= 0 && !ps->unit[next].ready ? begin_unit(&ps->unit[next], err) : 0;
 }
 
 /* Before a unit runs. */
@@ -314,15 +352,15 @@ static int acquire_weights(struct vfm_unit *x, int dir, struct vfm_err *err)
 
 	if (ps->gathering || ps->updating)
 		TRY(wait_unit_buckets(ps, x->id, err));
-	if (x->gathers)
-		TRY(acquire_gathered(x, dir, err));
-	return vfm_unit_dequantize(x, err);
+	if (vfm_unit_arrives(x))
+		TRY(acquire_arriving(x, dir, err));
+	return vfm_unit_decode(x, err);
 }
 
 /* After a unit has run. */
 static void release_weights(struct vfm_unit *x)
 {
-	vfm_unit_drop_dequantized(x);
+	vfm_unit_drop_decoded(x);
 	x->running = false;
 }
 
@@ -344,16 +382,17 @@ static int cast_bucket(
 }
 
 /* Returns whether ops find the matrices of a bucket at the same address in every pass. */
-static bool has_held_weights(const struct vfm_param_bucket *s)
+static bool has_held_weights(const struct vfm_params *ps, const struct vfm_param_bucket *s)
 {
-	return s->matrix && s->sharding != VFM_SHARDING_FULL && !s->mxfp8;
+	return s->matrix && s->sharding != VFM_SHARDING_FULL && s->stored == VFM_FROZEN_SAME &&
+		!(s->base && vfm_unit_fetches(&ps->unit[s->first_unit]));
 }
 
 /* 0: the weights may change. */
 static void set_version(struct vfm_params *ps, int64_t version)
 {
 	for (size_t i = 0; i < ps->n; i++)
-		if (has_held_weights(&ps->bucket[ps->p[i]->bucket]))
+		if (has_held_weights(ps, &ps->bucket[ps->p[i]->bucket]))
 			ps->p[i]->var.v.version = version;
 	for (size_t i = 0; i < ps->n_stack; i++)
 		ps->stack[i]->var.v.version = ps->stack[i]->p[0]->var.v.version;
@@ -371,9 +410,7 @@ int vfm_params_update_begin(struct vfm_params *ps, struct vfm_err *err)
 		set_version(ps, 0);
 	TRY(vfm_params_register_buffers(ps, err));
 	TRY(vfm_params_wait(ps, err));
-	for (int u = 0; u < ps->units; u++)
-		TRY(drop_weights(&ps->unit[u], err));
-	return 0;
+	return vfm_params_drop_units(ps, err);
 }
 
 /* Counts an all-gather of weights, which may end long before the forward waits for it. */
@@ -416,7 +453,7 @@ int vfm_params_update_end(struct vfm_params *ps, struct vfm_err *err)
 	/* After the last unit of a step comes the first unit of the next step. */
 	int next = ps->last_unit >= 0 ? ps->unit[ps->last_unit].next[ps->last_dir] : -1;
 
-	return next >= 0 ? gather_unit(&ps->unit[next], err) : 0;
+	return next >= 0 ? begin_unit(&ps->unit[next], err) : 0;
 }
 
 int vfm_params_refresh(struct vfm_params *ps, struct vfm_err *err)
@@ -707,7 +744,7 @@ static int backward_out(void *ctx, struct vfm_err *err)
 
 static bool needs_weights_in_backward(const struct vfm_unit *x)
 {
-	return x->ps->grad && (x->ps->hooks || x->n_mx > 0);
+	return x->ps->grad && (x->ps->hooks || x->n_decoded > 0 || vfm_unit_arrives(x));
 }
 
 static int weight_grads_out(void *ctx, struct vfm_err *err)

@@ -34,24 +34,24 @@ struct owned_location {
 	int16_t *lo;
 	uint16_t *bf16; /* of frozen parameters and bf16 arrays */
 	uint8_t *code;  /* of u8 arrays */
-	bool mx;        /* in a bucket of MXFP8 */
+	bool coded;     /* stored in another dtype */
 };
 
 static struct owned_location locate_master(
-	const struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o)
+	const struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o, char *w)
 {
 	const struct vfm_param_bucket *s = &ps->bucket[p->bucket];
 	int64_t at = o->at - s->own_off;
 
-	if (s->mxfp8)
-		return (struct owned_location){.mx = true};
+	if (s->stored != VFM_FROZEN_SAME)
+		return (struct owned_location){.coded = true};
 	if (s->frozen && vfm_bucket_dtype(ps, s) == VFM_F32)
-		return (struct owned_location){.f32 = (float *)s->w + at};
+		return (struct owned_location){.f32 = (float *)w + at};
 	if (s->frozen)
-		return (struct owned_location){.bf16 = (uint16_t *)s->w + at};
+		return (struct owned_location){.bf16 = (uint16_t *)w + at};
 	if (!vfm_bucket_is_split(ps, s))
 		return (struct owned_location){.f32 = ps->master + s->master_off + at};
-	return (struct owned_location){.hi = (uint16_t *)s->w + at, .lo = ps->master_lo + s->master_off + at};
+	return (struct owned_location){.hi = (uint16_t *)w + at, .lo = ps->master_lo + s->master_off + at};
 }
 
 static int convert_split_master(const struct vfm_params *ps, const struct owned_location *m, float *x, int64_t n,
@@ -63,27 +63,33 @@ static int convert_split_master(const struct vfm_params *ps, const struct owned_
 		err);
 }
 
-static struct owned_location locate_owned(
-	const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const struct vfm_owned *o)
+static int locate_owned(struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p,
+	const struct vfm_owned *o, struct owned_location *m, struct vfm_err *err)
 {
-	struct owned_location m = {0};
+	char *w;
 
-	if (!a)
-		m = locate_master(ps, p, o);
-	else if (a->dtype == VFM_F32)
-		m.f32 = (float *)a->data + o->at;
-	else if (a->dtype == VFM_U8)
-		m.code = (uint8_t *)a->data + o->at;
-	else
-		m.bf16 = (uint16_t *)a->data + o->at;
-	return m;
+	*m = (struct owned_location){0};
+	if (!a) {
+		TRY(vfm_bucket_open(ps, &ps->bucket[p->bucket], &w, err));
+		*m = locate_master(ps, p, o, w);
+	} else if (a->dtype == VFM_F32) {
+		m->f32 = (float *)a->data + o->at;
+	} else if (a->dtype == VFM_U8) {
+		m->code = (uint8_t *)a->data + o->at;
+	} else {
+		m->bf16 = (uint16_t *)a->data + o->at;
+	}
+	return 0;
 }
 
 const float *vfm_param_at(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p)
 {
 	struct vfm_owned o = vfm_param_owned(ps, p);
 
-	return locate_owned(ps, a, p, &o).f32;
+	if (a)
+		return a->dtype == VFM_F32 ? (const float *)a->data + o.at : NULL;
+	/* of base weights that may be in host memory, vfm_param_get makes a copy */
+	return ps->bucket[p->bucket].base ? NULL : locate_master(ps, p, &o, ps->bucket[p->bucket].w).f32;
 }
 
 int64_t vfm_params_blocks8(const struct vfm_params *ps)
@@ -119,10 +125,11 @@ int vfm_param_get(
 	struct vfm_owned o = vfm_param_owned(ps, p);
 	int64_t n = o.b - o.a;
 	struct vfm_axpby cast = {.alpha = 1, .y = vfm_t1(x, VFM_F32, n)};
-	struct owned_location m = locate_owned(ps, a, p, &o);
+	struct owned_location m;
 
 	if (n == 0)
 		return 0;
+	TRY(locate_owned(ps, a, p, &o, &m, err));
 	TRY(vfm_params_wait(ps, err));
 	if (m.f32)
 		return ps->stream->dev->t->to_host(ps->stream, x, m.f32, (size_t)n * 4, err);
@@ -130,8 +137,8 @@ int vfm_param_get(
 		return convert_split_master(ps, &m, x, n, true, err);
 	if (m.code)
 		return dequantize_owned(ps, a, p, &o, x, err);
-	if (m.mx)
-		return vfm_param_convert_mx(ps, p, &o, x, true, err);
+	if (m.coded)
+		return vfm_param_convert_base(ps, p, &o, x, true, err);
 	cast.x = vfm_t1(m.bf16, VFM_BF16, n);
 	return vfm_op_axpby(ps->stream, &cast, err);
 }
@@ -142,10 +149,11 @@ int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct
 	struct vfm_owned o = vfm_param_owned(ps, p);
 	int64_t n = o.b - o.a;
 	struct vfm_axpby cast = {.alpha = 1, .x = vfm_t1((float *)x, VFM_F32, n)};
-	struct owned_location m = locate_owned(ps, a, p, &o);
+	struct owned_location m;
 
 	if (n == 0)
 		return 0;
+	TRY(locate_owned(ps, a, p, &o, &m, err));
 	TRY(vfm_params_wait(ps, err));
 	if (m.f32)
 		return ps->stream->dev->t->to_device(ps->stream, m.f32, x, (size_t)n * 4, err);
@@ -153,8 +161,8 @@ int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct
 		return convert_split_master(ps, &m, (float *)x, n, false, err);
 	if (m.code)
 		return vfm_fail(err, VFM_EUSAGE, "internal: a part of a block of 8-bit floats cannot be set");
-	if (m.mx)
-		return vfm_param_convert_mx(ps, p, &o, (float *)x, false, err);
+	if (m.coded)
+		return vfm_param_convert_base(ps, p, &o, (float *)x, false, err);
 	cast.y = vfm_t1(m.bf16, VFM_BF16, n);
 	return vfm_op_axpby(ps->stream, &cast, err);
 }
@@ -188,7 +196,7 @@ static int fill_param(struct vfm_params *ps, const struct vfm_param *p, struct v
 
 	if (o.b == o.a)
 		return 0;
-	m = locate_master(ps, p, &o);
+	TRY(locate_owned(ps, NULL, p, &o, &m, err));
 	if (m.f32)
 		return fill_runs(ps, p, &o, m.f32, a, err);
 	x = vfm_dev_alloc(ps->stream, (size_t)(o.b - o.a) * 4, "initial values of a parameter", err);

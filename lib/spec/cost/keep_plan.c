@@ -369,6 +369,11 @@ static void least_memory(const struct kinds *k, struct vfm_keep_plan *best)
 		}
 }
 
+double vfm_keep_plan_forward_s(const struct vfm_keep_plan_in *in)
+{
+	return again_seconds(in, vfm_block_again(in->model, &in->how));
+}
+
 void vfm_keep_plan_make(const struct vfm_keep_plan_in *in, struct vfm_keep_plan *out)
 {
 	struct kinds k = {.in = in};
@@ -377,7 +382,7 @@ void vfm_keep_plan_make(const struct vfm_keep_plan_in *in, struct vfm_keep_plan 
 	*out = (struct vfm_keep_plan){0};
 	if (in->blocks < 1)
 		return;
-	k.forward_s = again_seconds(in, vfm_block_again(in->model, &in->how));
+	k.forward_s = vfm_keep_plan_forward_s(in);
 	list_kinds(&k);
 	search(&k, &best);
 	if (best.n > 0)

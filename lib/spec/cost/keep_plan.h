@@ -43,6 +43,8 @@ struct vfm_keep_plan {
 	double device, host;    /* bytes of activations: the peak on the device, and offloaded */
 	double again_s;         /* predicted seconds that the backwards of all blocks spend on recomputing */
 };
+/* Returns the predicted seconds of the forward of a block. */
+double vfm_keep_plan_forward_s(const struct vfm_keep_plan_in *in);
 void vfm_keep_plan_make(const struct vfm_keep_plan_in *in, struct vfm_keep_plan *out);
 
 /* Sets how [blocks of the pp stage] to the choice of each block; the kinds are evenly spaced. */

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+const char *const vfm_frozen_names[] = {"same", "fp8", "int8", "nf4", NULL};
+
 void vfm_tuning_defaults(struct vfm_tuning *t)
 {
 	*t = (struct vfm_tuning){.targets = {"blocks.*,!*.ada*,!*.router"}};

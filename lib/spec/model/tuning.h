@@ -15,9 +15,14 @@
 
 #include "io/key.h"
 
-/* The storage of the frozen weights of experts and of the blocks' linear layers.  MXFP8 takes 33 bytes per 32 elements:
- * 32 e4m3 elements of a row share a power of two (vfm_mxfp8 in device/ops/ops.h). */
-enum vfm_frozen_dtype { VFM_FROZEN_SAME /* the compute dtype */, VFM_FROZEN_FP8 };
+/* The storage of the frozen weights of experts and of the blocks' linear layers (device/ops/ops.h):
+ *
+ * - FP8: MXFP8, 33 bytes for 32 elements of a row, which share a power of two
+ * - INT8: a byte an element; a row shares its largest magnitude
+ * - NF4: 33 bytes for 64 elements of a row, which share their largest magnitude (QLoRA, Dettmers et al. 2023, arXiv
+ *   2305.14314), itself in 8 bits */
+enum vfm_frozen_dtype { VFM_FROZEN_SAME /* the compute dtype */, VFM_FROZEN_FP8, VFM_FROZEN_INT8, VFM_FROZEN_NF4 };
+extern const char *const vfm_frozen_names[]; /* "same", "fp8", "int8", "nf4", NULL */
 
 struct vfm_tuning {
 	int64_t rank;                /* of the adapters; 0: none */

@@ -27,7 +27,6 @@ static const int moments_values[] = {VFM_F32, VFM_BF16, VFM_U8};
 static const char *const residual_names[] = {"auto", "fp32", "bf16", NULL};
 static const int residual_values[] = {VFM_RESIDUAL_AUTO, VFM_F32, VFM_BF16};
 static const char *const fp8_names[] = {"none", "current", "delayed", NULL};
-static const char *const frozen_names[] = {"same", "fp8", NULL}; /* in the order of enum vfm_frozen_dtype */
 static const char *const master_names[] = {"fp32", "split", NULL};
 static const char *const offload_names[] = {"none", "optimizer", "activations", "both", NULL};
 
@@ -97,7 +96,7 @@ static const struct vfm_key train_keys[] = {
 	NUM(train.ema_decay, 0, 0.9999999, "moving average of the weights; 0: none"),
 	{"train.freeze", VFM_KEY_PATTERNS, OFF(tuning.freeze), 0, 0, NULL, NULL,
 		"patterns of parameters that are not trained; none: all are trained or, with lora.rank, no one"},
-	{"train.frozen_dtype", VFM_KEY_ENUM, OFF(tuning.frozen_dtype), 0, 0, frozen_names, NULL,
+	{"train.frozen_dtype", VFM_KEY_ENUM, OFF(tuning.frozen_dtype), 0, 0, vfm_frozen_names, NULL,
 		"dtype in which frozen matrices of blocks are stored; same: train.dtype"},
 	ENUM(train.dtype, dtype_names, dtype_values, "dtype of matrices and activations; masters are fp32"),
 	ENUM(train.residual, residual_names, residual_values,
@@ -109,12 +108,14 @@ static const struct vfm_key train_keys[] = {
 	ENUM(train.moments, moments_names, moments_values,
 		"AdamW's moments: fp32, the first ones bf16, or both as 8-bit floats in blocks"),
 	ENUM(train.offload, offload_names, NULL, "state in pinned host memory instead of device memory"),
+	{"train.offload_weights", VFM_KEY_AUTO, OFF(train.offload_weights), 0, 1024, NULL, NULL,
+		"blocks whose frozen weights are in host memory, spread evenly; auto: as many as memory requires"},
 	ENUM(train.recompute, recompute_names, NULL, "operations that the backward recomputes"),
 	INT(train.recompute_blocks, 0, 1 << 20, "blocks of the model that this goes for, spread evenly; 0: all"),
 	NUM(train.memory_gib, 0, 1e6,
 		"memory of a rank's device that train.recompute=auto may fill; 0: most of the device"),
 	NUM(train.host_gib, 0, 1e6,
-		"host memory of a rank that train.recompute=auto may offload activations to; 0: most of its share"),
+		"pinned host memory of a rank for offloaded activations and weights; 0: most of its share"),
 	INT(train.skip_nonfinite, 0, 1e12, "steps that the run may skip because loss or gradient is not finite"),
 	{"train.deterministic", VFM_KEY_BOOL, OFF(train.deterministic), 0, 0, NULL, NULL,
 		"the same bits from every run, whatever is faster"},
@@ -338,7 +339,11 @@ static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *
 
 	switch (k->type) {
 	case VFM_KEY_INT:
-		TRY(read_number(k, v, &x, err));
+	case VFM_KEY_AUTO:
+		if (k->type == VFM_KEY_AUTO && json_is_string(v) && !strcmp(json_string_value(v), "auto"))
+			x = -1;
+		else
+			TRY(read_number(k, v, &x, err));
 		*(int64_t *)dst = (int64_t)x;
 		return 0;
 	case VFM_KEY_SEED:
@@ -503,6 +508,31 @@ int vfm_config_set(struct vfm_config *c, const char *assignment, struct vfm_err 
 	return rc < 0 ? vfm_err_context(err, "--set") : 0;
 }
 
+/* Checks the keys for frozen weights. */
+static int check_frozen(const struct vfm_config *c, struct vfm_err *err)
+{
+	int64_t n = c->train.offload_weights;
+
+	if (!c->tuning.rank && !c->tuning.freeze.text[0]) {
+		if (c->tuning.frozen_dtype != VFM_FROZEN_SAME)
+			return vfm_fail(err, VFM_EUSAGE,
+				"train.frozen_dtype: %s is for frozen weights, and without lora.rank or train.freeze "
+				"all are trained",
+				vfm_frozen_names[c->tuning.frozen_dtype]);
+		if (n)
+			return vfm_fail(err, VFM_EUSAGE,
+				"train.offload_weights: it is for frozen weights, and without lora.rank or "
+				"train.freeze all are trained");
+	}
+	if (n > c->model.layers)
+		return vfm_fail(err, VFM_EUSAGE, "train.offload_weights: the model has %lld blocks, not %lld",
+			(long long)c->model.layers, (long long)n);
+	if (n < 0 && c->train.recompute != VFM_RECOMPUTE_AUTO)
+		return vfm_fail(err, VFM_EUSAGE,
+			"train.offload_weights: auto needs train.recompute=auto, which plans the memory");
+	return 0;
+}
+
 int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 {
 	TRY(vfm_model_check(&c->model, err));
@@ -514,10 +544,7 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE,
 			"diffusion.image_drop: the model has no image condition (model.cond_channels, model.image_dim, "
 			"diffusion.image_cond)");
-	if (c->tuning.frozen_dtype == VFM_FROZEN_FP8 && !c->tuning.rank && !c->tuning.freeze.text[0])
-		return vfm_fail(err, VFM_EUSAGE,
-			"train.frozen_dtype: fp8 is for frozen weights, and without lora.rank or train.freeze all are "
-			"trained");
+	TRY(check_frozen(c, err));
 	if (c->train.fp8 != VFM_FP8_NONE && c->train.dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "train.fp8: it needs train.dtype=bf16");
 	if (c->train.master == VFM_MASTER_SPLIT && c->train.dtype != VFM_BF16)
@@ -539,9 +566,10 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 	if (c->train.recompute != VFM_RECOMPUTE_AUTO && c->train.memory_gib > 0)
 		return vfm_fail(err, VFM_EUSAGE, "train.memory_gib: only train.recompute=auto uses it");
 	if ((c->train.recompute != VFM_RECOMPUTE_AUTO || !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS)) &&
-		c->train.host_gib > 0)
+		!c->train.offload_weights && c->train.host_gib > 0)
 		return vfm_fail(err, VFM_EUSAGE,
-			"train.host_gib: only train.recompute=auto with train.offload=activations or both uses it");
+			"train.host_gib: only train.offload_weights, and train.recompute=auto with "
+			"train.offload=activations or both, use it");
 	if (c->train.overlap_update == VFM_OVERLAP_ON && c->train.deterministic)
 		return vfm_fail(err, VFM_EUSAGE,
 			"train.overlap_update: on changes how products are computed, which train.deterministic "
@@ -566,6 +594,10 @@ static json_t *value_json(const struct vfm_config *c, const struct vfm_key *k)
 	const void *p = key_value((struct vfm_config *)c, k);
 
 	switch (k->type) {
+	case VFM_KEY_AUTO:
+		if (*(const int64_t *)p < 0)
+			return json_string("auto");
+		/* fallthrough */
 	case VFM_KEY_INT:
 		return json_integer(*(const int64_t *)p);
 	case VFM_KEY_SEED:

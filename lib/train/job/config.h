@@ -35,13 +35,15 @@ struct vfm_train_config {
 	int recompute;            /* enum vfm_recompute */
 	int64_t recompute_blocks; /* blocks that recompute, evenly spaced; 0: all */
 	double memory_gib;        /* device memory that recompute=auto may fill; 0: most of its capacity */
-	/* host memory for activations that recompute=auto offloads; 0: most of this rank's share */
+	/* pinned host memory for offloaded weights, and for activations that recompute=auto offloads; 0: most of this
+	 * rank's share */
 	double host_gib;
-	int64_t skip_nonfinite; /* steps that the run may skip (train/run/skipped.h) */
-	bool deterministic;     /* disables selection by timing: see vfm_plugin_opts */
-	int offload;            /* enum vfm_offload_kind */
-	int graphs;             /* enum vfm_graphs: launch packs as device graphs */
-	int overlap_update;     /* enum vfm_overlap: updates that overlap the next forward */
+	int64_t skip_nonfinite;  /* steps that the run may skip (train/run/skipped.h) */
+	bool deterministic;      /* disables selection by timing: see vfm_plugin_opts */
+	int offload;             /* enum vfm_offload_kind */
+	int64_t offload_weights; /* blocks whose frozen weights are in host memory, spread evenly; -1: auto */
+	int graphs;              /* enum vfm_graphs: launch packs as device graphs */
+	int overlap_update;      /* enum vfm_overlap: updates that overlap the next forward */
 	uint64_t seed;
 };
 

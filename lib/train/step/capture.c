@@ -43,6 +43,8 @@ static const char *find_obstacle(
 		return "packs of several ranks communicate";
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
 		return "activations are offloaded to the host";
+	if (c->train.offload_weights)
+		return "weights are offloaded to the host";
 	if (vfm_model_tokens_choose(&c->model))
 		return "with token choice the host reads the counts of the experts";
 	return NULL;

@@ -186,6 +186,7 @@ static void make_plan_input(const struct vfm_config *c, const struct vfm_params 
 	const struct vfm_dev *d = ps->stream->dev;
 	double rows = 1.0 / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]), text = 1.0 / m->size[VFM_AX_TP];
 	const struct vfm_pack_sums *all = &load->largest;
+	double most;
 
 	*p = (struct vfm_recompute_plan){.state = (double)d->mem_now};
 	p->capacity =
@@ -213,6 +214,10 @@ static void make_plan_input(const struct vfm_config *c, const struct vfm_params 
 	p->state += gathered_bytes(m, in) + sent_bytes(m, in) + vfm_params_unit_bytes(ps) + ends_bytes(c, in) +
 		scratch_bytes(d, in);
 	in->room = p->capacity - p->state;
+	p->stores = vfm_params_stores(ps, &most);
+	p->offloaded = ps->host_units;
+	p->weights = (double)ps->host_units * most;
+	in->host_room = fmax(0, in->host_room - (c->train.offload_weights > 0 ? p->weights : 0));
 }
 
 /* ---- the peak of a plan ---- */
@@ -455,6 +460,81 @@ static void plan_stage(struct pp_stage *s, struct vfm_keep_plan_in *in, struct v
 	p->peak = p->state + best.peak;
 }
 
+/* ---- weights in host memory ---- */
+
+/* The state of the search for the number of blocks with base weights in host memory. */
+struct weight_search {
+	struct pp_stage *s;
+	struct vfm_keep_plan_in in; /* as if all were in host memory */
+	struct vfm_recompute_plan p;
+	double bytes; /* of the base weights of a block */
+	struct vfm_recompute_plan best;
+};
+
+/* The seconds that a pack waits for n copies in the forward, and in the backward, whose copies of activations use the
+ * same direction of the link. */
+static double copy_stall(const struct weight_search *w, int64_t n, const struct vfm_keep_plan *blocks)
+{
+	const double forward = (double)w->in.blocks * vfm_keep_plan_forward_s(&w->in),
+		     copies = (double)n * w->bytes / w->in.rates.host,
+		     fetched = blocks->host / fmax(w->in.copies, 1) / w->in.rates.host;
+
+	return fmax(0, copies - forward) + fmax(0, copies + fetched - 2 * forward - blocks->again_s);
+}
+
+/* Plans with the weights of n blocks in host memory.  Returns whether the step fits. */
+static bool try_offloaded(struct weight_search *w, int64_t n)
+{
+	struct vfm_keep_plan_in in = w->in;
+	struct vfm_recompute_plan p = w->p;
+	const double resident = (double)(p.stores - n) * w->bytes - (n == 0 ? 2 * w->bytes : 0);
+
+	in.room -= resident;
+	in.host_room = fmax(0, in.host_room - (double)n * w->bytes);
+	w->s->in = &in;
+	p.state += resident;
+	plan_stage(w->s, &in, &p);
+	p.offloaded = n;
+	p.copy_s = copy_stall(w, n, &p.blocks);
+	if (!w->best.made || (p.blocks.fits && !w->best.blocks.fits) ||
+		(p.blocks.fits == w->best.blocks.fits &&
+			(p.blocks.fits ? p.blocks.again_s + p.copy_s < w->best.blocks.again_s + w->best.copy_s
+				       : p.peak < w->best.peak))) {
+		w->best = p;
+		w->best.made = true;
+	}
+	return p.blocks.fits;
+}
+
+/* Finds the number with the fastest step that fits.  More offloaded weights leave room for activations, and so save
+ * recompute until their copies take longer than the blocks that run meanwhile.  One or two offloaded blocks only take
+ * buffers. */
+static void plan_weights(struct pp_stage *s, struct vfm_keep_plan_in *in, double bytes, struct vfm_recompute_plan *p)
+{
+	enum { BETWEEN = 4 };
+	struct weight_search w = {.s = s, .in = *in, .p = *p, .bytes = bytes};
+	int64_t few = 2, enough = p->stores, hidden;
+
+	if (try_offloaded(&w, 0) && w.best.blocks.again_s == 0)
+		enough = 0;
+	if (!w.best.blocks.fits && p->stores > few && try_offloaded(&w, enough)) {
+		while (enough - few > 1) {
+			int64_t n = (few + enough) / 2;
+
+			*(try_offloaded(&w, n) ? &enough : &few) = n;
+		}
+	}
+	hidden = (int64_t)((double)in->blocks * vfm_keep_plan_forward_s(in) * in->rates.host / w.bytes);
+	hidden = hidden < p->stores ? hidden : p->stores;
+	few = w.best.offloaded > few ? w.best.offloaded : few;
+	for (int i = 1; i <= BETWEEN && w.best.blocks.again_s > 0 && hidden > few; i++)
+		try_offloaded(&w, few + (hidden - few) * i / BETWEEN);
+	try_offloaded(&w, w.best.offloaded); /* fills s->keeps */
+	*p = w.best;
+	p->weights = (double)p->offloaded * w.bytes;
+	s->in = in;
+}
+
 int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
 	struct vfm_recompute_plan *p, struct vfm_keeps *keeps, struct vfm_err *err)
 {
@@ -481,7 +561,10 @@ int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, 
 	in.room = least[1];
 	in.host_room = least[2];
 	in.rates.host = least[3];
-	plan_stage(&s, &in, p);
+	if (c->train.offload_weights < 0 && p->stores > 0)
+		plan_weights(&s, &in, p->weights / (double)p->stores, p);
+	else
+		plan_stage(&s, &in, p);
 	p->made = true;
 	d->mem_limit = (int64_t)least[0];
 	fill_layers(c, m, &s, keeps);
@@ -492,7 +575,7 @@ out:
 
 double vfm_recompute_host_bytes(int local_ranks)
 {
-	return 0.7 * vfm_host_memory() / local_ranks;
+	return VFM_HOST_SHARE * vfm_host_memory() / local_ranks;
 }
 
 /* Returns the length. */
@@ -512,6 +595,10 @@ static size_t write_kept(const struct vfm_recompute_plan *p, char *buf, size_t s
 	if (at < size && p->gathered > 0)
 		at += (size_t)snprintf(
 			buf + at, size - at, "; %lld also the rows that tp gathers", (long long)p->gathered);
+	if (at < size && p->offloaded > 0)
+		at += (size_t)snprintf(buf + at, size - at, "; weights of %lld of %lld blocks on the host (%.1f %s)",
+			(long long)p->offloaded, (long long)p->stores, p->weights / unit,
+			p->capacity < 0x1p30 ? "MiB" : "GiB");
 	if (at < size && (p->blocks.host > 0 || (p->host > 0 && !p->blocks.fits)))
 		at += (size_t)snprintf(buf + at, size - at, "; %.1f of %.1f %s on the host", p->blocks.host / unit,
 			p->host / unit, p->capacity < 0x1p30 ? "MiB" : "GiB");

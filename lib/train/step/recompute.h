@@ -1,5 +1,6 @@
 /* recompute.h - train.recompute=auto: counts the memory of a step and plans what the blocks of this rank keep
- * (spec/cost/keep_plan.h), once before the first step.
+ * (spec/cost/keep_plan.h), once before the first step.  With train.offload_weights=auto it also plans how many blocks
+ * have their base weights in host memory.
  *
  * The plan is the same on all ranks of a pp stage: for the least free memory of the job and for the same pack.  The pp
  * stages differ in packs, messages (spec/layout/in_flight.h) and blocks.  No call allocates device memory.
@@ -31,6 +32,10 @@ struct vfm_recompute_plan {
 	double peak;     /* predicted bytes */
 	/* number of blocks, among those that keep everything, that also keep the rows that tp gathers */
 	int64_t gathered;
+	/* blocks of this pp stage with base weights (net/nn/param.h), and how many of them are in host memory */
+	int64_t stores, offloaded;
+	double weights; /* host bytes of these */
+	double copy_s;  /* predicted seconds of a pack that wait for their copies */
 };
 
 /* Plans and fills keeps [layers of the model] for the layers of this pp stage.  Leaves keeps unchanged if no plan is

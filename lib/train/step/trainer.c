@@ -2,12 +2,14 @@
 #include "train/step/trainer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "device/dev/stall.h"
 #include "net/nn/scales.h"
+#include "spec/layout/schedule.h"
 
 /* Values summed over the world at the end of a step; see reduce_sums for the contributing ranks. */
 enum { SUM_LOSS, SUM_PLAIN, SUM_TOKENS, SUM_SAMPLES, SUM_FLOPS, N_SUMS };
@@ -103,8 +105,9 @@ static int check_tuning(const struct vfm_params *ps, enum vfm_dtype dtype, struc
 {
 	const struct vfm_tuning *t = &ps->tuning;
 	const int *at = ps->mesh->coord;
-	enum { ADAPTERS, TRAINED, FROZEN, FROZEN_FP8, FROZEN_BYTES, COUNTS };
+	enum { ADAPTERS, TRAINED, FROZEN, BASE, CODED, FROZEN_BYTES, COUNTS };
 	int64_t n[COUNTS] = {0}; /* elements; bytes */
+	char coded[64] = "";
 
 	for (size_t i = 0; i < ps->n; i++) {
 		const struct vfm_param *p = ps->p[i];
@@ -114,7 +117,8 @@ static int check_tuning(const struct vfm_params *ps, enum vfm_dtype dtype, struc
 			continue; /* another rank counts it */
 		n[ADAPTERS] += p->adapter ? numel : 0;
 		n[p->frozen ? FROZEN : TRAINED] += numel;
-		n[FROZEN_FP8] += p->mxfp8 ? numel : 0;
+		n[BASE] += p->base ? numel : 0;
+		n[CODED] += p->stored != VFM_FROZEN_SAME ? numel : 0;
 		n[FROZEN_BYTES] += p->frozen ? vfm_param_frozen_bytes(p, dtype) : 0;
 	}
 	TRY(vfm_all_reduce(ps->mesh->save, NULL, vfm_t1(n, VFM_I64, COUNTS), err));
@@ -124,17 +128,38 @@ static int check_tuning(const struct vfm_params *ps, enum vfm_dtype dtype, struc
 			t->targets.text);
 	if (!n[TRAINED])
 		return vfm_fail(err, VFM_EUSAGE, "train.freeze: '%s' leaves no parameter to train", t->freeze.text);
-	if (t->frozen_dtype == VFM_FROZEN_FP8 && !n[FROZEN_FP8])
+	if ((t->frozen_dtype != VFM_FROZEN_SAME || ps->stores) && !n[BASE])
 		return vfm_fail(err, VFM_EUSAGE,
-			"train.frozen_dtype: fp8 is for linear layers of blocks, and train.freeze '%s' freezes none",
-			t->freeze.text);
+			"%s%s is for linear layers of blocks, and train.freeze '%s' freezes none",
+			t->frozen_dtype == VFM_FROZEN_SAME ? "train.offload_weights: it" : "train.frozen_dtype: ",
+			t->frozen_dtype == VFM_FROZEN_SAME ? "" : vfm_frozen_names[t->frozen_dtype], t->freeze.text);
 	/* A simulated rank represents several ranks, so these sums would be wrong. */
-	if (n[FROZEN] && ps->mesh->rank == 0 && !vfm_dev_predicts(ps->stream->dev))
-		vfm_info("%lld parameters are trained (%lld in adapters of rank %lld), %lld are frozen (%lld in fp8) "
-			 "and take %.1f MiB",
-			(long long)n[TRAINED], (long long)n[ADAPTERS], (long long)t->rank, (long long)n[FROZEN],
-			(long long)n[FROZEN_FP8], (double)n[FROZEN_BYTES] / 0x1p20);
+	if (n[FROZEN] && ps->mesh->rank == 0 && !vfm_dev_predicts(ps->stream->dev)) {
+		if (n[CODED])
+			snprintf(coded, sizeof(coded), " (%lld in %s)", (long long)n[CODED],
+				vfm_frozen_names[t->frozen_dtype]);
+		vfm_info("%lld parameters are trained (%lld in adapters of rank %lld), %lld are frozen%s and take %.1f "
+			 "MiB",
+			(long long)n[TRAINED], (long long)n[ADAPTERS], (long long)t->rank, (long long)n[FROZEN], coded,
+			(double)n[FROZEN_BYTES] / 0x1p20);
+	}
 	return 0;
+}
+
+/* Returns how many blocks of this pp stage train.offload_weights means before a plan: with auto all. */
+static int64_t offloaded_blocks(const struct vfm_config *c, const struct vfm_mesh *m)
+{
+	const int64_t of = c->model.layers, blocks = c->train.offload_weights < 0 ? of : c->train.offload_weights;
+	const int pp = m->size[VFM_AX_PP], chunks = (int)m->p.vpp;
+	int64_t n = 0;
+
+	for (int k = 0; k < chunks; k++) {
+		int64_t first, end;
+
+		vfm_pp_stage_layers(&c->model, pp * chunks, k * pp + m->coord[VFM_AX_PP], &first, &end);
+		n += end * blocks / of - first * blocks / of;
+	}
+	return n;
 }
 
 struct vfm_trainer *vfm_trainer_new(
@@ -151,10 +176,13 @@ struct vfm_trainer *vfm_trainer_new(
 	tr->ps.fp8 = c->train.fp8 != VFM_FP8_NONE;
 	tr->ps.split = c->train.master == VFM_MASTER_SPLIT;
 	tr->ps.tuning = c->tuning;
+	tr->ps.stores = c->train.offload_weights != 0;
+	tr->ps.host_limit = c->train.host_gib * 0x1p30;
 	tr->model = vfm_model_new(&c->model, &tr->ps);
 	vfm_model_set_residual(tr->model, (enum vfm_dtype)c->train.residual);
 	TRY_OUT(check_tuning(&tr->ps, (enum vfm_dtype)c->train.dtype, err));
 	TRY_OUT(vfm_params_alloc(&tr->ps, (enum vfm_dtype)c->train.dtype, true, err));
+	TRY_OUT(vfm_params_place(&tr->ps, offloaded_blocks(c, mesh), err));
 	if (c->train.fp8 == VFM_FP8_DELAYED)
 		TRY_OUT(vfm_scales_new(&tr->ps, c->train.fp8_history, err));
 	TRY_OUT(vfm_params_fill(&tr->ps, c->train.seed, err));
@@ -193,6 +221,8 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct vfm_err *err)
 {
 	TRY(vfm_recompute_plan(&tr->c, &tr->ps, load, &tr->plan, vfm_pipeline_keeps(tr->pipe), err));
+	if (tr->c.train.offload_weights < 0)
+		TRY(vfm_params_place(&tr->ps, tr->plan.made ? tr->plan.offloaded : 0, err));
 	if (!tr->plan.made)
 		return 0;
 	vfm_recompute_text(&tr->plan, tr->plan_text, sizeof(tr->plan_text));
