@@ -2,9 +2,6 @@
 #ifndef VFM_IO_HOST_MEMORY_H
 #define VFM_IO_HOST_MEMORY_H
 
-/* The share of this memory that the weights, moments and activations offloaded by all ranks of a host may take. */
-#define VFM_HOST_SHARE 0.7
-
 /* Returns the smaller of the physical memory and vfm_cgroup_limit of this process, in bytes.  The processes of a job
  * step on one node share it. */
 double vfm_host_memory(void);

@@ -144,8 +144,7 @@ struct vfm_params {
 	int early;          /* buckets whose reduction started before the end of the step (for tests and reports) */
 	bool held;          /* see vfm_params_hold */
 	int64_t host_units; /* units with base weights in host memory */
-	int64_t host_bytes, pinned_bytes; /* of stores in host memory (vfm_params_place); the part that is pinned */
-	double host_limit;                /* most pinned bytes of stores; 0: a share of the host's memory */
+	double host_limit;  /* most pinned bytes of base weights; 0: this rank's share of most of the host's memory */
 	/* private to param*.c */
 	struct vfm_stream *fetch_stream; /* copies stores of base weights from host memory */
 	struct vfm_unit *open;           /* the store in `bounce`; NULL: none */
@@ -206,6 +205,8 @@ int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *
  * memory runs, forward or backward, it is copied to the device while the previous one runs.  Host memory is pinned up to
  * the limit, and else a file in $TMPDIR.  Local; blocks. */
 int vfm_params_place(struct vfm_params *ps, int64_t n, struct vfm_err *err);
+/* Returns the host memory that this rank may use for offloading: an equal share of most of its host's. */
+double vfm_params_host_memory(const struct vfm_mesh *m);
 /* Returns the number of units with base weights; 0 without `stores`.  *most: bytes of the largest one on this rank. */
 int64_t vfm_params_stores(const struct vfm_params *ps, double *most);
 

@@ -53,20 +53,15 @@ static void free_store(struct vfm_params *ps, enum vfm_store_place place, char *
 		d->t->free_host(d, p, (size_t)bytes);
 	else
 		munmap(p, (size_t)bytes);
-	ps->host_bytes -= place == VFM_STORE_DEVICE ? 0 : bytes;
-	ps->pinned_bytes -= place == VFM_STORE_PINNED ? bytes : 0;
 }
 
 static char *alloc_store(struct vfm_params *ps, enum vfm_store_place place, int64_t bytes, struct vfm_err *err)
 {
 	struct vfm_dev *d = ps->stream->dev;
-	char *p = place == VFM_STORE_DEVICE ? vfm_dev_alloc(ps->stream, (size_t)bytes, "base weights", err)
+
+	return place == VFM_STORE_DEVICE    ? vfm_dev_alloc(ps->stream, (size_t)bytes, "base weights", err)
 		: place == VFM_STORE_PINNED ? d->t->alloc_host(d, (size_t)bytes, "base weights", err)
 					    : map_file((size_t)bytes, err);
-
-	ps->host_bytes += p && place != VFM_STORE_DEVICE ? bytes : 0;
-	ps->pinned_bytes += p && place == VFM_STORE_PINNED ? bytes : 0;
-	return p;
 }
 
 /* Waits for fetches and for ops that use host memory. */
@@ -218,35 +213,39 @@ char *vfm_bucket_stored(const struct vfm_params *ps, const struct vfm_param_buck
 
 /* ---- placement ---- */
 
-/* Returns the bytes of pinned memory that this rank may use for stores: its share of most of the host's memory.  A
- * predicted host has as much as is needed. */
-static double host_room(const struct vfm_params *ps)
+double vfm_params_host_memory(const struct vfm_mesh *m)
 {
-	struct vfm_comm *world = vfm_comm_host(ps->mesh->world);
-	int local = 0, here = vfm_comm_node(world, world->rank);
+	const double most = 0.7;
+	const int here = vfm_comm_node(m->world, m->world->rank);
+	int local = 0;
 
-	if (vfm_dev_predicts(ps->stream->dev))
-		return 1e300;
-	if (ps->host_limit > 0)
-		return ps->host_limit;
-	for (int r = 0; r < world->size; r++)
-		local += vfm_comm_node(world, r) == here;
-	return VFM_HOST_SHARE * vfm_host_memory() / local;
+	for (int r = 0; r < m->world->size; r++)
+		local += vfm_comm_node(m->world, r) == here;
+	return most * vfm_host_memory() / local;
 }
 
-/* Moves a store to host memory: pinned as far as `room` goes. */
-static int move_to_host(struct vfm_unit *x, double room, struct vfm_err *err)
+/* Returns the bytes of pinned memory that this rank may use for stores.  A predicted host has as much as is needed. */
+static double host_room(const struct vfm_params *ps)
 {
-	struct vfm_params *ps = x->ps;
-	bool fits = (double)(ps->pinned_bytes + x->store_bytes) <= room;
+	if (vfm_dev_predicts(ps->stream->dev))
+		return 1e300;
+	return ps->host_limit > 0 ? ps->host_limit : vfm_params_host_memory(ps->mesh);
+}
 
-	if (x->store && x->place == VFM_STORE_PINNED)
+/* Moves a store to host memory: pinned if it fits in *room, which it then takes, and if the host has it; else a file. */
+static int move_to_host(struct vfm_unit *x, double *room, struct vfm_err *err)
+{
+	const bool fits = (double)x->store_bytes <= *room;
+
+	if (fits)
+		*room -= (double)x->store_bytes;
+	if (fits && x->store && x->place == VFM_STORE_PINNED)
 		return 0;
 	if (fits && move_store(x, VFM_STORE_PINNED, NULL) == 0)
 		return 0;
 	if (x->store && x->place == VFM_STORE_MAPPED)
 		return 0;
-	TRY(reserve_bounce(ps, err));
+	TRY(reserve_bounce(x->ps, err));
 	return move_store(x, VFM_STORE_MAPPED, err);
 }
 
@@ -281,8 +280,7 @@ int64_t vfm_params_stores(const struct vfm_params *ps, double *most)
 /* Moves the stores to the device, or to host memory.  Device memory comes first: pinned memory becomes free. */
 static int move_stores(struct vfm_params *ps, int64_t n, bool to_host, struct vfm_err *err)
 {
-	const double room = host_room(ps);
-	double most;
+	double room = host_room(ps), most;
 	int64_t of = vfm_params_stores(ps, &most), i = 0;
 
 	for (int u = 0; u < ps->units; u++) {
@@ -294,7 +292,7 @@ static int move_stores(struct vfm_params *ps, int64_t n, bool to_host, struct vf
 		if ((i * n / of > (i - 1) * n / of) != to_host)
 			continue;
 		if (to_host)
-			TRY(move_to_host(x, room, err));
+			TRY(move_to_host(x, &room, err));
 		else if (!x->store || x->place != VFM_STORE_DEVICE)
 			TRY(move_store(x, VFM_STORE_DEVICE, err));
 		set_resident(x);

@@ -61,8 +61,12 @@ static struct setting_trial trial_of(const struct vfm_oom_hints *h)
 {
 	struct setting_trial t = {.h = h, .c = *h->c};
 
-	t.m = (struct vfm_step_memory){
-		.ranks = h->mesh->world_size, .n = h->n, .cp = h->cp, .packs = h->packs, .dev = h->dev};
+	t.m = (struct vfm_step_memory){.ranks = h->mesh->world_size,
+		.n = h->n,
+		.cp = h->cp,
+		.packs = h->packs,
+		.dev = h->dev,
+		.host_bytes = vfm_params_host_memory(h->mesh)};
 	t.c.parallel.dp = 0; /* follows from the ranks */
 	t.sample = vfm_calloc((size_t)h->n + 1, sizeof(*t.sample));
 	if (h->n)

@@ -26,7 +26,7 @@ static int run_state(struct vfm_context *x, const struct vfm_step_memory *m, str
 
 static int run_step(struct vfm_context *x, const struct vfm_step_memory *m, struct vfm_err *err)
 {
-	struct vfm_bench_step b = {.packs = m->packs * x->mesh.size[VFM_AX_DP]};
+	struct vfm_bench_step b = {.packs = m->packs * x->mesh.size[VFM_AX_DP], .host_bytes = m->host_bytes};
 	struct vfm_bench_predicted predicted;
 	struct vfm_bench_result r;
 	struct vfm_pack_sums sums = {0};

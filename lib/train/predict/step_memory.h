@@ -14,6 +14,7 @@ struct vfm_step_memory {
 	int n;                              /* 0: only parameters and optimizer, without a step */
 	int cp;                             /* ranks that compute a pack; 0: parallel.cp */
 	int64_t packs;                      /* packs of a dp rank per step */
+	double host_bytes;                  /* of struct vfm_bench_step */
 	const struct vfm_dev *dev;          /* one of the devices that the step would run on */
 };
 

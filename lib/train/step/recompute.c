@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "io/host_memory.h"
 #include "spec/layout/in_flight.h"
 
 /* The capacity that a plan leaves unused: 5 % for chunks of the pool that are partly in use, and the rest for the
@@ -217,7 +216,6 @@ static void make_plan_input(const struct vfm_config *c, const struct vfm_params 
 	p->stores = vfm_params_stores(ps, &most);
 	p->offloaded = ps->host_units;
 	p->weights = (double)ps->host_units * most;
-	in->host_room = fmax(0, in->host_room - (c->train.offload_weights > 0 ? p->weights : 0));
 }
 
 /* ---- the peak of a plan ---- */
@@ -490,7 +488,6 @@ static bool try_offloaded(struct weight_search *w, int64_t n)
 	const double resident = (double)(p.stores - n) * w->bytes - (n == 0 ? 2 * w->bytes : 0);
 
 	in.room -= resident;
-	in.host_room = fmax(0, in.host_room - (double)n * w->bytes);
 	w->s->in = &in;
 	p.state += resident;
 	plan_stage(w->s, &in, &p);
@@ -573,11 +570,6 @@ out:
 	return rc;
 }
 
-double vfm_recompute_host_bytes(int local_ranks)
-{
-	return VFM_HOST_SHARE * vfm_host_memory() / local_ranks;
-}
-
 /* Returns the length. */
 static size_t write_kept(const struct vfm_recompute_plan *p, char *buf, size_t size)
 {
@@ -599,7 +591,10 @@ static size_t write_kept(const struct vfm_recompute_plan *p, char *buf, size_t s
 		at += (size_t)snprintf(buf + at, size - at, "; weights of %lld of %lld blocks on the host (%.1f %s)",
 			(long long)p->offloaded, (long long)p->stores, p->weights / unit,
 			p->capacity < 0x1p30 ? "MiB" : "GiB");
-	if (at < size && (p->blocks.host > 0 || (p->host > 0 && !p->blocks.fits)))
+	if (at < size && isinf(p->host) && p->blocks.host > 0)
+		at += (size_t)snprintf(buf + at, size - at, "; %.1f %s of activations on the host",
+			p->blocks.host / unit, p->capacity < 0x1p30 ? "MiB" : "GiB");
+	else if (at < size && (p->blocks.host > 0 || (p->host > 0 && !p->blocks.fits)))
 		at += (size_t)snprintf(buf + at, size - at, "; %.1f of %.1f %s on the host", p->blocks.host / unit,
 			p->host / unit, p->capacity < 0x1p30 ? "MiB" : "GiB");
 	return at;

@@ -42,9 +42,6 @@ struct vfm_recompute_plan {
  * made.  Collective over the world. */
 int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
 	struct vfm_recompute_plan *p, struct vfm_keeps *keeps, struct vfm_err *err);
-/* Returns the host memory that a rank may use for offloaded activations: most of vfm_host_memory, divided by the ranks
- * of the host. */
-double vfm_recompute_host_bytes(int local_ranks);
 enum { VFM_RECOMPUTE_TEXT = 512 }; /* maximum bytes of a plan as text */
 /* Writes one line: "14 of the blocks keep everything, 14 light (input offloaded); 0.9 of 24.0 GiB on the host", and if
  * it does not fit, "; the step needs more memory than there is". */

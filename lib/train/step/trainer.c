@@ -146,10 +146,10 @@ static int check_tuning(const struct vfm_params *ps, enum vfm_dtype dtype, struc
 	return 0;
 }
 
-/* Returns how many blocks of this pp stage train.offload_weights means before a plan: with auto all. */
-static int64_t offloaded_blocks(const struct vfm_config *c, const struct vfm_mesh *m)
+/* Returns how many blocks of this pp stage train.offload_weights means; all: what auto means. */
+static int64_t offloaded_blocks(const struct vfm_config *c, const struct vfm_mesh *m, int64_t all)
 {
-	const int64_t of = c->model.layers, blocks = c->train.offload_weights < 0 ? of : c->train.offload_weights;
+	const int64_t of = c->model.layers, blocks = c->train.offload_weights < 0 ? all : c->train.offload_weights;
 	const int pp = m->size[VFM_AX_PP], chunks = (int)m->p.vpp;
 	int64_t n = 0;
 
@@ -182,7 +182,7 @@ struct vfm_trainer *vfm_trainer_new(
 	vfm_model_set_residual(tr->model, (enum vfm_dtype)c->train.residual);
 	TRY_OUT(check_tuning(&tr->ps, (enum vfm_dtype)c->train.dtype, err));
 	TRY_OUT(vfm_params_alloc(&tr->ps, (enum vfm_dtype)c->train.dtype, true, err));
-	TRY_OUT(vfm_params_place(&tr->ps, offloaded_blocks(c, mesh), err));
+	TRY_OUT(vfm_params_place(&tr->ps, offloaded_blocks(c, mesh, c->model.layers), err));
 	if (c->train.fp8 == VFM_FP8_DELAYED)
 		TRY_OUT(vfm_scales_new(&tr->ps, c->train.fp8_history, err));
 	TRY_OUT(vfm_params_fill(&tr->ps, c->train.seed, err));
@@ -221,8 +221,12 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct vfm_err *err)
 {
 	TRY(vfm_recompute_plan(&tr->c, &tr->ps, load, &tr->plan, vfm_pipeline_keeps(tr->pipe), err));
-	if (tr->c.train.offload_weights < 0)
-		TRY(vfm_params_place(&tr->ps, tr->plan.made ? tr->plan.offloaded : 0, err));
+	/* Activations are always pinned.  The weights that they leave no room for move to a file. */
+	if (tr->plan.blocks.host > 0 && isfinite(tr->plan.host))
+		tr->ps.host_limit = fmax(1, tr->plan.host - tr->plan.blocks.host);
+	if (tr->c.train.offload_weights)
+		TRY(vfm_params_place(
+			&tr->ps, tr->plan.made ? tr->plan.offloaded : offloaded_blocks(&tr->c, tr->mesh, 0), err));
 	if (!tr->plan.made)
 		return 0;
 	vfm_recompute_text(&tr->plan, tr->plan_text, sizeof(tr->plan_text));
