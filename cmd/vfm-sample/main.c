@@ -11,6 +11,9 @@
 #include "sample.h"
 #include "train/step/state.h"
 
+/* The device bytes of Wan's decoder at 480x832 (vfm-encoders(7)), for --offload-weights auto. */
+#define DECODER_BYTES 0x1p32
+
 static struct sample_opts o = {
 	.net = {.part = "ema", .dtype = "fp32"},
 	.sampling = {.prompt = {.negative = ""},
@@ -90,6 +93,10 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_FLAG, 0, "force", NULL, "accept encoders, and ranges of t, that differ from those of the training",
 		&o.net.force},
 	{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &o.net.dtype},
+	{VFM_OPT_NAME, 0, "weights", "same|fp8|int8|nf4", "dtype in which weights of blocks are stored (same: --dtype)",
+		&o.net.stored},
+	{VFM_OPT_STR, 0, "offload-weights", "N|auto",
+		"blocks with weights in host memory; auto: as many as memory requires (0)", &o.net.offload},
 	{VFM_OPT_SIZE, 0, "context", "N", "tokens that are computed together, guidance included (4096)",
 		&o.sampling.context},
 	{VFM_OPT_LIST, 0, "set", "KEY=VALUE",
@@ -286,7 +293,7 @@ static int run(struct sample_job *j, struct vfm_err *err)
 	TRY(vfm_sampling_share(s, err));
 	TRY(vfm_job_agree(s->job, open_request(j, err), err));
 	TRY(vfm_sampling_open(s, err));
-	TRY(vfm_sample_net_load(&j->net, j->x, err));
+	TRY(vfm_sample_net_load(&j->net, vfm_sampling_tokens(s), DECODER_BYTES, j->x, err));
 	s->net = vfm_sample_net_job(&j->net, j->x);
 	s->groups = j->net.groups;
 	s->group = j->net.group;

@@ -21,7 +21,7 @@
 /* ---- memory ---- */
 
 /* A file without a name; its pages may be written to the disk. */
-static void *map_file(size_t bytes, struct vfm_err *err)
+static void *map_scratch(size_t bytes, struct vfm_err *err)
 {
 	const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp";
 	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), rc;
@@ -61,7 +61,7 @@ static char *alloc_store(struct vfm_params *ps, enum vfm_store_place place, int6
 
 	return place == VFM_STORE_DEVICE    ? vfm_dev_alloc(ps->stream, (size_t)bytes, "base weights", err)
 		: place == VFM_STORE_PINNED ? d->t->alloc_host(d, (size_t)bytes, "base weights", err)
-					    : map_file((size_t)bytes, err);
+					    : map_scratch((size_t)bytes, err);
 }
 
 /* Waits for fetches and for ops that use host memory. */

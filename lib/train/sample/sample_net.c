@@ -384,6 +384,9 @@ int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_op
 		TRY(open_low_noise(n, world, err));
 	TRY(check_time_ranges(n, s, world->rank == 0, err));
 	TRY(configure_groups(n, world, err));
+	n->inference.stored = o->stored;
+	if (o->offload)
+		TRY(vfm_inference_parse_offload(&n->inference, o->offload, &n->c.model, err));
 	for (int i = 0; i < 2 && n->of[i].ckpt; i++)
 		log_network(n, &n->of[i]);
 	return 0;
@@ -392,16 +395,13 @@ int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_op
 /* ---- weights ---- */
 
 /* Collective. */
-static int load_network_weights(
-	struct vfm_sample_weights *w, const struct vfm_config *c, struct vfm_context *x, struct vfm_err *err)
+static int load_network_weights(struct vfm_sample_weights *w, const struct vfm_config *c,
+	const struct vfm_inference_opts *o, struct vfm_context *x, struct vfm_err *err)
 {
 	struct vfm_params *ps = &w->ps;
 	struct vfm_ckpt *ckpt = w->base ? w->base : w->ckpt;
 
-	vfm_params_init(ps, x->device.stream, &x->mesh);
-	w->model = vfm_model_new(&c->model, ps);
-	vfm_model_set_residual(w->model, (enum vfm_dtype)c->train.residual);
-	TRY(vfm_job_agree(&x->job, vfm_params_alloc(ps, (enum vfm_dtype)c->train.dtype, false, err), err));
+	TRY(vfm_job_agree(&x->job, vfm_inference_new(ps, &w->model, c, o, &x->mesh, x->device.stream, err), err));
 	TRY(vfm_job_agree(&x->job, vfm_state_load_weights(ps, ckpt, w->part, err), err));
 	vfm_params_hold(ps);
 	return 0;
@@ -446,7 +446,7 @@ int vfm_sample_weights_load(struct vfm_sample_weights *w, const char *path, cons
 	*w = (struct vfm_sample_weights){0};
 	TRY(vfm_job_agree(&x->job, open_expert(w, path, c, t, loads ? NULL : x->job.world, err), err));
 	if (loads)
-		TRY(load_network_weights(w, c, x, err));
+		TRY(load_network_weights(w, c, &(struct vfm_inference_opts){0}, x, err));
 	close_weights(w);
 	return 0;
 }
@@ -462,14 +462,18 @@ static int split_guidance(struct vfm_sample_net *n, struct vfm_context *x, struc
 	return vfm_comm_split(x->mesh.world, (int)n->group * seq->size + seq->rank, half, "cfg", &n->cfg_pair, err);
 }
 
-int vfm_sample_net_load(struct vfm_sample_net *n, struct vfm_context *x, struct vfm_err *err)
+int vfm_sample_net_load(
+	struct vfm_sample_net *n, int64_t tokens, double beside, struct vfm_context *x, struct vfm_err *err)
 {
+	n->inference.tokens = tokens;
+	n->inference.beside = beside;
+	n->inference.networks = n->of[1].ckpt ? 2 : 1;
 	TRY(vfm_context_open(x, &n->c, err));
 	n->together = vfm_comm_host(x->mesh.seq);
 	if (n->o->split_cfg)
 		TRY(split_guidance(n, x, err));
 	for (int i = 0; i < 2 && n->of[i].ckpt; i++)
-		TRY(load_network_weights(&n->of[i], &n->c, x, err));
+		TRY(load_network_weights(&n->of[i], &n->c, &n->inference, x, err));
 	for (int i = 0; i < 2; i++)
 		close_weights(&n->of[i]);
 	return 0;

@@ -14,12 +14,15 @@
 #include "io/opt.h"
 #include "net/diffusion/sampler.h"
 #include "train/job/context.h"
+#include "train/step/inference.h"
 
 struct vfm_sample_net_opts {
 	const char *ckpt;       /* a checkpoint, or a run, whose newest checkpoint is used */
 	const char *low_noise;  /* the checkpoint for noise levels below sampler.boundary; NULL: none */
 	const char *part;       /* "ema" or "model"; a checkpoint without averages has only "model" */
 	const char *dtype;      /* "fp32" or "bf16" */
+	int stored;             /* enum vfm_frozen_dtype of the weights of blocks */
+	const char *offload;    /* blocks with weights in host memory, or "auto" (train/step/inference.h) */
 	struct vfm_strlist set; /* parallel.KEY=VALUE */
 	/* PATH or PATH:SCALE: adapters added to the weights of each network (ckpt/adapters.h) */
 	struct vfm_strlist lora[2];
@@ -47,7 +50,8 @@ void vfm_sample_weights_release(struct vfm_sample_weights *w); /* accepts `{0}` 
 
 struct vfm_sample_net {
 	const struct vfm_sample_net_opts *o;
-	struct vfm_config c;             /* of the checkpoint; parallel: of this run */
+	struct vfm_config c; /* of the checkpoint; parallel: of this run */
+	struct vfm_inference_opts inference;
 	struct vfm_sample_weights of[2]; /* the network; that of low_noise, or zeros */
 	int64_t groups, group;           /* number of groups, and the group of this rank */
 	bool leader;                     /* the first rank of its group */
@@ -66,8 +70,10 @@ int vfm_sample_net_pair(const char *run, char **high, char **low, double *bounda
  * world. */
 int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_opts *o, const struct vfm_sampler *s,
 	const struct vfm_comm *world, struct vfm_err *err);
-/* Collective.  Opens the context and loads the weights; all networks stay in memory.  Closes the checkpoints. */
-int vfm_sample_net_load(struct vfm_sample_net *n, struct vfm_context *x, struct vfm_err *err);
+/* Collective.  Opens the context and loads the weights; all networks stay in memory.  Closes the checkpoints.  tokens: of
+ * the largest batch; beside: device bytes of the decoder, of which no batch runs at the same time. */
+int vfm_sample_net_load(
+	struct vfm_sample_net *n, int64_t tokens, double beside, struct vfm_context *x, struct vfm_err *err);
 /* Returns the job of these networks; its pointers are valid as long as n and x. */
 struct vfm_sample_job vfm_sample_net_job(const struct vfm_sample_net *n, const struct vfm_context *x);
 void vfm_sample_net_release(struct vfm_sample_net *n);

@@ -5,13 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "spec/cost/hw.h"
 #include "spec/layout/in_flight.h"
 
 /* The capacity that a plan leaves unused: 5 % for chunks of the pool that are partly in use, and the rest for the
  * context and NCCL.  The buffers of NCCL, in GiB, are those that the simulated device counts (device/sim/libraries.h)
  * on nodes of 8 GPUs: for the groups of data parallelism, for the sums and messages of tp, and a third for each rank
  * that receives messages. */
-static double bytes_of_others(const struct vfm_mesh *m, const struct vfm_dev *d)
+double vfm_recompute_capacity(const struct vfm_mesh *m, const struct vfm_dev *d)
 {
 	double tp = m->size[VFM_AX_TP], cp = m->size[VFM_AX_CP], ep = m->size[VFM_AX_EP];
 	double gib = m->world->size > 1 ? 2.6 : 1;
@@ -20,7 +21,7 @@ static double bytes_of_others(const struct vfm_mesh *m, const struct vfm_dev *d)
 	gib += (fmin(m->p.cp_a2a, 8) - 1) / 3 + (cp > (double)m->p.cp_a2a ? 2.0 / 3 : 0);
 	gib += (fmin(ep, 8) - 1) / 3;
 	gib += m->size[VFM_AX_PP] > 1 ? 1.7 : 0;
-	return 0.05 * (double)d->mem_total + gib * 0x1p30;
+	return 0.95 * (double)d->mem_total - gib * 0x1p30;
 }
 
 /* ---- what a step needs besides the blocks ---- */
@@ -176,6 +177,19 @@ static int find_host_rate(const struct vfm_config *c, const struct vfm_params *p
 	return 0;
 }
 
+/* Returns the rates of a device by its data sheet, relative to those measured on an H200. */
+static struct vfm_keep_plan_rates rates_of(const struct vfm_dev *d)
+{
+	const double peak = vfm_hw_peak(d->name, VFM_BF16), h200 = vfm_hw_peak("H200", VFM_BF16);
+	struct vfm_keep_plan_rates r = vfm_keep_plan_h200;
+
+	if (peak > 0) {
+		r.flops *= peak / h200;
+		r.mem *= peak / h200;
+	}
+	return r;
+}
+
 /* Sets *p and *in for this rank, except in->copies.  in->room is what the capacity leaves to packs and activations; at
  * most 0 if the state alone does not fit. */
 static void make_plan_input(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
@@ -188,8 +202,7 @@ static void make_plan_input(const struct vfm_config *c, const struct vfm_params 
 	double most;
 
 	*p = (struct vfm_recompute_plan){.state = (double)d->mem_now};
-	p->capacity =
-		c->train.memory_gib > 0 ? c->train.memory_gib * 0x1p30 : (double)d->mem_total - bytes_of_others(m, d);
+	p->capacity = c->train.memory_gib > 0 ? c->train.memory_gib * 0x1p30 : vfm_recompute_capacity(m, d);
 	*in = (struct vfm_keep_plan_in){.model = &c->model,
 		.how = {.dtype = (enum vfm_dtype)c->train.dtype,
 			.residual = (enum vfm_dtype)c->train.residual,
@@ -205,7 +218,7 @@ static void make_plan_input(const struct vfm_config *c, const struct vfm_params 
 			.exchanges_heads = m->p.cp_a2a > 1,
 			.exchanges_units = m->size[VFM_AX_CP] > 1,
 			.tp = m->size[VFM_AX_TP]},
-		.rates = load->rates ? *load->rates : vfm_keep_plan_h200};
+		.rates = load->rates ? *load->rates : rates_of(d)};
 	if (!load->rates && d->host_rate > 0 && !c->train.deterministic)
 		in->rates.host = d->host_rate;
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)

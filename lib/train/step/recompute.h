@@ -42,6 +42,8 @@ struct vfm_recompute_plan {
  * made.  Collective over the world. */
 int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
 	struct vfm_recompute_plan *p, struct vfm_keeps *keeps, struct vfm_err *err);
+/* Returns the device bytes that a run may use, of a device with known capacity; at most 0 if it is unknown. */
+double vfm_recompute_capacity(const struct vfm_mesh *m, const struct vfm_dev *d);
 enum { VFM_RECOMPUTE_TEXT = 512 }; /* maximum bytes of a plan as text */
 /* Writes one line: "14 of the blocks keep everything, 14 light (input offloaded); 0.9 of 24.0 GiB on the host", and if
  * it does not fit, "; the step needs more memory than there is". */

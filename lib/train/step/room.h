@@ -2,6 +2,6 @@
  * its state in checkpoints.
  *
  * Used by: train/predict, train/run, train/sample, vfm-ckpt, vfm-sample
- * Calls: base, ckpt, comm/coll, data/record, device/dev, device/ops, io, net, spec, train/job
+ * Calls: base, ckpt, comm/coll, data/record, device/dev, device/ops, net, spec, train/job
  * Read first: trainer.h, pipeline.h, optim.h, state.h
  */
