@@ -179,11 +179,15 @@ static void test_state(void **state)
 		SMALL, "train.recompute=full", "train.ema_decay=0.9", "train.moments=bf16", NULL};
 	static const char *const some[] = {SMALL, "train.recompute=full", "train.recompute_blocks=2", NULL};
 	static const char *const adapters[] = {SMALL, "model.arch=wan", "lora.rank=4", "train.recompute=full", NULL};
+	static const char *const fp8[] = {
+		SMALL, "model.arch=wan", "lora.rank=4", "train.recompute=selective", "train.frozen_dtype=fp8", NULL};
 	struct vfm_config c;
 	(void)state;
 
 	saves(plain, "train.master=split");
 	saves(adapters, "train.frozen_dtype=fp8");
+	saves(adapters, "train.offload_weights=10");
+	saves(fp8, "train.offload_weights=10");
 	configure(&c, plain);
 	assert_int_equal(promised(&c, "train.frozen_dtype=fp8"), -1); /* nothing is frozen */
 	saves(plain, "train.moments=bf16");

@@ -226,8 +226,9 @@ static int read_number(const struct vfm_key *k, const json_t *v, double *out, st
 	*out = json_number_value(v);
 	/* 1e6 is a valid integer.  The limits of all keys are below 2^53, so a double holds it exactly. */
 	if (!json_is_number(v) || (integer && *out != floor(*out)))
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected %s, got %s", k->path,
-			integer ? "an integer" : "a number", names[json_typeof(v)]);
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected %s%s, got %s", k->path,
+			integer ? "an integer" : "a number", k->type == VFM_KEY_AUTO ? " or auto" : "",
+			names[json_typeof(v)]);
 	if (*out >= k->min && *out <= k->max)
 		return 0;
 	return vfm_fail(err, VFM_EUSAGE, "%s: expected %g to %g, got %g", k->path, k->min, k->max, *out);

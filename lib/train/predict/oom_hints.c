@@ -151,6 +151,19 @@ static void add_offload(struct saving_list *l, unsigned more)
 							: "train.offload=activations");
 }
 
+/* Weights of all blocks in host memory, or with a plan of as many as do not fit. */
+static void add_offloaded_weights(struct saving_list *l)
+{
+	const struct vfm_config *c = l->h->c;
+	char how[64];
+
+	if (c->train.recompute == VFM_RECOMPUTE_AUTO)
+		snprintf(how, sizeof(how), "train.offload_weights=auto");
+	else
+		snprintf(how, sizeof(how), "train.offload_weights=%lld", (long long)c->model.layers);
+	add_setting(l, 1, how);
+}
+
 static void add_degree(struct saving_list *l, const char *key, int64_t degree)
 {
 	char how[64];
@@ -175,6 +188,7 @@ static int list_savings(void *ctx, struct vfm_dev_saving *v, int n)
 	free(now.sample);
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
 		add_setting(&l, 1, settings[i]);
+	add_offloaded_weights(&l);
 	add_offload(&l, VFM_OFFLOAD_ACTIVATIONS);
 	add_offload(&l, VFM_OFFLOAD_OPTIMIZER);
 	if (halve_pack(&half))
