@@ -48,6 +48,8 @@ void vfm_params_release(struct vfm_params *ps)
 		vfm_dev_drop_copies(ps->stream);
 		vfm_params_sync_release(ps);
 		vfm_params_stores_release(ps);
+		for (int i = 0; i < ps->n_buckets; i++)
+			vfm_bucket_free_code(ps, &ps->bucket[i]);
 		vfm_scales_free(ps);
 		vfm_dev_free(ps->stream, ps->master, (size_t)ps->n_master * 4);
 		vfm_dev_free(ps->stream, ps->master_lo, (size_t)ps->n_master_lo * 2);
@@ -630,6 +632,8 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 	lay_out(ps);
 	make_units(ps);
 	TRY(alloc_weights(ps, err));
+	for (int i = ps->n_trained; i < ps->n_buckets; i++)
+		TRY(vfm_bucket_alloc_code(ps, &ps->bucket[i], err));
 	TRY(alloc_unit_bufs(ps, false, err));
 	if (with_grad)
 		TRY(alloc_grads(ps, err));

@@ -97,7 +97,8 @@ struct vfm_param_bucket {
 	int64_t w_off;        /* first byte in its unit's buffer of gathered weights */
 	int64_t store_off;    /* first byte in its unit's store */
 	int64_t decoded_off;  /* stored in another dtype: first element in its unit's buffer of decoded weights */
-	struct vfm_param **p; /* [n_p], by offset */
+	struct vfm_base_code *code; /* of int8 and NF4 (param_code.c); else NULL */
+	struct vfm_param **p;       /* [n_p], by offset */
 	int n_p;
 	int units;      /* units with parameters in this bucket */
 	int units_left; /* units whose last backward of the step is outstanding */
@@ -289,6 +290,12 @@ int vfm_param_get(
 	struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x, struct vfm_err *err);
 int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const float *x,
 	struct vfm_err *err);
+/* Returns whether vfm_param_put of the masters is collective over the pp stage, as the scales of int8 and NF4 follow from
+ * whole tensors.  Ranks that own nothing make the call, too.  x NULL: this rank has no values, and all ranks fail. */
+static inline bool vfm_param_put_is_collective(const struct vfm_param *p)
+{
+	return p->stored == VFM_FROZEN_INT8 || p->stored == VFM_FROZEN_NF4;
+}
 /* Returns the address of these elements in the array, or NULL if the array does not store them as f32.  The caller must
  * have called vfm_params_wait since the last update. */
 const float *vfm_param_at(const struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p);

@@ -67,6 +67,19 @@ void vfm_unit_drop_decoded(struct vfm_unit *x);
 int vfm_param_convert_base(struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o, float *x,
 	bool back, struct vfm_err *err);
 
+/* Base weights stored as int8 or NF4 (param_code.c). */
+int vfm_bucket_alloc_code(struct vfm_params *ps, struct vfm_param_bucket *s, struct vfm_err *err);
+void vfm_bucket_free_code(struct vfm_params *ps, struct vfm_param_bucket *s);
+/* Encodes the elements o [a, b) of a parameter from x, f32.  Collective over the ranks of the pp stage that have other
+ * parts of it, also those that own nothing.  x NULL: this rank has no values, and the call fails on all of them. */
+int vfm_param_encode(struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o, const float *x,
+	struct vfm_err *err);
+int vfm_param_decode(
+	struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o, float *x, struct vfm_err *err);
+/* Decodes the shards at w, one after the other, to x [bucket]. */
+int vfm_bucket_decode(
+	struct vfm_params *ps, const struct vfm_param_bucket *s, char *w, void *x, enum vfm_dtype dt, struct vfm_err *err);
+
 /* Stores of base weights (param_store.c). */
 /* Returns whether the weights of a unit come to the device when it runs: all-gathered, or from host memory. */
 static inline bool vfm_unit_fetches(const struct vfm_unit *x)

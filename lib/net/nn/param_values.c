@@ -151,7 +151,7 @@ int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct
 	struct vfm_axpby cast = {.alpha = 1, .x = vfm_t1((float *)x, VFM_F32, n)};
 	struct owned_location m;
 
-	if (n == 0)
+	if (n == 0 && !(!a && vfm_param_put_is_collective(p)))
 		return 0;
 	TRY(locate_owned(ps, a, p, &o, &m, err));
 	TRY(vfm_params_wait(ps, err));
@@ -194,7 +194,7 @@ static int fill_param(struct vfm_params *ps, const struct vfm_param *p, struct v
 	float *x;
 	int rc;
 
-	if (o.b == o.a)
+	if (o.b == o.a && !vfm_param_put_is_collective(p))
 		return 0;
 	TRY(locate_owned(ps, NULL, p, &o, &m, err));
 	if (m.f32)

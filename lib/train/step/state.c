@@ -392,25 +392,37 @@ static int check_values(
 	return vfm_fail(err, VFM_EUSAGE, "%s: tensor '%s' has values that are NaN or infinite", c->path, t->name);
 }
 
+/* Reads the owned elements of a parameter to *host. */
+static int read_param(struct upload *g, const struct vfm_param *p, const struct vfm_owned *o, struct vfm_ckpt *c,
+	const struct state_part *part, const struct vfm_array *own, float **host, struct vfm_err *err)
+{
+	struct vfm_slice slice = {&p->part, o->a, o->b};
+	const struct vfm_ckpt_tensor *have;
+
+	TRY(find_tensor(c, part->name, p, &have, err));
+	TRY(upload_reserve(g, o->b - o->a, host, err));
+	if (part->partial) {
+		TRY(vfm_param_get(g->ps, own, p, *host, err));
+		TRY(g->ps->stream->dev->t->stream_sync(g->ps->stream, err));
+	}
+	TRY(vfm_ckpt_read_tensor(c, have, &slice, VFM_F32, *host, err));
+	return check_values(c, have, *host, o->b - o->a, err);
+}
+
 static int load_param(struct upload *g, const struct vfm_param *p, struct vfm_ckpt *c, const struct state_part *part,
 	const struct vfm_array *own, struct vfm_err *err)
 {
-	struct vfm_owned o = vfm_param_owned(g->ps, p);
-	struct vfm_slice slice = {&p->part, o.a, o.b};
-	const struct vfm_ckpt_tensor *have;
-	float *host;
+	const struct vfm_owned o = vfm_param_owned(g->ps, p);
+	float *host = NULL;
+	int rc = o.a < o.b ? read_param(g, p, &o, c, part, own, &host, err) : 0;
 
-	if (o.a == o.b)
-		return 0;
-	TRY(find_tensor(c, part->name, p, &have, err));
-	TRY(upload_reserve(g, o.b - o.a, &host, err));
-	if (part->partial) {
-		TRY(vfm_param_get(g->ps, own, p, host, err));
-		TRY(g->ps->stream->dev->t->stream_sync(g->ps->stream, err));
+	if (!own && vfm_param_put_is_collective(p)) {
+		/* The ranks that wait for a rank that failed fail, too. */
+		int put = vfm_param_put(g->ps, own, p, rc < 0 ? NULL : host, rc < 0 ? NULL : err);
+
+		return rc < 0 ? rc : put;
 	}
-	TRY(vfm_ckpt_read_tensor(c, have, &slice, VFM_F32, host, err));
-	TRY(check_values(c, have, host, o.b - o.a, err));
-	return vfm_param_put(g->ps, own, p, host, err);
+	return rc < 0 || o.a == o.b ? rc : vfm_param_put(g->ps, own, p, host, err);
 }
 
 static int load_part(struct upload *g, struct vfm_ckpt *c, const struct state_part *part, const struct vfm_array *own,
