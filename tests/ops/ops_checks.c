@@ -49,6 +49,7 @@ static void refuse_wrong_operand(struct vfm_stream *s, struct vfm_case *c, const
 		(c->op == VFM_OP_quant && t == &c->args.quant.history) ||
 		(c->op == VFM_OP_norm && t == &c->args.norm.history) ||
 		(c->op == VFM_OP_amax_push && t == &c->args.amax_push.past) ||
+		(c->op == VFM_OP_decode_weights && t == &c->args.decode_weights.scale) ||
 		(c->op == VFM_OP_moe_own && t == &c->args.moe_own.own) ||
 		(c->op == VFM_OP_row_dot && t == &c->args.row_dot.x && !vfm_has(&c->args.row_dot.y));
 	int last = t->ndim - 1;
@@ -97,7 +98,7 @@ void test_checks(void **state)
 	static const struct vfm_dev_table table = {.name = "sink", .ops = &sink_ops};
 	struct vfm_dev dev = {.t = &table};
 	struct vfm_stream s = {.dev = &dev};
-	static char memory;
+	static _Alignas(16) char memory;
 
 	(void)state;
 	find_cases();

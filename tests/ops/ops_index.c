@@ -136,6 +136,43 @@ static void bad_experts(struct vfm_stream *s)
 	assert_true(row[0] == 0 && row[1] == 1 && row[2] == -1 && n[0] == 2);
 }
 
+/* A segment with a valid index, then one of a row with an invalid one. */
+static void bad_scales(struct vfm_stream *s, bool nf4)
+{
+	enum { N = 512 };
+	static _Alignas(8) uint8_t code[N], absmax[N / VFM_NF4_BLOCK];
+	static const int64_t bases[] = {2, -1, INT64_MAX / 2};
+	static const char *const words[] = {"decode_weights: an index is 2, but there are 2 scales",
+		"decode_weights: an index is -1, but there are 2 scales",
+		"decode_weights: an index is 2147483647, but there are 2 scales"};
+	float x[N], scale[2] = {1, 1}, offset[2] = {1, 1};
+	struct vfm_weight_segment g[2] = {{.rows = 1, .cols = 64}, {.begin = 64, .rows = 1, .cols = 64}};
+	struct vfm_err err = {0};
+	struct vfm_decode_weights a = {.format = nf4 ? VFM_WEIGHTS_NF4 : VFM_WEIGHTS_INT8,
+		.x = vfm_t2(x, VFM_F32, 1, N),
+		.code = vfm_t2(code, VFM_U8, 1, nf4 ? N / 2 : N),
+		.segment = vfm_t2(g, VFM_I64, 2, 6),
+		.scale = vfm_t1(scale, VFM_F32, 2)};
+
+	if (nf4) {
+		a.absmax = vfm_t2(absmax, VFM_U8, 1, N / VFM_NF4_BLOCK);
+		a.offset = vfm_t1(offset, VFM_F32, 2);
+	}
+	memset(code, 1, sizeof(code));
+	for (int k = 0; k < 3; k++) {
+		g[1].base = bases[k];
+		refused_later(s, vfm_op_decode_weights(s, &a, &err), &err, words[k]);
+		for (int i = 0; i < N; i++)
+			assert_true(i < 64 ? x[i] != 0 : x[i] == 0);
+	}
+	g[1].base = 0;
+	g[1].first = -1;
+	refused_later(s, vfm_op_decode_weights(s, &a, &err), &err, words[1]);
+	g[1].cols = 0; /* no division by it */
+	assert_int_equal(vfm_op_decode_weights(s, &a, &err), 0);
+	assert_int_equal(s->dev->t->stream_sync(s, &err), 0);
+}
+
 void test_bad_indices_of_kernels(void **state)
 {
 	struct vfm_stream *s = levels[device ? 0 : n_isa].s;
@@ -147,6 +184,53 @@ void test_bad_indices_of_kernels(void **state)
 	bad_rows(s, BAD_D);
 	bad_long_lists(s);
 	bad_experts(s);
+	bad_scales(s, false);
+	bad_scales(s, true);
+}
+
+/* Segments that the CPU refuses, and those that it accepts. */
+static void bad_segments(struct vfm_stream *s)
+{
+	enum { N = 512 };
+	static _Alignas(8) uint8_t code[N], absmax[N / VFM_NF4_BLOCK];
+	static const struct {
+		struct vfm_weight_segment g[2];
+		const char *says; /* NULL: accepted */
+	} tests[] = {
+		{{{.rows = 4, .cols = 64}, {.begin = 256, .rows = 4, .cols = 64, .first = 1}}, NULL},
+		{{{.begin = -640, .rows = 40, .cols = 64}, {.begin = 1920, .rows = 1, .cols = 64, .base = 9}}, NULL},
+		{{{.cols = 64, .base = 9}, {.cols = 64}}, NULL},
+		{{{.rows = 4, .cols = 64}, {.begin = 192, .rows = 4, .cols = 64}}, "segment 1 is invalid or overlaps"},
+		{{{.begin = 64, .rows = 4, .cols = 64}, {.rows = 1, .cols = 64}}, "segment 1 is invalid or overlaps"},
+		{{{.begin = 32, .rows = 4, .cols = 64}, {.begin = 512, .cols = 64}}, "segment 0 is invalid"},
+		{{{.rows = 4, .cols = 96}, {.begin = 448, .cols = 64}}, "segment 0 is invalid"},
+		{{{.rows = 4, .cols = 0}, {.begin = 448, .cols = 64}}, "segment 0 is invalid"},
+		{{{.rows = -1, .cols = 64}, {.begin = 448, .cols = 64}}, "segment 0 is invalid"},
+		{{{.rows = INT64_MAX / 2, .cols = 64}, {.begin = 448, .cols = 64}}, "segment 0 is invalid"},
+		{{{.rows = 4, .cols = 64, .pitch = 200}, {.begin = 448, .cols = 64}},
+			"an index of segment 0 is 2, but there are 2 scales"},
+		{{{.rows = 4, .cols = 64, .first = 2, .pitch = -1}, {.begin = 448, .cols = 64}},
+			"an index of segment 0 is -1, but there are 2 scales"},
+		{{{.rows = 4, .cols = 64, .pitch = INT64_MAX / 2}, {.begin = 448, .cols = 64}},
+			"an index of segment 0 is -1, but there are 2 scales"},
+	};
+	float x[N], scale[2] = {1, 1}, offset[2] = {0};
+	struct vfm_decode_weights a = {.format = VFM_WEIGHTS_NF4,
+		.x = vfm_t2(x, VFM_F32, 1, N),
+		.code = vfm_t2(code, VFM_U8, 1, N / 2),
+		.absmax = vfm_t2(absmax, VFM_U8, 1, N / VFM_NF4_BLOCK),
+		.scale = vfm_t1(scale, VFM_F32, 2),
+		.offset = vfm_t1(offset, VFM_F32, 2)};
+
+	for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {
+		struct vfm_err err = {0};
+		int rc;
+
+		a.segment = vfm_t2((void *)(uintptr_t)tests[i].g, VFM_I64, 2, 6);
+		rc = vfm_op_decode_weights(s, &a, &err);
+		if (rc != (tests[i].says ? VFM_EUSAGE : 0) || (tests[i].says && !strstr(err.msg, tests[i].says)))
+			fail_msg("segments %zu: %d, '%s'", i, rc, err.msg);
+	}
 }
 
 void test_bad_indices(void **state)
@@ -171,4 +255,5 @@ void test_bad_indices(void **state)
 	index[1] = -1;
 	assert_int_equal(vfm_op_index_select(levels[0].s, &r, &err), 0);
 	assert_int_equal(vfm_op_embed3(levels[0].s, &e, &err), VFM_EUSAGE);
+	bad_segments(levels[0].s);
 }

@@ -100,6 +100,7 @@ void test_in_place(void **state);
 void test_conv_past(void **state);
 void test_norm8(void **state);
 void test_mxfp8(void **state);
+void test_decode_weights(void **state);
 void test_sum_in_place(void **state);
 void test_merged_blocks(void **state);
 void test_low_scores(void **state);

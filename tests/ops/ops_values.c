@@ -326,6 +326,119 @@ void test_mxfp8(void **state)
 	}
 }
 
+/* A matrix [WROWS,WCOLS] of random codes with its scales. */
+enum { WROWS = 128, WCOLS = 320, WN = WROWS * WCOLS, WBLOCKS = WN / VFM_NF4_BLOCK };
+struct coded_matrix {
+	_Alignas(8) uint8_t code[WN];
+	uint8_t absmax[WBLOCKS];
+	float scale[WROWS], offset;
+};
+
+static void fill_coded_matrix(struct coded_matrix *m)
+{
+	struct vfm_rng rng = vfm_rng_stream(1, 2, 3, VFM_RNG_TEST);
+
+	for (int i = 0; i < WN; i++)
+		m->code[i] = (uint8_t)vfm_rng_below(&rng, (uint64_t)i, 256);
+	for (int i = 0; i < WBLOCKS; i++)
+		m->absmax[i] = (uint8_t)vfm_rng_below(&rng, (uint64_t)(WN + i), 256);
+	for (int i = 0; i < WROWS; i++)
+		m->scale[i] = (float)(i + 1) * 0.0123f * (i % 8 == 1 ? 0x1p-125f : 1); /* also subnormal values */
+}
+
+/* Copies columns [c0, c0 + cols) of all rows of the codes. */
+static void cut_columns(uint8_t *to, const uint8_t *from, int64_t row, int64_t c0, int64_t cols)
+{
+	for (int64_t r = 0; r < WROWS; r++)
+		memcpy(to + r * cols, from + r * row + c0, (size_t)cols);
+}
+
+/* Decodes elements [e0, e0 + n) of the columns [c0, c0 + cols) of the matrix. */
+static void decode_part(struct vfm_stream *s, const struct coded_matrix *m, bool nf4, int64_t c0, int64_t cols,
+	int64_t e0, int64_t n, struct vfm_tensor x)
+{
+	static _Alignas(8) uint8_t code[WN], absmax[WBLOCKS];
+	int64_t each = nf4 ? 2 : 1;
+	struct vfm_weight_segment g = {.begin = -e0,
+		.rows = WROWS,
+		.cols = cols,
+		.first = nf4 ? c0 / VFM_NF4_BLOCK : 0,
+		.pitch = nf4 ? WCOLS / VFM_NF4_BLOCK : 1};
+	struct vfm_decode_weights a = {.format = nf4 ? VFM_WEIGHTS_NF4 : VFM_WEIGHTS_INT8,
+		.x = x,
+		.code = vfm_t2(code + e0 / each, VFM_U8, 1, n / each),
+		.segment = vfm_t2(&g, VFM_I64, 1, 6),
+		.scale = vfm_t1((void *)m->scale, VFM_F32, nf4 ? (WBLOCKS + 255) / 256 : WROWS)};
+	struct vfm_err err = {0};
+
+	cut_columns(code, m->code, WCOLS / each, c0 / each, cols / each);
+	cut_columns(absmax, m->absmax, WCOLS / VFM_NF4_BLOCK, c0 / VFM_NF4_BLOCK, cols / VFM_NF4_BLOCK);
+	if (nf4) {
+		a.absmax = vfm_t2(absmax + e0 / VFM_NF4_BLOCK, VFM_U8, 1, n / VFM_NF4_BLOCK);
+		a.offset = vfm_t1((void *)&m->offset, VFM_F32, 1);
+	}
+	if (vfm_op_decode_weights(s, &a, &err) < 0)
+		fail_msg("%s", err.msg);
+}
+
+/* All devices give the bits of a whole matrix, at any address, of columns, and of a range of elements that begins
+ * within a row. */
+static void compare_parts(struct vfm_stream *s, const struct coded_matrix *m, bool nf4, const float *want)
+{
+	enum { C0 = 64, COLS = 128, E0 = 512, N = 8192 };
+	static _Alignas(16) float x[WN + 1];
+	static _Alignas(16) uint16_t h[WN];
+
+	decode_part(s, m, nf4, 0, WCOLS, 0, WN, vfm_t2(x, VFM_F32, 1, WN));
+	assert_memory_equal(x, want, WN * sizeof(*x));
+	decode_part(s, m, nf4, 0, WCOLS, 0, WN, vfm_t2(x + 1, VFM_F32, 1, WN));
+	assert_memory_equal(x + 1, want, WN * sizeof(*x));
+	decode_part(s, m, nf4, 0, WCOLS, 0, WN, vfm_t2(h, VFM_BF16, 1, WN));
+	for (int i = 0; i < WN; i++)
+		assert_int_equal(h[i], vfm_f32_to_bf16(want[i]));
+	decode_part(s, m, nf4, 0, WCOLS, E0, N, vfm_t2(x, VFM_F32, 1, N)); /* from column 192 of row 1 on */
+	assert_memory_equal(x, want + E0, N * sizeof(*x));
+	decode_part(s, m, nf4, C0, COLS, 2 * E0, N, vfm_t2(x, VFM_F32, 1, N));
+	for (int i = 0; i < N; i++) {
+		int e = i + 2 * E0;
+
+		assert_true(x[i] == want[e / COLS * WCOLS + C0 + e % COLS]);
+	}
+}
+
+/* Factors that are not finite make every element NaN, also those whose code is that of 0. */
+static void decode_nan(struct vfm_stream *s, struct coded_matrix *m, bool nf4)
+{
+	static float x[WN];
+	int64_t n = nf4 ? 256 * VFM_NF4_BLOCK : WCOLS; /* elements with the scale */
+	float keep = m->scale[0];
+
+	m->scale[0] = NAN;
+	decode_part(s, m, nf4, 0, WCOLS, 0, WN, vfm_t2(x, VFM_F32, 1, WN));
+	for (int64_t i = 0; i < WN; i++)
+		assert_true(isnan(x[i]) == (i < n));
+	m->scale[0] = keep;
+}
+
+void test_decode_weights(void **state)
+{
+	static struct coded_matrix m;
+	static float want[WN];
+
+	(void)state;
+	fill_coded_matrix(&m);
+	for (int k = 0; k < 3; k++) {
+		bool nf4 = k > 0;
+
+		m.offset = k == 2 ? 0x1p-125f : 0.0321f;
+		decode_part(levels[0].s, &m, nf4, 0, WCOLS, 0, WN, vfm_t2(want, VFM_F32, 1, WN));
+		for (int l = 0; l < n_full; l++) {
+			compare_parts(levels[l].s, &m, nf4, want);
+			decode_nan(levels[l].s, &m, nf4);
+		}
+	}
+}
+
 /* Results of a case in the memory of an operand, x, are those of results y in memory of their own. */
 static void compare_in_place(struct vfm_case *c, const struct vfm_tensor *x, struct vfm_tensor *y)
 {

@@ -873,6 +873,59 @@ static void ref_mxfp8(struct ref *r)
 	}
 }
 
+/* Rounds to f32, as the contract says after each operation. */
+static double to_f32(double x)
+{
+	return (double)(float)x;
+}
+
+/* Returns the value of an absmax code; the values of the op differ from it by 1 ulp of f32 at most. */
+static double absmax_value(int code)
+{
+	int k = abs(code - 127), decade = 0;
+
+	if (k == 0 || code == 255)
+		return k == 0 ? 0 : 1;
+	while (k >= 2 << decade)
+		decade++;
+	k -= 1 << decade;
+	return copysign(pow(10, decade - 6) * (0.1 + 0.9 * (k + 0.5) / (1 << decade)), code - 127);
+}
+
+/* The segment of each element is searched among all of them. */
+static void ref_decode_weights(struct ref *r)
+{
+	static const double nf4[16] = {-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
+		-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0, 0.07958029955625534,
+		0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+		0.7229568362236023, 1};
+	const struct vfm_decode_weights *a = r->args;
+	const double *code = V(decode_weights, code), *absmax = V(decode_weights, absmax),
+		     *g = V(decode_weights, segment), *scale = V(decode_weights, scale),
+		     *offset = V(decode_weights, offset);
+	double *x = V(decode_weights, x);
+
+	for (int64_t e = 0; e < vfm_numel(&a->x); e++) {
+		x[e] = 0;
+		for (int64_t s = 0; s < a->segment.shape[0]; s++) {
+			int64_t at = e - (int64_t)g[6 * s], cols = (int64_t)g[6 * s + 2];
+			double b = g[6 * s + 3] + (double)(at / cols) * g[6 * s + 4], f;
+			int c = (int)code[absmax ? e / 2 : e];
+
+			if (at < 0 || at >= (int64_t)g[6 * s + 1] * cols)
+				continue;
+			if (!absmax) {
+				f = scale[(int64_t)(g[6 * s + 5] + b)];
+				x[e] = to_f32(to_f32((c < 128 ? c : c - 256) * f) * (double)(1 / 127.0f));
+				continue;
+			}
+			f = scale[(int64_t)g[6 * s + 5] + ((int64_t)b + at % cols / 64) / 256];
+			f = to_f32(to_f32(to_f32(absmax_value((int)absmax[e / 64])) * f) + offset[s]);
+			x[e] = to_f32(nf4[e % 2 ? c % 16 : c / 16] * f);
+		}
+	}
+}
+
 static void ref_sumsq(struct ref *r)
 {
 	const struct vfm_sumsq *a = r->args;

@@ -527,3 +527,43 @@ static void diffuse(const struct vfm_diffuse *a, int64_t t0, int64_t t1, int64_t
 	else
 		diffuse_rows(a, t0, t1, s, tmp, VFM_F32, false);
 }
+
+/* ---- frozen weights: the same bits on all instruction sets, also of subnormal values ---- */
+
+INLINE void put_weights(void *y, int64_t i, vf x, bool bf)
+{
+	if (bf)
+		v_storeb_exact((uint16_t *)y + i, x);
+	else
+		v_store((float *)y + i, x);
+}
+
+INLINE void nf4_block(void *y, int64_t at, bool bf, const uint8_t *code, const float *value, float factor)
+{
+	uint8_t index[VFM_NF4_BLOCK];
+
+	for (int i = 0; i < VFM_NF4_BLOCK / 2; i++) {
+		index[2 * i] = code[i] >> 4;
+		index[2 * i + 1] = code[i] & 15;
+	}
+	for (int i = 0; i < VFM_NF4_BLOCK; i += VW)
+		put_weights(y, at + i, v_lookup(value, index + i) * v_set(factor), bf);
+}
+
+static void decode_nf4(void *y, bool bf, const uint8_t *code, const float *value, const float *factor, int64_t blocks)
+{
+	for (int64_t b = 0; b < blocks; b++)
+		BF1(bf, nf4_block(y, b * VFM_NF4_BLOCK, B0, code + b * (VFM_NF4_BLOCK / 2), value, factor[b]));
+}
+
+INLINE void int8_block(void *y, int64_t at, bool bf, const int8_t *code, float factor)
+{
+	for (int i = 0; i < 32; i += VW)
+		put_weights(y, at + i, v_load_i8(code + i) * v_set(factor) * v_set(7.874015718698502e-3f), bf);
+}
+
+static void decode_int8(void *y, bool bf, const int8_t *code, const float *factor, int64_t blocks)
+{
+	for (int64_t b = 0; b < blocks; b++)
+		BF1(bf, int8_block(y, b * 32, B0, code + b * 32, factor[b]));
+}

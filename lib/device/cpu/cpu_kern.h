@@ -127,7 +127,12 @@ struct vfm_few {
 		(const struct vfm_channel_norm *a, int64_t i0, int64_t i1, const float *stats, float *tmp))            \
 	/* part [2][groups]: means of the pixels [i0, i1) of a frame, sums of (x - mean)^2; tmp as above */            \
 	K(void, channel_stats, (const struct vfm_channel_norm *a, int64_t i0, int64_t i1, float *part, float *tmp))    \
-	K(void, embed3, (const struct vfm_embed3 *a, int64_t t0, int64_t t1))
+	K(void, embed3, (const struct vfm_embed3 *a, int64_t t0, int64_t t1))                                          \
+	/* y = value[code] * factor, a factor for 64 elements; value [16], code as in vfm_decode_weights */            \
+	K(void, decode_nf4,                                                                                            \
+		(void *y, bool bf, const uint8_t *code, const float *value, const float *factor, int64_t blocks))      \
+	/* y = code * factor * (1 / 127), a factor for 32 elements */                                                  \
+	K(void, decode_int8, (void *y, bool bf, const int8_t *code, const float *factor, int64_t blocks))
 
 struct vfm_cpu_kern {
 	struct vfm_gemm_kern gemm_f32, gemm_bf16;

@@ -60,16 +60,20 @@ INLINE vf v_from_bf(__m256i h)
 {
 	return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
-INLINE __m256i v_to_bf(vf x)
+INLINE __m256i v_round_bf(vf x)
 {
-#ifdef __AVX512BF16__
-	return (__m256i)_mm512_cvtneps_pbh(x);
-#else
 	__m512i u = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
 	__m512i r = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd), 16);
 	__mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
 
 	return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(nan, r, _mm512_set1_epi32(0x7fc0)));
+}
+INLINE __m256i v_to_bf(vf x)
+{
+#ifdef __AVX512BF16__
+	return (__m256i)_mm512_cvtneps_pbh(x); /* subnormal values become 0 */
+#else
+	return v_round_bf(x);
 #endif
 }
 INLINE vf v_loadb(const uint16_t *p)
@@ -87,6 +91,14 @@ INLINE vf v_loadb_n(const uint16_t *p, int64_t n)
 INLINE void v_storeb(uint16_t *p, vf x)
 {
 	_mm256_storeu_si256((__m256i *)p, v_to_bf(x));
+}
+INLINE void v_storeb_exact(uint16_t *p, vf x) /* also subnormal values */
+{
+	_mm256_storeu_si256((__m256i *)p, v_round_bf(x));
+}
+INLINE vf v_load_i8(const int8_t *p)
+{
+	return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 INLINE void v_storeb_n(uint16_t *p, vf x, int64_t n)
 {
@@ -140,6 +152,10 @@ INLINE vf v_subadd(vf a, vf b, vf c)
 {
 	return _mm512_fmsubadd_ps(a, b, c);
 }
+INLINE vf v_lookup(const float t[16], const uint8_t *index) /* t[index[0 .. VW - 1]] */
+{
+	return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)index)), v_load(t));
+}
 INLINE void v_transpose(vf r[VW])
 {
 	__m512d t[16];
@@ -189,6 +205,10 @@ INLINE void v_storeb(uint16_t *p, vf x)
 	r = _mm256_blendv_epi8(r, _mm256_set1_epi32(0x7fc0), nan);
 	r = _mm256_permute4x64_epi64(_mm256_packus_epi32(r, r), 0x08);
 	_mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(r));
+}
+INLINE vf v_load_i8(const int8_t *p)
+{
+	return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
 INLINE vf v_fma(vf a, vf b, vf c)
 {
@@ -243,6 +263,13 @@ INLINE vf v_subadd(vf a, vf b, vf c)
 {
 	return _mm256_fmsubadd_ps(a, b, c);
 }
+INLINE vf v_lookup(const float t[16], const uint8_t *index) /* t[index[0 .. VW - 1]] */
+{
+	__m256i i = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)index)), high = _mm256_slli_epi32(i, 28);
+
+	return _mm256_blendv_ps(_mm256_permutevar8x32_ps(v_load(t), i), _mm256_permutevar8x32_ps(v_load(t + 8), i),
+		_mm256_castsi256_ps(high));
+}
 INLINE void v_transpose(vf r[VW])
 {
 	vf t[8], u[8];
@@ -280,6 +307,10 @@ INLINE void v_storeb(uint16_t *p, vf x)
 {
 	for (int i = 0; i < VW; i++)
 		p[i] = vfm_f32_to_bf16(x[i]);
+}
+INLINE vf v_load_i8(const int8_t *p)
+{
+	return (vf){p[0], p[1], p[2], p[3]};
 }
 INLINE vf v_loadh(const uint16_t *p) /* float16 */
 {
@@ -337,6 +368,10 @@ INLINE vf v_subadd(vf a, vf b, vf c)
 {
 	return a * b + (vf){c[0], -c[1], c[2], -c[3]};
 }
+INLINE vf v_lookup(const float t[16], const uint8_t *index) /* t[index[0 .. VW - 1]] */
+{
+	return (vf){t[index[0]], t[index[1]], t[index[2]], t[index[3]]};
+}
 INLINE void v_transpose(vf r[VW])
 {
 	vf t[VW];
@@ -349,6 +384,10 @@ INLINE void v_transpose(vf r[VW])
 #endif
 
 #ifndef __AVX512F__ /* which has masks */
+INLINE void v_storeb_exact(uint16_t *p, vf x)
+{
+	v_storeb(p, x);
+}
 INLINE vf v_load_n(const float *p, int64_t n)
 {
 	vf x = {0};

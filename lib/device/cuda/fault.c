@@ -16,6 +16,9 @@ static const char *things(enum vfm_op_id op, const char **what)
 	case VFM_OP_moe_sort:
 	case VFM_OP_moe_count:
 		return "experts";
+	case VFM_OP_decode_weights:
+		*what = "an index";
+		return "scales";
 	default:
 		*what = "an index";
 		return "rows";

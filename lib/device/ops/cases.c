@@ -622,6 +622,8 @@ static double operand_element(const struct vfm_case *c, enum vfm_content content
 		return floor(65536 * vfm_rng_uniform(rng, (uint64_t)i)) - 32768;
 	case VFM_C_POWER:
 		return ldexp(1, (int)(4 * vfm_rng_uniform(rng, (uint64_t)i)) - 2);
+	case VFM_C_LIST:
+		return (double)c->list[i];
 	default: /* VFM_C_ID */
 		return floor(1e15 * vfm_rng_uniform(rng, (uint64_t)i));
 	}
@@ -690,7 +692,7 @@ static void fill_operand(const struct vfm_case *c, const struct vfm_tensor *t, e
 			int32_t i4 = (int32_t)row[i];
 			int64_t i8 = (int64_t)row[i];
 			int16_t i2 = (int16_t)i4;
-			uint8_t i1 = vfm_f32_to_f8(f, t->dtype);
+			uint8_t i1 = t->dtype == VFM_U8 ? (uint8_t)i4 : vfm_f32_to_f8(f, t->dtype);
 
 			memcpy(at,
 				t->dtype == VFM_BF16          ? (void *)&h

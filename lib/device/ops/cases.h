@@ -36,6 +36,7 @@ struct vfm_case {
 	union vfm_op_args args;
 	struct vfm_seqs seqs[2]; /* args point here */
 	int64_t bound[3];        /* exclusive upper bounds of indices */
+	const int64_t *list;     /* the elements of an operand with VFM_C_LIST */
 	size_t bytes[VFM_MAX_OPERANDS];
 };
 

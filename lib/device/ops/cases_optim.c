@@ -106,6 +106,69 @@ static void mxfp8_cases(struct vfm_cases *l)
 	}
 }
 
+/* Weights in two shards of n elements: the rows of a whole matrix; padding; two rows of a matrix of 320 columns whose
+ * columns [64, 192) the rank has, with a block (NF4) or row (INT8) 1000 of the matrix as the first; to the end, rows
+ * that begin in the middle of a matrix. */
+static const struct vfm_weight_segment *mixed_segments(struct vfm_cases *l, int64_t n, int64_t scales)
+{
+	struct vfm_weight_segment *g = vfm_arena_alloc(&l->arena, 3 * sizeof(*g));
+
+	g[0] = (struct vfm_weight_segment){.begin = 0, .rows = 5, .cols = 192, .pitch = 3};
+	g[1] = (struct vfm_weight_segment){
+		.begin = 1024, .rows = 2, .cols = 128, .first = 1001, .pitch = 5, .base = scales / 4};
+	g[2] = (struct vfm_weight_segment){
+		.begin = 1280, .rows = (2 * n - 1280) / 64, .cols = 64, .first = 250, .pitch = 1, .base = scales / 2};
+	return g;
+}
+
+static void add_coded(struct vfm_cases *l, unsigned flags, int format, enum vfm_dtype t, int64_t shards, int64_t n,
+	int64_t pad, const struct vfm_weight_segment *g, int segments, int64_t scales)
+{
+	bool nf4 = format == VFM_WEIGHTS_NF4;
+	struct vfm_case *c = vfm_case_add(l, VFM_OP_decode_weights, flags, "%s/%s/%dx%d", nf4 ? "nf4" : "int8",
+		vfm_dtype_name(t), (int)shards, (int)n);
+
+	c->bound[0] = c->bound[1] = c->bound[2] = 256;
+	c->list = (const int64_t *)g;
+	c->args.decode_weights = (struct vfm_decode_weights){.format = format,
+		.x = mat(t, shards, n, 0),
+		.code = mat(VFM_U8, shards, nf4 ? n / 2 : n, pad),
+		.absmax = nf4 ? mat(VFM_U8, shards, n / VFM_NF4_BLOCK, 3 * pad) : none,
+		.segment = mat(VFM_I64, segments, 6, 0),
+		.scale = vec(VFM_F32, scales),
+		.offset = nf4 ? vec(VFM_F32, segments) : none};
+}
+
+/* A whole matrix of rows of 4096. */
+static void add_coded_matrix(struct vfm_cases *l, unsigned flags, int format, enum vfm_dtype t, int64_t n)
+{
+	enum { COLS = 4096 };
+	bool nf4 = format == VFM_WEIGHTS_NF4;
+	struct vfm_weight_segment *g = vfm_arena_alloc(&l->arena, sizeof(*g));
+
+	*g = (struct vfm_weight_segment){.rows = n / COLS, .cols = COLS, .pitch = nf4 ? COLS / VFM_NF4_BLOCK : 1};
+	add_coded(l, flags, format, t, 1, n, 0, g, 1, nf4 ? n / VFM_NF4_BLOCK / VFM_NF4_GROUP : n / COLS);
+}
+
+static void weights_cases(struct vfm_cases *l)
+{
+	static const struct vfm_weight_segment all = {.rows = 8, .cols = 64, .pitch = 1};
+
+	for (int i = 0; i < 4; i++) {
+		enum vfm_dtype t = types[i & 1];
+		int format = i & 2 ? VFM_WEIGHTS_NF4 : VFM_WEIGHTS_INT8;
+		int64_t n = 38912, scales = 2 * n;
+
+		add_coded(l, VFM_CASE_TEST, format, t, 1, 512, 0, &all, 1, 8);
+		add_coded(l, VFM_CASE_TEST, format, t, 2, n, 8, mixed_segments(l, n, scales), 3, scales);
+		add_coded(l, VFM_CASE_TEST, format, t, 3, 1024, 16, NULL, 0, 0); /* only padding */
+		add_coded(l, VFM_CASE_TEST, format, t, 0, 512, 0, NULL, 0, 1);
+		add_coded(l, VFM_CASE_TEST, format, t, 2, 0, 0, NULL, 0, 1);
+		add_coded_matrix(l, VFM_CASE_BENCH, format, t, 16 << 20);
+		add_coded_matrix(l, VFM_CASE_LARGE, format, t, 256 << 20);
+	}
+}
+
 void vfm_cases_optim(struct vfm_cases *l)
 {
 	static const int sizes[] = {1, 1000, 70003};
@@ -167,4 +230,5 @@ void vfm_cases_optim(struct vfm_cases *l)
 	nonfinite_cases(l);
 	block8_cases(l);
 	mxfp8_cases(l);
+	weights_cases(l);
 }

@@ -25,6 +25,7 @@ enum vfm_content {           /* initial contents of an operand */
 	VFM_C_POWER,         /* 1/4, 1/2, 1 or 2 */
 	VFM_C_SCALE,         /* uniform in [0.5, 1.5); NaN where bound[0] is 1, infinity where it is 2 */
 	VFM_C_PAST,          /* uniform in [0.5, 1.5); zeros where bound[0] is not 0 */
+	VFM_C_LIST,          /* the integers that the case lists */
 };
 
 struct vfm_operand {

@@ -460,6 +460,28 @@ static int check_mxfp8(const struct vfm_mxfp8 *a, struct vfm_err *err)
 OP(mxfp8, check_mxfp8, NO_SEQS, IO(x, NORMAL, ONCE | ACT, "RN"),
 	IO(code, NORMAL, ONCE | 1u << VFM_F8E4M3 | STRIDED, "RN"), IO(scale, INDEX, ONCE | U8 | STRIDED, "R*"))
 
+static int check_decode_weights(const struct vfm_decode_weights *a, struct vfm_err *err)
+{
+	bool nf4 = a->format == VFM_WEIGHTS_NF4;
+	int64_t r = a->x.shape[0], n = a->x.shape[1];
+
+	REQUIRE("decode_weights", nf4 || a->format == VFM_WEIGHTS_INT8, "unknown format");
+	REQUIRE("decode_weights", n % 512 == 0, "rows are no multiple of 512");
+	CHECK("decode_weights", code, U8 | STRIDED, r, nf4 ? n / 2 : n);
+	REQUIRE("decode_weights", (uintptr_t)a->code.data % 8 == 0, "'code' is not aligned");
+	REQUIRE("decode_weights", r <= 1 || a->code.stride[0] % 8 == 0, "rows of 'code' are not aligned");
+	REQUIRE("decode_weights", nf4 == vfm_has(&a->absmax) && nf4 == vfm_has(&a->offset),
+		"NF4 needs absmax and offset, INT8 has neither");
+	if (nf4)
+		CHECK("decode_weights", absmax, U8 | STRIDED, r, n / VFM_NF4_BLOCK);
+	REQUIRE("decode_weights", a->scale.shape[0] < INT32_MAX, "too many scales");
+	return 0;
+}
+
+OP(decode_weights, check_decode_weights, NO_SEQS, OUT(x, ACT, "RN"), IN(code, INDEX, U8 | STRIDED, "R*"),
+	IN(absmax, INDEX, U8 | STRIDED | OPT, "R*"), IN(segment, LIST, UNCOUNTED | I64, "S6"),
+	IN(scale, POSITIVE, UNCOUNTED | F32, "*"), IN(offset, SMALL, UNCOUNTED | F32 | OPT, "S"))
+
 /* ---- of encoders alone --------------------------------------------------------------- */
 
 static int check_channel_norm(const struct vfm_channel_norm *a, struct vfm_err *err)

@@ -383,6 +383,44 @@ struct vfm_mxfp8 {
 	struct vfm_tensor scale; /* [R,n/32] u8 <= 254; rows may be strided */
 };
 
+enum vfm_weight_code { VFM_WEIGHTS_INT8, VFM_WEIGHTS_NF4 };
+enum { VFM_NF4_BLOCK = 64, VFM_NF4_GROUP = 256 /* blocks with one scale */ };
+
+/* Rows of a matrix, or of the columns of it that a rank has, in a flat array.  Element e of the array is in row
+ * (e - begin) / cols and column (e - begin) % cols of the segment.  Its rows may begin before the array or end behind
+ * it. */
+struct vfm_weight_segment {
+	int64_t begin, rows, cols; /* begin is a multiple of 32, for NF4 of 64; cols of 64 */
+	/* INT8: e is in row first + row * pitch of the matrix; NF4: in its block first + row * pitch + column / 64 */
+	int64_t first, pitch;
+	int64_t base; /* of the scales of the matrix: INT8 has scale[base + row], NF4 scale[base + block / 256] */
+};
+
+/* Decodes frozen weights of a flat array, whose element e is x[e / n][e % n].  Segments ascend and do not overlap;
+ * elements outside all of them become 0.
+ *
+ *   INT8  x = code * scale * (1 / 127); scale is the absmax of the row (int8_vectorwise_dequant of bitsandbytes;
+ *         Dettmers et al. 2022, arXiv 2208.07339)
+ *   NF4   x = nf4[code] * (value[absmax] * scale + offset) (Dettmers et al. 2023, arXiv 2305.14314, in the form of
+ *         bitsandbytes); weight_code.h has both tables
+ *
+ * Each operation rounds to f32, from left to right, then x is rounded to nearest even.  All devices give the same bits,
+ * also of a part of a matrix.
+ *
+ * A row, block or scale out of range is an error of the caller, reported as for "rows by index" below; a GPU then
+ * stores 0.  Only the CPU checks the other rules for segments. */
+struct vfm_decode_weights {
+	int format;          /* enum vfm_weight_code */
+	struct vfm_tensor x; /* [shards,n] f32 or bf16, written; n is a multiple of 512 */
+	/* [shards,n] u8, the bits of int8; NF4: [shards,n/2], two elements a byte, the first in the upper 4 bits.  Rows
+	 * may be strided by a multiple of 8, from an address that is a multiple of 8 */
+	struct vfm_tensor code;
+	struct vfm_tensor absmax;  /* NF4: [shards,n/64] u8; rows may be strided */
+	struct vfm_tensor segment; /* [segments,6] i64: struct vfm_weight_segment */
+	struct vfm_tensor scale;   /* [scales] f32 */
+	struct vfm_tensor offset;  /* NF4: [segments] f32 */
+};
+
 /* sum[0] += sum of x^2 */
 struct vfm_sumsq {
 	struct vfm_tensor x;   /* [n] f32 or bf16 */
@@ -689,6 +727,7 @@ static inline bool vfm_conv3d_pixelwise(const struct vfm_conv3d *a)
 	X(split_master)                                                                                                \
 	X(block8)                                                                                                      \
 	X(mxfp8)                                                                                                       \
+	X(decode_weights)                                                                                              \
 	X(sumsq)                                                                                                       \
 	X(clip)                                                                                                        \
 	X(fill)                                                                                                        \

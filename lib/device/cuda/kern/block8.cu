@@ -121,31 +121,6 @@ struct mx {
 	int64_t n, rows, ld_code, ld_scale;
 };
 
-/* Loads or stores 8 elements; WIDE: they are aligned. */
-template <bool WIDE, class X> __device__ static inline vec<8> mx_load(const X *x)
-{
-	vec<8> v;
-
-	if constexpr (WIDE) {
-		v = ld_vec<8>(x);
-	} else {
-#pragma unroll
-		for (int i = 0; i < 8; i++)
-			v.v[i] = ld(x + i);
-	}
-	return v;
-}
-template <bool WIDE, class X> __device__ static inline void mx_store(X *x, const vec<8> &v)
-{
-	if constexpr (WIDE) {
-		st_vec<8>(x, v);
-	} else {
-#pragma unroll
-		for (int i = 0; i < 8; i++)
-			st(x + i, v.v[i]);
-	}
-}
-
 /* A thread quantizes a block.  Grid: blocks of a row, rows. */
 template <bool WIDE, class X> __device__ static inline void mx_quantize_block(const X *x, uint8_t *code, uint8_t *scale)
 {
@@ -155,7 +130,7 @@ template <bool WIDE, class X> __device__ static inline void mx_quantize_block(co
 
 #pragma unroll
 	for (int k = 0; k < VFM_MX_BLOCK / 8; k++) {
-		v[k] = mx_load<WIDE>(x + k * 8);
+		v[k] = ld_eight<WIDE>(x + k * 8);
 #pragma unroll
 		for (int i = 0; i < 8; i++)
 			amax = larger_finite(amax, v[k].v[i]);
@@ -196,7 +171,7 @@ template <bool WIDE, class X> __global__ __launch_bounds__(THREADS) static void 
 #pragma unroll
 			for (int k = 0; k < 8; k++)
 				v.v[k] = f8_value<f8e4m3>((uint8_t)(y >> (8 * k))) * s;
-			mx_store<WIDE>(x + r * m.n + i, v);
+			st_eight<WIDE>(x + r * m.n + i, v);
 		}
 }
 

@@ -165,6 +165,14 @@ static inline float cospif(float x)
 {
 	return (float)cos(3.14159265358979323846 * (double)x);
 }
+static inline float __fmul_rn(float a, float b)
+{
+	return a * b;
+}
+static inline float __fadd_rn(float a, float b)
+{
+	return a + b;
+}
 static inline float __fdividef(float a, float b)
 {
 	return a / b;

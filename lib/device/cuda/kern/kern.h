@@ -207,6 +207,31 @@ template <int N> __device__ static inline void st_vec(bf16 *p, const vec<N> &x)
 	}
 }
 
+/* Loads or stores 8 elements; WIDE: they are aligned. */
+template <bool WIDE, class X> __device__ static inline vec<8> ld_eight(const X *x)
+{
+	vec<8> v;
+
+	if constexpr (WIDE) {
+		v = ld_vec<8>(x);
+	} else {
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			v.v[i] = ld(x + i);
+	}
+	return v;
+}
+template <bool WIDE, class X> __device__ static inline void st_eight(X *x, const vec<8> &v)
+{
+	if constexpr (WIDE) {
+		st_vec<8>(x, v);
+	} else {
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			st(x + i, v.v[i]);
+	}
+}
+
 /* sum += x. */
 template <int N> __device__ static inline void add_vec(vec<N> &sum, const vec<N> &x)
 {
