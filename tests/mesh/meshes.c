@@ -392,12 +392,13 @@ struct cache { /* a reference per model and dtype */
 	struct ref *ref;
 };
 
-enum { N_SORTS = 6 };
+enum { N_SORTS = 8 };
 
 static const struct ref *ref_of(struct cache *c, const struct list *l, const struct row *r)
 {
 	static const char *const sorts[] = {"dtype=bf16", "train.residual=fp32", "train.fp8=current",
-		"train.fp8=delayed", "train.fp8_history=2", "train.frozen_dtype=fp8"};
+		"train.fp8=delayed", "train.fp8_history=2", "train.frozen_dtype=fp8", "train.frozen_dtype=int8",
+		"train.frozen_dtype=nf4"};
 	int sort = 0;
 
 	for (int i = 0; i < N_SORTS; i++)

@@ -91,12 +91,12 @@ struct vfm_param_bucket {
 	 * base weights in a store (param_store.c).  Stored in another dtype: [vfm_bucket_bytes] */
 	void *w;
 	/* private to param*.c */
-	char *full;           /* weights of the whole bucket; NULL: in a unit's buffer */
-	float *grad;          /* gradients of the whole bucket; NULL: in a unit's buffer */
-	int64_t buf_off;      /* first element in its unit's buffer of gradients */
-	int64_t w_off;        /* first byte in its unit's buffer of gathered weights */
-	int64_t store_off;    /* first byte in its unit's store */
-	int64_t decoded_off;  /* stored in another dtype: first element in its unit's buffer of decoded weights */
+	char *full;                 /* weights of the whole bucket; NULL: in a unit's buffer */
+	float *grad;                /* gradients of the whole bucket; NULL: in a unit's buffer */
+	int64_t buf_off;            /* first element in its unit's buffer of gradients */
+	int64_t w_off;              /* first byte in its unit's buffer of gathered weights */
+	int64_t store_off;          /* first byte in its unit's store */
+	int64_t decoded_off;        /* stored in another dtype: first element in its unit's buffer of decoded weights */
 	struct vfm_base_code *code; /* of int8 and NF4 (param_code.c); else NULL */
 	struct vfm_param **p;       /* [n_p], by offset */
 	int n_p;

@@ -13,7 +13,7 @@ void vfm_param_base(struct vfm_param *p)
 /* Returns the bytes of n elements, without the scales of rows and groups. */
 static int64_t coded_bytes(enum vfm_frozen_dtype stored, int64_t n)
 {
-	return stored == VFM_FROZEN_FP8 ? n + n / VFM_MX_BLOCK
+	return stored == VFM_FROZEN_FP8     ? n + n / VFM_MX_BLOCK
 		: stored == VFM_FROZEN_INT8 ? n
 					    : n / 2 + n / VFM_NF4_BLOCK;
 }

@@ -122,8 +122,8 @@ int vfm_bucket_alloc_code(struct vfm_params *ps, struct vfm_param_bucket *s, str
 	if (!c->d_scale.data)
 		return VFM_EENV;
 	if (is_nf4(s)) {
-		c->d_offset = vfm_t1(
-			vfm_dev_alloc(ps->stream, (size_t)c->n * 4, "scales of weights", err), VFM_F32, c->n);
+		c->d_offset =
+			vfm_t1(vfm_dev_alloc(ps->stream, (size_t)c->n * 4, "scales of weights", err), VFM_F32, c->n);
 		if (!c->d_offset.data)
 			return VFM_EENV;
 		TRY(t->zero(ps->stream, c->d_offset.data, vfm_nbytes(&c->d_offset), err));
@@ -178,8 +178,8 @@ static void encode_blocks(int64_t b0, int64_t b1, void *ctx)
 	const int64_t row = row_of(e->p);
 
 	if (is_nf4(e->s)) {
-		vfm_nf4_encode(e->x + e->run->to + b0 * BLOCK, (b1 - b0) * BLOCK,
-			e->absmax + e->run->from / BLOCK + b0, e->code + (e->run->to + b0 * BLOCK) / 2);
+		vfm_nf4_encode(e->x + e->run->to + b0 * BLOCK, (b1 - b0) * BLOCK, e->absmax + e->run->from / BLOCK + b0,
+			e->code + (e->run->to + b0 * BLOCK) / 2);
 		return;
 	}
 	for (int64_t i = b0 * BLOCK, end = b1 * BLOCK; i < end;) {
@@ -231,8 +231,7 @@ static int store_codes(struct encoding *e, const uint8_t *absmax_code, struct vf
 	for (size_t r = 0; r < e->runs.n; r++)
 		memcpy(mine + e->runs.v[r].to / BLOCK, absmax_code + e->runs.v[r].from / BLOCK,
 			(size_t)(e->runs.v[r].n / BLOCK));
-	rc = t->to_device(
-		e->ps->stream, w + e->s->own_n * e->bits / 8 + at / BLOCK, mine, (size_t)blocks, err);
+	rc = t->to_device(e->ps->stream, w + e->s->own_n * e->bits / 8 + at / BLOCK, mine, (size_t)blocks, err);
 	if (rc == 0)
 		rc = t->stream_sync(e->ps->stream, err);
 	free(mine);
@@ -247,8 +246,8 @@ static int store_scales(struct encoding *e, const float *scale, float offset, st
 
 	while (e->s->p[i] != e->p)
 		i++;
-	TRY(t->to_device(e->ps->stream, (float *)c->d_scale.data + c->base[i], scale,
-		(size_t)scales_of(e->s, e->p) * 4, err));
+	TRY(t->to_device(
+		e->ps->stream, (float *)c->d_scale.data + c->base[i], scale, (size_t)scales_of(e->s, e->p) * 4, err));
 	for (int64_t k = c->first[i]; k < c->first[i + 1] && is_nf4(e->s); k++)
 		TRY(t->to_device(e->ps->stream, (float *)c->d_offset.data + k, &offset, sizeof(offset), err));
 	return t->stream_sync(e->ps->stream, err);
@@ -348,8 +347,8 @@ static struct vfm_decode_weights decode_shards(
 	return a;
 }
 
-int vfm_bucket_decode(
-	struct vfm_params *ps, const struct vfm_param_bucket *s, char *w, void *x, enum vfm_dtype dt, struct vfm_err *err)
+int vfm_bucket_decode(struct vfm_params *ps, const struct vfm_param_bucket *s, char *w, void *x, enum vfm_dtype dt,
+	struct vfm_err *err)
 {
 	struct vfm_decode_weights a = decode_shards(s, w, x, dt, s->shard->size, s->own_n);
 
@@ -400,8 +399,7 @@ int vfm_param_decode(
 		return VFM_EENV;
 	rc = decode_range(ps, s, w, lo, n, all, err);
 	if (rc == 0)
-		rc = ps->stream->dev->t->to_host(
-			ps->stream, x, all + (at - lo), (size_t)(end - at) * sizeof(*x), err);
+		rc = ps->stream->dev->t->to_host(ps->stream, x, all + (at - lo), (size_t)(end - at) * sizeof(*x), err);
 	vfm_dev_free(ps->stream, all, (size_t)n * sizeof(*all));
 	return rc;
 }

@@ -77,8 +77,8 @@ int vfm_param_encode(struct vfm_params *ps, const struct vfm_param *p, const str
 int vfm_param_decode(
 	struct vfm_params *ps, const struct vfm_param *p, const struct vfm_owned *o, float *x, struct vfm_err *err);
 /* Decodes the shards at w, one after the other, to x [bucket]. */
-int vfm_bucket_decode(
-	struct vfm_params *ps, const struct vfm_param_bucket *s, char *w, void *x, enum vfm_dtype dt, struct vfm_err *err);
+int vfm_bucket_decode(struct vfm_params *ps, const struct vfm_param_bucket *s, char *w, void *x, enum vfm_dtype dt,
+	struct vfm_err *err);
 
 /* Stores of base weights (param_store.c). */
 /* Returns whether the weights of a unit come to the device when it runs: all-gathered, or from host memory. */
