@@ -89,7 +89,7 @@ all: $(LIB) $(BINS)
 
 help:
 	@echo "make            build the commands into $(B)/bin; with nvcc also the CUDA plugin: for the GPU of this machine, else sm_90a"
-	@echo "                (CUDA_ARCHS=all: sm_80, sm_90a, sm_100a and PTX; CUDA_ARCHS='80 90a': these)"
+	@echo "                (CUDA_ARCHS=all: sm_80, sm_89, sm_90a, sm_100a, sm_120 and PTX; CUDA_ARCHS='80 90a': these)"
 	@echo "make demo       the whole pipeline on a CPU, end to end (TRAIN_S=SECONDS of training, VIDEOS=DIR for your own clips)"
 	@echo "make check      all tests, and which took longest; check-quick (2 minutes), check-unit, check-ops, check-cuda, check-cli, check-mesh, check-slurm, check-abuse run a part (V=1, T=tests/cli/one.t)"
 	@echo "                (P='check-unit check-mesh': these parts, with the report)"
@@ -131,12 +131,12 @@ $(LIB): $(LIB_OBJ)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v nvcc 2>/dev/null || echo /usr/local/cuda/bin/nvcc)))
 NVCC      ?= $(if $(CUDA_HOME),$(CUDA_HOME)/bin/nvcc)
 # CUDA_ARCHS, as CMake writes them: 90a is machine code, 90-virtual is PTX, which the driver compiles.  By default the GPUs of this
-# machine, or 90a where no GPU is present.  `all`: Ampere, Hopper, Blackwell, and PTX for later GPUs.
-CUDA_KNOWN := 80 90a 100a 90-virtual
+# machine, or 90a where no GPU is present.  `all`: Ampere, Ada, Hopper, Blackwell of data centers and of PCs, and PTX for later GPUs.
+CUDA_KNOWN := 80 89 90a 100a 120 90-virtual
 ifneq ($(CUDA_HOME),)
 override CUDA_ARCHS := $(sort $(if $(filter all,$(CUDA_ARCHS)),$(CUDA_KNOWN),$(or $(CUDA_ARCHS),$(shell \
 	nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -x '[0-9]*\.[0-9]*' | \
-	sed 's/^8\..*/80/; s/^9\.0/90a/; s/^10\.0/100a/; s/.*\..*/90-virtual/'),90a)))
+	sed 's/^8\.9/89/; s/^8\..*/80/; s/^9\.0/90a/; s/^10\.0/100a/; s/^12\..*/120/; s/.*\..*/90-virtual/'),90a)))
 $(foreach a,$(filter-out $(CUDA_KNOWN),$(CUDA_ARCHS)),$(error CUDA_ARCHS: unknown architecture '$a' (all, or some of $(CUDA_KNOWN))))
 # For makes that tests start.
 export CUDA_ARCHS

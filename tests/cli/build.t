@@ -30,13 +30,17 @@ PATH=$PWD/gpu:$PATH
 nvidia_smi "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver 1.2.3."
 is "$(archs)" "90a:sm_90a" "no GPU: sm_90a"
 nvidia_smi 8.6
-is "$(archs)" "80:sm_80" "an Ampere or Ada GPU"
+is "$(archs)" "80:sm_80" "an Ampere GPU"
+nvidia_smi 8.9
+is "$(archs)" "89:sm_89" "an Ada GPU"
+nvidia_smi 12.0 12.1
+is "$(archs)" "120:sm_120" "GeForce GPUs of Blackwell"
 nvidia_smi 10.0 10.0
 is "$(archs)" "100a:sm_100a" "two Blackwell GPUs"
-nvidia_smi 9.0 12.0
+nvidia_smi 9.0 13.0
 is "$(archs)" "90:compute_90 90a:sm_90a" "a Hopper GPU and a later one: machine code and PTX"
 is "$(archs CUDA_ARCHS="90a 80")" "80:sm_80 90a:sm_90a" "a list"
-is "$(archs CUDA_ARCHS=all)" "100a:sm_100a 80:sm_80 90:compute_90 90a:sm_90a" "all"
+is "$(archs CUDA_ARCHS=all)" "100a:sm_100a 120:sm_120 80:sm_80 89:sm_89 90:compute_90 90a:sm_90a" "all"
 mk help CUDA_HOME=/opt/cuda CUDA_ARCHS="80 75"
 rc_is 2 "an unknown architecture"
 like "$err" "CUDA_ARCHS: unknown architecture '75'" "is named"

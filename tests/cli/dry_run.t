@@ -29,6 +29,24 @@ like "$out" "a failure every 48.8 hours: best a checkpoint every 26[0-9][0-9] s,
 run vfm-train "${small[@]}" --dry-run --mtbf-hours -1
 like "$rc $err" "^2 .*--mtbf-hours" "negative hours"
 
+# ---- machines
+for m in "$TOP"/share/machines/*.json; do
+	m=$(basename "$m" .json)
+	run vfm-train "${small[@]}" --dry-run -n 2 --context 1K --machine "$m" --format json
+	is "$rc $(jq -c '.rows[-1] | [.fits, .high_ms < .step_ms, .step_ms < .low_ms, .exposed_comm > 0, .mfu > 0]' <<<"$out")" '0 ["yes",true,true,true,true]' \
+		"$m, whose peak is known"
+done
+wan=(-q --set train.dtype=bf16 --set lora.rank=32 --context 32760 --packs 1 --dry-run --format json)
+for m in rtx-4090 rtx-5090 h200; do
+	run vfm-train "${wan[@]}" --model wan-1.3b --machine $m
+	is "$(jq -c --argjson before "${before:-null}" '.rows[-1] | [.fits, $before == null or .step_ms < 0.8 * $before]' <<<"$out")" '["yes",true]' \
+		"an adapter of wan-1.3b on $m, the slowest first"
+	before=$(jq '.rows[-1].step_ms' <<<"$out")
+done
+unset before
+run vfm-train "${wan[@]}" --model wan-14b --machine rtx-4090
+is "$(jq -r '.rows[-1].fits' <<<"$out")" no "wan-14b in bf16 does not fit 24 GB"
+
 # ---- unequal ranks
 moe=(-q --model moe-1b --set model.layers=2 --set train.dtype=bf16 --set model.moe_router=token_choice --dry-run -n 4 --set parallel.ep=4 --format json)
 even=$(vfm-train "${moe[@]}")

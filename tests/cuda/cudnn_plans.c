@@ -227,6 +227,18 @@ static void test_b200(void **state)
 	device("b200", 100, 1);
 }
 
+static void test_rtx_4090(void **state)
+{
+	(void)state;
+	device("rtx-4090", 89, 1);
+}
+
+static void test_rtx_5090(void **state)
+{
+	(void)state;
+	device("rtx-5090", 120, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -234,6 +246,8 @@ int main(void)
 		cmocka_unit_test(test_h100),
 		cmocka_unit_test(test_a100),
 		cmocka_unit_test(test_b200),
+		cmocka_unit_test(test_rtx_4090),
+		cmocka_unit_test(test_rtx_5090),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -114,6 +114,22 @@ static void check_kind(const struct vfm_case *c)
 	free(p);
 }
 
+/* Packed backwards of Ampere, Ada and GeForce Blackwell have lse by samples (the front end of cuDNN 9.18 refuses a packed
+ * lse for 8.x and 12.x); those of both Blackwells write no gradient in f32. */
+static void check_backward_plans(const struct vfm_cuda_attn *c)
+{
+	for (size_t i = 0; i < c->n; i++) {
+		const struct vfm_dnn_attn_key *k = &c->plan[i]->key;
+
+		if (!k->bwd)
+			continue;
+		if (k->ragged && !c->set.only_apart)
+			assert_int_equal(k->apart, c->sm / 10 == 8 || c->sm / 10 == 12 || k->d % 16 != 0);
+		if (c->sm / 10 == 10 || c->sm / 10 == 12)
+			assert_true(k->dq_type == VFM_BF16 && k->dkv_type == VFM_BF16);
+	}
+}
+
 static const char *among = ""; /* only cases with this in their name */
 
 /* Runs every bf16 case on a device of this kind. */
@@ -143,6 +159,7 @@ static void all(int sm, bool deterministic, const char *mode, int64_t pairs)
 	}
 	print_message("%d cases with %zu plans\n", n, dev.attn->n);
 	assert_true(n > 10);
+	check_backward_plans(dev.attn);
 	vfm_cuda_attn_close(dev.attn);
 }
 
@@ -176,6 +193,17 @@ static void test_blackwell(void **state)
 {
 	(void)state;
 	all(100, false, "cudnn", 0);
+}
+
+/* RTX 4090 and RTX 5090 */
+static void test_geforce(void **state)
+{
+	(void)state;
+	all(89, false, "cudnn", 0);
+	all(120, false, "cudnn", 0);
+	among = "attn_bwd/packed";
+	all(120, true, "cudnn", 0);
+	among = "";
 }
 
 /* With a limit so low that samples and heads are divided. */
@@ -729,6 +757,7 @@ int main(void)
 		cmocka_unit_test(test_apart),
 		cmocka_unit_test(test_ampere),
 		cmocka_unit_test(test_blackwell),
+		cmocka_unit_test(test_geforce),
 		cmocka_unit_test(test_deterministic),
 		cmocka_unit_test(test_no_plan),
 		cmocka_unit_test(test_ladder),

@@ -4,6 +4,7 @@
  * with the rest.  So kernels without barriers and shuffles run in a plain loop.  A warp runs as far as possible before
  * the next one starts.
  */
+#include "device/cuda/cuda_impl.h"
 #include "device/cuda/kern/emu.h"
 
 #include <stdio.h>
@@ -18,7 +19,7 @@
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
-enum { MAX_THREADS = 1024, STACK = 256 << 10, GUARD = 4096, MAX_SHARED = 232448 };
+enum { MAX_THREADS = 1024, STACK = 256 << 10, GUARD = 4096, MAX_SHARED = VFM_CUDA_LEAST_SHARED };
 enum state { NEW, READY, AT_BARRIER, AT_LANES, DONE };
 
 /* ---- changing places ---- */

@@ -63,7 +63,7 @@ int vfm_cuda_units(struct vfm_stream *s)
 int vfm_cuda_most_shared(struct vfm_stream *s)
 {
 	(void)s;
-	return 99 << 10;
+	return VFM_CUDA_LEAST_SHARED;
 }
 
 int vfm_cuda_launched(struct vfm_stream *s, const char *op, struct vfm_err *err)

@@ -358,6 +358,16 @@ static void test_sms(void **state)
 	assert_int_equal(vfm_gemm_sms(20, 16), 0);
 }
 
+/* Bandwidth and peak bound what the multiprocessors of a smaller GPU do. */
+static void test_side_flops(void **state)
+{
+	(void)state;
+	assert_float_equal(vfm_gemm_side_flops(132, 989.4, 4917), 300, 1); /* H200 */
+	assert_float_equal(vfm_gemm_side_flops(128, 165.2, 1008), 98, 1);  /* RTX 4090 */
+	assert_float_equal(vfm_gemm_side_flops(170, 209.5, 1792), 70, 1);  /* RTX 5090 */
+	assert_float_equal(vfm_gemm_side_flops(132, 0, 0), 300, 0.1);
+}
+
 /* ---- the file ----------------------------------------------------------------------------------------- */
 
 static char dir[64];
@@ -614,6 +624,7 @@ int main(void)
 		cmocka_unit_test(test_paths),
 		cmocka_unit_test(test_op_keys),
 		cmocka_unit_test(test_sms),
+		cmocka_unit_test(test_side_flops),
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test_setup_teardown(test_cache, in_dir, out_dir),
 		cmocka_unit_test_setup_teardown(test_no_regular_file, in_dir, out_dir),

@@ -28,6 +28,12 @@ static void test_names(void **state)
 		{"NVIDIA GB200", 2500, 80},
 		{"nvidia h200", 989.4, 66.9},
 		{"NVIDIA L40S", 362, 91.6},
+		{"NVIDIA GeForce RTX 4090", 165.2, 82.6},
+		{"NVIDIA GeForce RTX 4090 D", 147.1, 73.5},
+		{"NVIDIA GeForce RTX 4090 Laptop GPU", 0, 0},
+		{"NVIDIA GeForce RTX 5090", 209.5, 104.8},
+		{"NVIDIA GeForce RTX 5090 D", 209.5, 104.8},
+		{"NVIDIA GeForce RTX 5090 Laptop GPU", 0, 0},
 	};
 
 	(void)state;

@@ -19,6 +19,7 @@
 #include "device/cuda/cuda_sys.h"
 #include "device/cuda/gemm.h"
 #include "io/file.h"
+#include "spec/cost/hw.h"
 
 /* Some packages of CUDA lack these headers; VFM_NVTX then has no effect. */
 #if __has_include(<nvtx3/nvToolsExt.h>)
@@ -371,6 +372,17 @@ void vfm_cuda_versions(char *buf, size_t len)
 		nccl / 10000, nccl / 100 % 100, nccl % 100);
 }
 
+/* Returns the bandwidth of the memory from its clock and its bus, at two transfers a cycle; 0 if it is unknown. */
+static double memory_gb_s(int ordinal)
+{
+	int khz = 0, bits = 0;
+
+	if (cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, ordinal) != cudaSuccess ||
+		cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, ordinal) != cudaSuccess)
+		cudaGetLastError();
+	return 2e3 * khz * (bits / 8.0) / 1e9;
+}
+
 static int describe_device(struct vfm_cuda *c, struct vfm_err *err)
 {
 	struct cudaDeviceProp p;
@@ -384,11 +396,12 @@ static int describe_device(struct vfm_cuda *c, struct vfm_err *err)
 	c->most_shared = (int)p.sharedMemPerBlockOptin;
 	c->dev.mem_total = (int64_t)p.totalGlobalMem;
 	c->dev.async = true;
-	/* On an H200 a multiprocessor computes 6 TFLOP/s, and moves perhaps 60 GB/s; three compute while one moves.
-	 * Deterministic products do not depend on what overlaps them. */
-	c->dev.side =
-		(struct vfm_dev_side){.units = c->n_sm / 4, .flops_per_byte = c->deterministic ? 0 : 3 * 6e12 / 60e9};
 	snprintf(c->dev.name, sizeof(c->dev.name), "%.63s", p.name);
+	/* Deterministic products do not depend on what overlaps them. */
+	c->dev.side = (struct vfm_dev_side){.units = c->n_sm / 4,
+		.flops_per_byte = c->deterministic
+			? 0
+			: vfm_gemm_side_flops(c->n_sm, vfm_hw_peak(c->dev.name, VFM_BF16), memory_gb_s(c->ordinal))};
 	vfm_cuda_versions(libs, sizeof(libs));
 	snprintf(all, sizeof(all), "%.24s %02x:%02x, %d SMs, %.0f GiB, driver %d.%d, %s", p.name,
 		(unsigned)p.pciBusID & 0xff, (unsigned)p.pciDeviceID & 0xff, c->n_sm,

@@ -38,6 +38,9 @@ int vfm_cuda_units(struct vfm_stream *s);
 /* Returns the maximum bytes of shared memory that a block may request.  A block with that many has its multiprocessor
  * alone. */
 int vfm_cuda_most_shared(struct vfm_stream *s);
+/* The same on the supported GPUs that have the least: compute capability 8.6, 8.9 and 12.0.  Kernels without a fallback
+ * request no more, static arrays included. */
+enum { VFM_CUDA_LEAST_SHARED = 99 << 10 };
 /* Returns the word in which kernels of this op report an invalid index (row_of in kern.h, fault.h). */
 uint64_t *vfm_cuda_fault(struct vfm_stream *s, enum vfm_op_id op);
 /* Returns VFM_EENV, "norm: invalid configuration argument", if a launch failed. */

@@ -57,6 +57,11 @@ struct vfm_gemm_op {
  * product in one wave overlaps them; 0 means all.  Reserves none if the collectives occupy more than half of all. */
 int vfm_gemm_sms(int all, int comm);
 
+/* Returns vfm_dev_side.flops_per_byte: the FLOPs that three quarters of the multiprocessors compute while the others
+ * move a byte.  peak: TFLOP/s in bf16 (spec/cost/hw.h), 0 if unknown.  gb_s: 10^9 bytes per second of the memory, 0 if
+ * unknown. */
+double vfm_gemm_side_flops(int all, double peak, double gb_s);
+
 /* An implementation of an op: a product of the library with this epilogue, and our kernels for the rest. */
 struct vfm_gemm_path {
 	unsigned epi;

@@ -32,6 +32,15 @@ int vfm_gemm_sms(int all, int comm)
 	return comm > 0 && comm <= all / 2 ? all - comm : 0;
 }
 
+double vfm_gemm_side_flops(int all, double peak, double gb_s)
+{
+	/* Products of an H200 reach four fifths of its peak: 6 TFLOP/s of a multiprocessor, which moves perhaps 60
+	 * GB/s.  A quarter of the multiprocessors of an RTX 4090 would move more than its memory does. */
+	double flops = peak > 0 ? 0.8 * peak * 1e12 / all : 6e12, quarter = gb_s * 1e9 / (all / 4.0);
+
+	return 3 * flops / (gb_s > 0 && quarter < 60e9 ? quarter : 60e9);
+}
+
 /* Returns whether the library can add the bias: with fp8 operands it takes a bias in bf16 only, which must not round
  * the bias of an f32 result. */
 static bool library_adds_bias(const struct vfm_gemm *a)

@@ -3,6 +3,6 @@
  * host.  gemm_plan, gemm_choice and fault need no CUDA header and are in the library.
  *
  * Used by: comm/device
- * Calls: base, device/dev, device/ops, io, spec/model
+ * Calls: base, device/dev, device/ops, io, spec/cost, spec/model
  * Read first: cuda_impl.h, kern/kern.h
  */

@@ -9,7 +9,8 @@
 /* Sources: NVIDIA's data sheets; figures with sparsity are halved.
  *   A100 (2021), H100 (2023), H100 NVL, H200, H200 NVL (2024), L4, L40S, A10
  *   DGX B200, GB200, B300, GB300 (2024, 2025), "Blackwell Architecture Technical Brief"
- *   RTX: "Ada" and "Blackwell GPU Architecture", tensor cores with fp32 accumulation
+ *   RTX: "Ada" and "RTX Blackwell GPU Architecture", tensor cores with fp32 accumulation; 4090 D: 114 of 128
+ *   multiprocessors
  *   H20, H800, A800: published specifications of the boards */
 static const struct hw {
 	/* "H100 PCIe": words of the device's name, case-insensitive; the first matching row counts */
@@ -34,6 +35,9 @@ static const struct hw {
 	{"L40S", 362, 91.6},
 	{"L4", 121, 30.3},
 	{"A10", 125, 31.2},
+	{"RTX 4090 Laptop", 0, 0}, /* set by the power limit of each laptop */
+	{"RTX 5090 Laptop", 0, 0},
+	{"RTX 4090 D", 147.1, 73.5},
 	{"RTX 4090", 165.2, 82.6},
 	{"RTX 5090", 209.5, 104.8},
 };

@@ -3,7 +3,7 @@
  * Saved activations, the plan of what blocks keep for their backward, goodput with failures, stragglers, peaks of
  * devices.
  *
- * Used by: train, vfm-bench, vfm-train
+ * Used by: device/cuda, train, vfm-bench, vfm-train
  * Calls: spec/model
  * Read first: saved.h, keep_plan.h, goodput.h
  */

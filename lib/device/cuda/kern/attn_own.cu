@@ -418,6 +418,7 @@ template <class T, int DT, bool BIAS>
 static void launch_forward(struct vfm_stream *st, const struct vfm_attn *a, const float *bias, int64_t bias_row)
 {
 	constexpr int B = 64, smem = (2 * B * (DT + 4) + B * (B + 4) + B) * (int)sizeof(float);
+	static_assert(smem <= VFM_CUDA_LEAST_SHARED, "fits every GPU");
 	struct shape s = shape_of(&a->q, &a->k, a->seqs_q, a->seqs_k, a->scale);
 
 	s.bias = bias, s.bias_row = bias_row;
@@ -482,6 +483,7 @@ template <class T, int DT, int B>
 static void launch_backward(struct vfm_stream *st, const struct vfm_attn_bwd *a, float *delta)
 {
 	constexpr int smem = (4 * B * (DT + 4) + B * (B + 4)) * (int)sizeof(float);
+	static_assert(smem <= VFM_CUDA_LEAST_SHARED, "fits every GPU");
 	bwd_args<T> b = {shape_of(&a->q, &a->k, a->seqs_q, a->seqs_k, a->scale), mat_of<const T>(&a->q),
 		mat_of<const T>(&a->k), mat_of<const T>(&a->v), mat_of<const T>(&a->dout), (const float *)a->lse.data,
 		delta};

@@ -89,7 +89,8 @@ template <class T> __global__ static void __launch_bounds__(THREADS) im2col_vect
 }
 
 /* Any channels.  Thread: a vector of a row, whose elements may belong to several taps or to the padding. */
-template <class T> __global__ static void __launch_bounds__(THREADS, 8) im2col_elements(const struct im2col a)
+template <class T>
+__global__ static void __launch_bounds__(THREADS, VFM_SM_THREADS / THREADS) im2col_elements(const struct im2col a)
 {
 	constexpr int N = VECTOR / sizeof(T);
 	unsigned n = blockIdx.x * THREADS + threadIdx.x, vectors = (unsigned)(a.ld / N), row = n / vectors;

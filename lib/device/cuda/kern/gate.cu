@@ -17,7 +17,8 @@ struct gate_args {
 
 /* Block (threads along a row, rows).  A thread has the same columns of ROWS rows, blockDim.y apart, and the gate of one
  * sample at a time.  y may be x. */
-template <int N, class X, class H> __global__ static void __launch_bounds__(THREADS) gate(const struct gate_args a)
+template <int N, class X, class H>
+__global__ static void __launch_bounds__(THREADS, sizeof(X) + sizeof(H) == 4 ? 3 : 0) gate(const struct gate_args a)
 {
 	int c = (int)(blockIdx.x % (unsigned)a.slabs * blockDim.x + threadIdx.x) * N, s = -1;
 	int64_t t = blockIdx.x / (unsigned)a.slabs * (int64_t)(blockDim.y * ROWS) + threadIdx.y;

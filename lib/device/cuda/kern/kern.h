@@ -35,6 +35,13 @@
 
 #define VFM_ALL_LANES 0xffffffffu
 
+/* Threads of a multiprocessor, for the least blocks of __launch_bounds__: the assembler refuses more. */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
+#define VFM_SM_THREADS 1536
+#else
+#define VFM_SM_THREADS 2048
+#endif
+
 /* ---- elements ---- */
 
 struct bf16 {

@@ -111,16 +111,18 @@ __device__ static inline void put_factors(
 	}
 }
 
-/* The shared memory of a block: factors of the norm and of the gate, room to add rows of threads, and for each thread
- * its column sums for the gate and for the branch.  All have the layout of the factors. */
+/* The shared memory of a block: factors of the norm; with a branch those of the gate, and for each thread its column
+ * sums for the gate and for the branch; with several rows of threads, room to add them.  All have the layout of the
+ * factors. */
 template <int V> struct bwd_shared {
-	float *mul, *gate, *flush, *sg, *sb;
+	float *mul, *gate, *sg, *sb, *flush;
 
-	__device__ bwd_shared(float *at)
+	__device__ bwd_shared(float *at, bool branch)
 	{
 		int n = 8 * V * blockDim.x, me = threadIdx.y * n;
 
-		mul = at, flush = at + n, gate = at + 2 * n, sg = gate + n + me, sb = sg + n * blockDim.y;
+		mul = at, gate = at + n, sg = gate + n + me, sb = sg + n * blockDim.y;
+		flush = at + n * (branch ? 2 + 2 * blockDim.y : 1);
 	}
 };
 
@@ -265,6 +267,7 @@ template <class X, class DY, int V, bool H> struct bwd_threads {
 		blocks = V == 1 && bytes == 4 && !H ? 2 : 1,
 		early = V == 1 && bytes < 8 && blocks == 1
 	};
+	static_assert(4 * 8 * V * most * (int)sizeof(float) < VFM_CUDA_LEAST_SHARED, "fits every GPU");
 };
 
 /* Loads what the second half of a row reads: dx, if it holds a gradient, and h. */
@@ -315,7 +318,7 @@ __global__ static void __launch_bounds__(bwd_threads<X, DY, V, H>::most, bwd_thr
 	__shared__ float2 part[2][16];
 	const bool early = bwd_threads<X, DY, V, H>::early;
 	int tile = (int)blockIdx.x, t = tile * p.q.per, end = min(t + p.q.per, (int)p.q.total), turn = 0;
-	struct bwd_shared<V> mem(shared);
+	struct bwd_shared<V> mem(shared, H);
 	float sx[V][8] = {}, sy[V][8] = {};
 
 	if (H) {
@@ -447,8 +450,8 @@ template <class X, class DY, int V, bool H> static void launch_bwd_rows(struct v
 {
 	int threads = in_warps(ceil_div(p.d, 8 * V)), rows = bwd_threads<X, DY, V, H>::most / threads;
 	dim3 block(threads, rows > 4 ? 4 : rows);
-	/* struct bwd_shared */
-	size_t smem = (size_t)threads * 8 * V * (H ? 3 + 2 * block.y : block.y > 1 ? 2 : 1) * sizeof(float);
+	/* struct bwd_shared; the most is that of one row of all threads: 4 */
+	size_t smem = (size_t)threads * 8 * V * ((H ? 2 + 2 * block.y : 1) + (block.y > 1)) * sizeof(float);
 
 	if (smem > 48 << 10)
 		VFM_ALLOW_SHARED((norm_bwd_vec<X, DY, V, H>), smem);
