@@ -43,6 +43,10 @@ static const char dit[] = SMALL "model.pooled_text=true model.pos=both model.ada
 		  light[] = SMALL "train.recompute=light", full[] = SMALL "model.arch=stdit train.recompute=full",
 		  fp8_light[] = SMALL "train.fp8=current train.recompute=light",
 		  base8[] = SMALL "lora.rank=4 train.frozen_dtype=fp8",
+		  base4[] = SMALL "model.hidden=64 lora.rank=4 train.frozen_dtype=nf4",
+		  away4[] = SMALL "model.hidden=64 lora.rank=4 train.frozen_dtype=nf4 train.offload_weights=2",
+		  mapped_int8[] = SMALL "model.hidden=64 lora.rank=4 train.frozen_dtype=int8 train.offload_weights=3 "
+					"train.host_gib=1e-5 train.recompute=full",
 		  away[] = SMALL "lora.rank=4 train.offload_weights=2 train.recompute=light",
 		  away8[] =
 			  SMALL "lora.rank=4 train.offload_weights=3 train.frozen_dtype=fp8 train.offload=activations "
@@ -248,6 +252,9 @@ static void test_one_rank(void **state)
 	one(away8, VFM_BF16, VFM_RECOMPUTE_FULL);
 	one(mapped, VFM_BF16, VFM_RECOMPUTE_FULL);
 	one(mapped, VFM_F32, VFM_RECOMPUTE_NONE);
+	one(base4, VFM_BF16, VFM_RECOMPUTE_FULL);
+	one(away4, VFM_BF16, VFM_RECOMPUTE_NONE);
+	one(mapped_int8, VFM_F32, VFM_RECOMPUTE_FULL);
 }
 
 /* Trains on the CPU, and on the mock with a lost wait.  Returns 0 if the bits agree. */
@@ -274,7 +281,7 @@ static int lose_a_wait(struct vfm_launch *l, const void *arg)
 /* The mock detects weights that ops read before their copy arrives, and copies to a buffer that is still in use. */
 static void test_lost_waits(void **state)
 {
-	static const char *const sets[] = {away, away8, mapped};
+	static const char *const sets[] = {away, away8, away4, mapped};
 
 	(void)state;
 	for (lost_wait = 0; lost_wait <= MOCK_LOSES_RELEASE; lost_wait++) {
@@ -444,6 +451,9 @@ static void test_ranks(void **state)
 		{away8, P(1, 2, 1, 2, 1, 1, 0, .overlap = VFM_OVERLAP_ON, .fsdp = true), VFM_F32},
 		{away, P(1, 1, 3, 1, 1, 1, 0, .schedule = VFM_PP_ZB), VFM_F32},
 		{mapped, P(2, 1, 1, 2, 1, 1, 0, .fsdp = true), VFM_F32},
+		{base4, P(1, 2, 1, 2, 1, 1, 0, .overlap = VFM_OVERLAP_ON, .fsdp = true), VFM_F32},
+		{away4, P(1, 1, 1, 2, 1, 1, 0, .fsdp = true), VFM_BF16},
+		{mapped_int8, P(1, 1, 2, 1, 1, 1, 0, .schedule = VFM_PP_ZB), VFM_F32},
 	};
 
 	(void)state;

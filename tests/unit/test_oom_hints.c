@@ -186,6 +186,7 @@ static void test_state(void **state)
 
 	saves(plain, "train.master=split");
 	saves(adapters, "train.frozen_dtype=fp8");
+	saves(adapters, "train.frozen_dtype=nf4");
 	saves(adapters, "train.offload_weights=10");
 	saves(fp8, "train.offload_weights=10");
 	configure(&c, plain);

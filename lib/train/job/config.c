@@ -525,6 +525,11 @@ static int check_frozen(const struct vfm_config *c, struct vfm_err *err)
 				"train.offload_weights: it is for frozen weights, and without lora.rank or "
 				"train.freeze all are trained");
 	}
+	/* Decoded weights encode to other values of these dtypes, so a run could not resume from its checkpoint. */
+	if (c->tuning.frozen_dtype > VFM_FROZEN_FP8 && !c->tuning.rank)
+		return vfm_fail(err, VFM_EUSAGE,
+			"train.frozen_dtype: %s needs lora.rank, whose checkpoints do not contain the frozen weights",
+			vfm_frozen_names[c->tuning.frozen_dtype]);
 	if (n > c->model.layers)
 		return vfm_fail(err, VFM_EUSAGE, "train.offload_weights: the model has %lld blocks, not %lld",
 			(long long)c->model.layers, (long long)n);

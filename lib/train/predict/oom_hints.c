@@ -178,8 +178,8 @@ static int list_savings(void *ctx, struct vfm_dev_saving *v, int n)
 	const struct vfm_oom_hints *h = ctx;
 	static const char *const settings[] = {"train.recompute=light", "train.recompute=outputs",
 		"train.recompute=selective", "train.recompute=full", "train.recompute_blocks=0", "train.dtype=bf16",
-		"train.residual=bf16", "train.frozen_dtype=fp8", "train.master=split", "train.moments=bf16",
-		"parallel.fsdp=true", "parallel.distopt=true", "parallel.shard=0"};
+		"train.residual=bf16", "train.frozen_dtype=fp8", "train.frozen_dtype=nf4", "train.master=split",
+		"train.moments=bf16", "parallel.fsdp=true", "parallel.distopt=true", "parallel.shard=0"};
 	const struct vfm_parallel *p = &h->mesh->p;
 	struct saving_list l = {.h = h, .v = v, .cap = n};
 	struct setting_trial now = trial_of(h), half = trial_of(h);

@@ -1,4 +1,4 @@
-/* Frozen weights that are stored in fp8: a step has the bits of one whose weights were rounded to the same values
+/* Frozen weights that are stored in another dtype: a step has the bits of one whose weights were rounded to the same values
  * before, in every kind of product; its memory is what the format takes; layers whose rows it cannot divide, and runs
  * without such layers, are refused. */
 #include <math.h>
@@ -72,7 +72,8 @@ static void train(struct vfm_trainer *tr, const struct vfm_config *c, struct tra
 	}
 	r->peak = d->mem_peak;
 	for (size_t i = 0; i < ps->n; i++)
-		assert_true(ps->p[i]->stored == VFM_FROZEN_SAME || !ps->p[i]->var.v.data); /* no copy outlives its unit */
+		assert_true(
+			ps->p[i]->stored == VFM_FROZEN_SAME || !ps->p[i]->var.v.data); /* no copy outlives its unit */
 	r->n = ps->n_grad;
 	r->grad = vfm_calloc((size_t)r->n + 1, sizeof(*r->grad));
 	memcpy(r->grad, ps->grad, (size_t)r->n * sizeof(*r->grad));
@@ -91,6 +92,12 @@ static struct vfm_trainer *open_trainer(struct vfm_config *c, enum vfm_frozen_dt
 	return tr;
 }
 
+/* Returns the bytes of n elements, without the scales of rows and groups. */
+static int64_t bytes_of(enum vfm_frozen_dtype stored, int64_t n)
+{
+	return stored == VFM_FROZEN_FP8 ? n * 33 / 32 : stored == VFM_FROZEN_INT8 ? n : n * 33 / 64;
+}
+
 /* Returns the bytes that the format saves, and in *running those of the largest copy for a unit. */
 static int64_t saved_bytes(const struct vfm_params *ps, int64_t *running)
 {
@@ -103,57 +110,60 @@ static int64_t saved_bytes(const struct vfm_params *ps, int64_t *running)
 
 		if (s->stored == VFM_FROZEN_SAME)
 			continue;
-		saved += s->n * size - s->n * 33 / 32;
+		saved += s->n * size - bytes_of(s->stored, s->n);
 		*u += s->n * size;
 		*running = *u > *running ? *u : *running;
 	}
 	return saved;
 }
 
-static void compare(const char *what, const char *const *set)
+static void compare(const char *what, enum vfm_frozen_dtype stored, const char *const *set)
 {
-	struct trained fp8 = {0}, rounded = {0}, plain = {0};
+	struct trained coded = {0}, rounded = {0}, plain = {0};
 	struct vfm_trainer *a, *b, *u;
 	struct vfm_device da, db, du;
 	int64_t saved, running;
 	struct vfm_config c;
 
 	configure(&c, set);
-	a = open_trainer(&c, VFM_FROZEN_FP8, &da);
+	a = open_trainer(&c, stored, &da);
 	b = open_trainer(&c, VFM_FROZEN_SAME, &db);
 	u = open_trainer(&c, VFM_FROZEN_SAME, &du);
 	copy_frozen(a, b);
-	copy_frozen(b, a); /* rounded values stay */
-	train(a, &c, &fp8);
+	if (stored == VFM_FROZEN_FP8)
+		copy_frozen(b, a); /* rounded values stay */
+	train(a, &c, &coded);
 	train(b, &c, &rounded);
 	train(u, &c, &plain);
 	for (int i = 0; i < STEPS; i++)
-		if (fp8.stats[i].loss != rounded.stats[i].loss || fp8.stats[i].grad_norm != rounded.stats[i].grad_norm)
+		if (coded.stats[i].loss != rounded.stats[i].loss ||
+			coded.stats[i].grad_norm != rounded.stats[i].grad_norm)
 			fail_msg("%s, step %d: loss %.9g, gradient norm %.9g, with rounded weights %.9g and %.9g", what,
-				i, fp8.stats[i].loss, fp8.stats[i].grad_norm, rounded.stats[i].loss,
+				i, coded.stats[i].loss, coded.stats[i].grad_norm, rounded.stats[i].loss,
 				rounded.stats[i].grad_norm);
-	assert_int_equal(fp8.n, rounded.n);
-	assert_memory_equal(fp8.grad, rounded.grad, (size_t)fp8.n * sizeof(*fp8.grad));
-	assert_true(fp8.stats[0].loss != plain.stats[0].loss);
-	if (fabs(fp8.stats[0].loss - plain.stats[0].loss) > 0.02 * plain.stats[0].loss)
-		fail_msg("%s: loss %.9g, without rounding %.9g", what, fp8.stats[0].loss, plain.stats[0].loss);
+	assert_int_equal(coded.n, rounded.n);
+	assert_memory_equal(coded.grad, rounded.grad, (size_t)coded.n * sizeof(*coded.grad));
+	assert_true(coded.stats[0].loss != plain.stats[0].loss);
+	if (fabs(coded.stats[0].loss - plain.stats[0].loss) > 0.02 * plain.stats[0].loss)
+		fail_msg("%s: loss %.9g, without rounding %.9g", what, coded.stats[0].loss, plain.stats[0].loss);
 	saved = saved_bytes(vfm_trainer_params(a), &running);
 	/* arrays are padded to 64 bytes, shards to 512 elements */
-	if (llabs(rounded.state - fp8.state - saved) > 16384)
-		fail_msg("%s: the state takes %lld bytes less, not %lld", what, (long long)(rounded.state - fp8.state),
-			(long long)saved);
-	if (fp8.peak - fp8.state > rounded.peak - rounded.state + running)
+	if (llabs(rounded.state - coded.state - saved) > 16384)
+		fail_msg("%s: the state takes %lld bytes less, not %lld", what,
+			(long long)(rounded.state - coded.state), (long long)saved);
+	if (coded.peak - coded.state > rounded.peak - rounded.state + running)
 		fail_msg("%s: a step takes %lld bytes, %lld without a copy of %lld", what,
-			(long long)(fp8.peak - fp8.state), (long long)(rounded.peak - rounded.state),
+			(long long)(coded.peak - coded.state), (long long)(rounded.peak - rounded.state),
 			(long long)running);
-	print_message("%s: loss %.6f, %.6f without rounding; %lld bytes less\n", what, fp8.stats[0].loss,
+	print_message("%s: loss %.6f, %.6f without rounding; %lld bytes less\n", what, coded.stats[0].loss,
 		plain.stats[0].loss, (long long)saved);
-	free(fp8.grad), free(rounded.grad), free(plain.grad);
+	free(coded.grad), free(rounded.grad), free(plain.grad);
 	vfm_trainer_free(a), vfm_trainer_free(b), vfm_trainer_free(u);
 	vfm_device_close(&da), vfm_device_close(&db), vfm_device_close(&du);
 }
 
-#define RUN(what, ...) compare(what, (const char *const[]){__VA_ARGS__, NULL})
+#define RUN(what, ...)            compare(what, VFM_FROZEN_FP8, (const char *const[]){__VA_ARGS__, NULL})
+#define RUN_AS(stored, what, ...) compare(what, stored, (const char *const[]){__VA_ARGS__, NULL})
 
 static void test_steps(void **state)
 {
@@ -165,6 +175,13 @@ static void test_steps(void **state)
 	RUN("adapters, products in fp8 with histories", "model.arch=dit", "lora.rank=4", "train.dtype=bf16",
 		"train.fp8=delayed", "train.fp8_history=2", "train.recompute=light");
 	RUN("a frozen block", "model.arch=dit", "train.freeze=blocks.1.*");
+	for (int d = VFM_FROZEN_INT8; d <= VFM_FROZEN_NF4; d++) {
+		RUN_AS(d, vfm_frozen_names[d], "model.arch=wan", "lora.rank=4", "model.ffn=128");
+		RUN_AS(d, vfm_frozen_names[d], "model.arch=wan", "lora.rank=4", "model.ffn=128", "train.dtype=bf16",
+			"train.recompute=full");
+		RUN_AS(d, vfm_frozen_names[d], "model.arch=moe", "lora.rank=4", "model.ffn=128", "train.dtype=bf16",
+			"train.fp8=current");
+	}
 	RUN("frozen experts", "model.arch=moe", "train.freeze=*.moe.fc1.weight,*.moe.fc2.weight", "train.dtype=bf16");
 }
 
@@ -197,6 +214,9 @@ static void test_refused(void **state)
 		"lora.rank=4", "train.frozen_dtype=fp8", "model.ffn=80");
 	REFUSED("train.frozen_dtype: fp8 is for linear layers of blocks, and train.freeze 'patch*' freezes none",
 		"train.freeze=patch*", "train.frozen_dtype=fp8");
+	REFUSED("train.frozen_dtype: nf4 needs rows of a multiple of 64 elements on each rank, and blocks.0.fc2.weight "
+		"has 96 of 96",
+		"lora.rank=4", "train.frozen_dtype=nf4");
 }
 
 int main(void)
