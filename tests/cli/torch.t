@@ -36,7 +36,7 @@ spoil step.safetensors pack.0.pred -1 "another prediction"
 spoil init.safetensors blocks.0.cross.q.bias -1 "another weight"
 
 # What the C program computes.
-for model in cross pooled plain lora both full $(mesh_models); do
+for model in cross pooled plain lora both full fp8 int8 nf4 offloaded $(mesh_models); do
 	case $model in
 	cross) set -- ;;
 	pooled) set -- --set model.cross_attention=false --set model.pooled_text=true --set diffusion.kind=flow ;;
@@ -44,6 +44,11 @@ for model in cross pooled plain lora both full $(mesh_models); do
 	lora) set -- --set model.adaln_lora=8 --set diffusion.kind=flow --set diffusion.shift=3 ;;
 	both) set -- --set model.pooled_text=true --set model.pos=both --set diffusion.text_drop=0.5 --set train.seed=5 ;;
 	full) set -- --set train.recompute=full --set model.ffn=80 ;;
+	fp8 | int8 | nf4) # gradients of adapters for the decoded weights
+		set -- --set model.arch=wan --set model.hidden=64 --set model.ffn=192 --set lora.rank=4 --set "train.frozen_dtype=$model" ;;
+	offloaded)
+		set -- --set model.arch=wan --set model.hidden=64 --set model.ffn=128 --set lora.rank=4 --set train.frozen_dtype=nf4 \
+			--set train.offload_weights=2 --set train.recompute=full ;;
 	*) read -ra keys < <(mesh_model "$model") && set -- "${keys[@]}" ;;
 	esac
 	run vfm-train --set model.hidden=48 --set model.heads=2 "$@" --set model.layers=2 --set model.text_dim=40 --set model.channels=5 \

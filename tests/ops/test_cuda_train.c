@@ -179,12 +179,16 @@ static void test_fp8(void **state)
 		"train.fp8=delayed", "train.recompute=light");
 }
 
-static void test_frozen8(void **state)
+static void test_frozen(void **state)
 {
 	(void)state;
 	RUN("wan, adapters, base in fp8", 2e-6, "model.arch=wan", "lora.rank=4", "train.frozen_dtype=fp8");
 	RUN("wan, adapters, base in fp8, products in bf16", 2e-3, "model.arch=wan", "lora.rank=4",
 		"train.frozen_dtype=fp8", "train.dtype=bf16", "train.recompute=full");
+	RUN("wan, adapters, base in NF4 on the host", 2e-6, "model.arch=wan", "model.ffn=128", "lora.rank=4",
+		"train.frozen_dtype=nf4", "train.offload_weights=1");
+	RUN("wan, adapters, base in int8", 2e-3, "model.arch=wan", "model.ffn=128", "lora.rank=4",
+		"train.frozen_dtype=int8", "train.dtype=bf16", "train.recompute=full");
 }
 
 /* Every architecture; in bf16 a rounding may change which expert a token gets (test_moe). */
@@ -224,7 +228,7 @@ int main(void)
 		cmocka_unit_test(test_dit),
 		cmocka_unit_test(test_moviegen),
 		cmocka_unit_test(test_fp8),
-		cmocka_unit_test(test_frozen8),
+		cmocka_unit_test(test_frozen),
 		cmocka_unit_test(test_architectures),
 		cmocka_unit_test(test_moe),
 	};
