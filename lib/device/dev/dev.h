@@ -167,6 +167,7 @@ struct vfm_dev {
 	int64_t mem_compactions;            /* times that the pool waited for the device in order to move free memory */
 	int64_t mem_total;                  /* capacity in bytes; 0: unknown */
 	double host_rate;                   /* bytes/s (vfm_dev_host_rate); 0: unknown */
+	int64_t host_total; /* bytes of host memory for a simulated device; 0: unknown, or a real device */
 	/* Set by the owner of a plan: the bytes of mem_total that the pool reserves before it moves free memory
 	 * (mapped.h); 0: all. */
 	int64_t mem_limit;

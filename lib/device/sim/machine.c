@@ -270,7 +270,7 @@ static int read_gpu(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
 	static const char *const keys[] = {"v", "kind", "name", "capacity_bytes", "context_bytes", "sms", "gemm_size",
 		"gemm_bf16_tflops", "gemm_f32_tflops", "gemm_fp8_tflops", "gemm_tiles", "gemm_epilogue", "copy_gb_s",
 		"kernel_of_copy", "sm_gb_s", "attention", "gap_us", "graph_gap_us", "launch_host_us", "kernel_us",
-		"pcie_gb_s", "gpus_per_node", "nvlink_gb_s", "network_gb_s", "collective_us", "hop_us",
+		"pcie_gb_s", "host_bytes", "gpus_per_node", "nvlink_gb_s", "network_gb_s", "collective_us", "hop_us",
 		"network_hop_us", "collective_sms", NULL};
 
 	TRY(vfm_json_only_keys(o, "", keys, err));
@@ -295,6 +295,8 @@ static int read_gpu(const json_t *o, struct vfm_machine *m, struct vfm_err *err)
 	TRY(get_rate(o, "launch_host_us", false, true, &m->launch_host, err));
 	TRY(get_rate(o, "kernel_us", false, true, &m->least, err));
 	TRY(get_rate(o, "pcie_gb_s", true, false, &m->pcie, err));
+	if (json_object_get(o, "host_bytes"))
+		TRY(get_count(o, "host_bytes", 1 << 20, INT64_C(1) << 50, &m->host, err));
 	return read_network(o, m, err);
 }
 

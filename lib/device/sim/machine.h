@@ -59,6 +59,7 @@ struct vfm_machine {
 		/* microseconds that the host takes to enqueue a launch, or a graph; zeros: unknown */
 		launch_host;
 	struct vfm_rate_range least; /* microseconds that the shortest kernel takes; zeros: unknown */
+	int64_t host;                /* bytes of host memory for each GPU; 0: unknown */
 	struct vfm_rate_range pcie;  /* GB/s between device and pinned host memory, each direction */
 	/* For jobs of several GPUs; 0: unknown. */
 	int64_t node_gpus; /* GPUs joined by NVLink; for a CPU: the ranks that computed during the measurement */

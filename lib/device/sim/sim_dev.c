@@ -669,6 +669,7 @@ struct vfm_dev *vfm_sim_open(const struct vfm_machine *m, struct vfm_sim_world *
 			.flops_per_byte = 3 * m->gemm_bf16.v[VFM_MID] * 1e3 / (double)m->sms / m->sm_bw.v[VFM_MID]};
 	d->dev.comm_units = w ? (int)m->collective_sms.v[VFM_MID] : 0;
 	d->dev.mem_total = m->kind == VFM_MACHINE_GPU ? m->capacity : 0; /* a CPU device does not know its memory */
+	d->dev.host_total = m->host;
 	d->dev.host_rate = m->kind == VFM_MACHINE_GPU ? m->pcie.v[VFM_LOW] * 1e9 : 0;
 	snprintf(d->dev.name, sizeof(d->dev.name), "%s", m->name);
 	snprintf(d->dev.descr, sizeof(d->dev.descr), "%s", vfm_sim_descr);

@@ -206,8 +206,9 @@ int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *
  * memory runs, forward or backward, it is copied to the device while the previous one runs.  Host memory is pinned up to
  * the limit, and else a file in $TMPDIR.  Local; blocks. */
 int vfm_params_place(struct vfm_params *ps, int64_t n, struct vfm_err *err);
-/* Returns the host memory that this rank may use for offloading: an equal share of most of its host's. */
-double vfm_params_host_memory(const struct vfm_mesh *m);
+/* Returns the bytes of host memory that a rank may use for offloading: an equal share of most of its host's.  A host
+ * that is predicted has as much as is needed, if its machine does not say how much. */
+double vfm_params_host_memory(const struct vfm_mesh *m, const struct vfm_dev *d);
 /* Returns the number of units with base weights; 0 without `stores`.  *most: bytes of the largest one on this rank. */
 int64_t vfm_params_stores(const struct vfm_params *ps, double *most);
 

@@ -213,23 +213,25 @@ char *vfm_bucket_stored(const struct vfm_params *ps, const struct vfm_param_buck
 
 /* ---- placement ---- */
 
-double vfm_params_host_memory(const struct vfm_mesh *m)
+double vfm_params_host_memory(const struct vfm_mesh *m, const struct vfm_dev *d)
 {
 	const double most = 0.7;
 	const int here = vfm_comm_node(m->world, m->world->rank);
 	int local = 0;
 
+	if (vfm_dev_predicts(d))
+		return d->host_total > 0 ? most * (double)d->host_total : INFINITY;
 	for (int r = 0; r < m->world->size; r++)
 		local += vfm_comm_node(m->world, r) == here;
 	return most * vfm_host_memory() / local;
 }
 
-/* Returns the bytes of pinned memory that this rank may use for stores.  A predicted host has as much as is needed. */
+/* Returns the bytes of pinned memory that this rank may use for stores.  Files are not predicted. */
 static double host_room(const struct vfm_params *ps)
 {
 	if (vfm_dev_predicts(ps->stream->dev))
-		return 1e300;
-	return ps->host_limit > 0 ? ps->host_limit : vfm_params_host_memory(ps->mesh);
+		return INFINITY;
+	return ps->host_limit > 0 ? ps->host_limit : vfm_params_host_memory(ps->mesh, ps->stream->dev);
 }
 
 /* Moves a store to host memory: pinned if it fits in *room, which it then takes, and if the host has it; else a file. */

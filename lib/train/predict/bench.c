@@ -257,9 +257,7 @@ int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const
 	struct vfm_pack_source source = vfm_pack_array_source(&array);
 	struct vfm_load load = {.largest = *largest,
 		.packs = b->packs / x->mesh.size[VFM_AX_DP],
-		.host_bytes = b->host_bytes > 0           ? b->host_bytes
-			: vfm_dev_predicts(x->device.dev) ? INFINITY
-							  : vfm_params_host_memory(&x->mesh)};
+		.host_bytes = b->host_bytes > 0 ? b->host_bytes : vfm_params_host_memory(&x->mesh, x->device.dev)};
 	struct vfm_oom_hints hints;
 	struct vfm_trainer *tr;
 	struct vfm_idle idle = {0};

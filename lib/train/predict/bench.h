@@ -17,7 +17,7 @@ struct vfm_bench_step {
 	int64_t packs;         /* packs per step over all ranks: a multiple of dp */
 	int64_t warmup, steps; /* minimum numbers of warm-up steps (0: none) and of measured steps */
 	double min_s;          /* minimum total time of the measured steps */
-	/* host memory of a rank for offloading; 0: that of this machine, and on a simulated device as much as needed */
+	/* host memory of a rank for offloading; 0: that of this machine, or of the simulated one */
 	double host_bytes;
 	/* optional: called before and after each step, when the compute stream has passed all earlier work */
 	void (*before)(void *ctx, struct vfm_dev *dev);

@@ -66,7 +66,7 @@ static struct setting_trial trial_of(const struct vfm_oom_hints *h)
 		.cp = h->cp,
 		.packs = h->packs,
 		.dev = h->dev,
-		.host_bytes = vfm_params_host_memory(h->mesh)};
+		.host_bytes = vfm_params_host_memory(h->mesh, h->dev)};
 	t.c.parallel.dp = 0; /* follows from the ranks */
 	t.sample = vfm_calloc((size_t)h->n + 1, sizeof(*t.sample));
 	if (h->n)

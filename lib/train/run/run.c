@@ -407,7 +407,7 @@ static int plan_recompute(struct train_run *r, struct vfm_err *err)
 {
 	const struct vfm_plan_header *h = vfm_plan_header(r->plan);
 	struct vfm_load load = {.packs = h->batch / r->mesh->p.dp / (h->cp ? r->mesh->p.cp : 1),
-		.host_bytes = vfm_params_host_memory(r->mesh)};
+		.host_bytes = vfm_params_host_memory(r->mesh, r->stream->dev)};
 
 	if (r->c->train.recompute != VFM_RECOMPUTE_AUTO || r->first >= r->last)
 		return 0;

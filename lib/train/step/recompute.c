@@ -221,6 +221,7 @@ static void make_plan_input(const struct vfm_config *c, const struct vfm_params 
 		.rates = load->rates ? *load->rates : rates_of(d)};
 	if (!load->rates && d->host_rate > 0 && !c->train.deterministic)
 		in->rates.host = d->host_rate;
+	in->host_room = 0;
 	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
 		in->host_room = c->train.host_gib > 0 ? c->train.host_gib * 0x1p30 : load->host_bytes;
 	p->state += gathered_bytes(m, in) + sent_bytes(m, in) + vfm_params_unit_bytes(ps) + ends_bytes(c, in) +
@@ -467,7 +468,6 @@ static void plan_stage(struct pp_stage *s, struct vfm_keep_plan_in *in, struct v
 	p->blocks = best.blocks;
 	p->blocks.fits = !isinf(enough);
 	p->gathered = best.gathered;
-	p->host = in->host_room;
 	p->peak = p->state + best.peak;
 }
 
@@ -493,6 +493,29 @@ static double copy_stall(const struct weight_search *w, int64_t n, const struct 
 	return fmax(0, copies - forward) + fmax(0, copies + fetched - 2 * forward - blocks->again_s);
 }
 
+/* Plans activations for host memory that also holds offloaded weights.  If the step then does not fit, weights leave
+ * pinned memory to them, and are in files instead. */
+static void plan_in_host(struct pp_stage *s, struct vfm_keep_plan_in *in, struct vfm_recompute_plan *p)
+{
+	const double limit = in->host_room;
+
+	in->host_room = fmax(0, limit - p->weights);
+	plan_stage(s, in, p);
+	if (!p->blocks.fits && in->host_room < limit) {
+		in->host_room = limit;
+		plan_stage(s, in, p);
+	}
+	in->host_room = limit;
+	p->host = limit;
+}
+
+static bool is_better(const struct vfm_recompute_plan *a, const struct vfm_recompute_plan *b)
+{
+	if (!b->made || a->blocks.fits != b->blocks.fits)
+		return !b->made || a->blocks.fits;
+	return a->blocks.fits ? a->blocks.again_s + a->copy_s < b->blocks.again_s + b->copy_s : a->peak < b->peak;
+}
+
 /* Plans with the weights of n blocks in host memory.  Returns whether the step fits. */
 static bool try_offloaded(struct weight_search *w, int64_t n)
 {
@@ -503,13 +526,11 @@ static bool try_offloaded(struct weight_search *w, int64_t n)
 	in.room -= resident;
 	w->s->in = &in;
 	p.state += resident;
-	plan_stage(w->s, &in, &p);
 	p.offloaded = n;
+	p.weights = (double)n * w->bytes;
+	plan_in_host(w->s, &in, &p);
 	p.copy_s = copy_stall(w, n, &p.blocks);
-	if (!w->best.made || (p.blocks.fits && !w->best.blocks.fits) ||
-		(p.blocks.fits == w->best.blocks.fits &&
-			(p.blocks.fits ? p.blocks.again_s + p.copy_s < w->best.blocks.again_s + w->best.copy_s
-				       : p.peak < w->best.peak))) {
+	if (is_better(&p, &w->best)) {
 		w->best = p;
 		w->best.made = true;
 	}
@@ -541,7 +562,6 @@ static void plan_weights(struct pp_stage *s, struct vfm_keep_plan_in *in, double
 		try_offloaded(&w, few + (hidden - few) * i / BETWEEN);
 	try_offloaded(&w, w.best.offloaded); /* fills s->keeps */
 	*p = w.best;
-	p->weights = (double)p->offloaded * w.bytes;
 	s->in = in;
 }
 
@@ -574,7 +594,7 @@ int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, 
 	if (c->train.offload_weights < 0 && p->stores > 0)
 		plan_weights(&s, &in, p->weights / (double)p->stores, p);
 	else
-		plan_stage(&s, &in, p);
+		plan_in_host(&s, &in, p);
 	p->made = true;
 	d->mem_limit = (int64_t)least[0];
 	fill_layers(c, m, &s, keeps);
@@ -586,7 +606,7 @@ out:
 /* Returns the length. */
 static size_t write_kept(const struct vfm_recompute_plan *p, char *buf, size_t size)
 {
-	double unit = p->capacity < 0x1p30 ? 0x1p20 : 0x1p30;
+	double unit = p->capacity < 0x1p30 ? 0x1p20 : 0x1p30, host;
 	size_t at = 0;
 
 	buf[0] = '\0';
@@ -601,15 +621,17 @@ static size_t write_kept(const struct vfm_recompute_plan *p, char *buf, size_t s
 		at += (size_t)snprintf(
 			buf + at, size - at, "; %lld also the rows that tp gathers", (long long)p->gathered);
 	if (at < size && p->offloaded > 0)
-		at += (size_t)snprintf(buf + at, size - at, "; weights of %lld of %lld blocks on the host (%.1f %s)",
-			(long long)p->offloaded, (long long)p->stores, p->weights / unit,
-			p->capacity < 0x1p30 ? "MiB" : "GiB");
-	if (at < size && isinf(p->host) && p->blocks.host > 0)
-		at += (size_t)snprintf(buf + at, size - at, "; %.1f %s of activations on the host",
-			p->blocks.host / unit, p->capacity < 0x1p30 ? "MiB" : "GiB");
-	else if (at < size && (p->blocks.host > 0 || (p->host > 0 && !p->blocks.fits)))
-		at += (size_t)snprintf(buf + at, size - at, "; %.1f of %.1f %s on the host", p->blocks.host / unit,
-			p->host / unit, p->capacity < 0x1p30 ? "MiB" : "GiB");
+		at += (size_t)snprintf(buf + at, size - at, "; weights of %lld of %lld blocks on the host",
+			(long long)p->offloaded, (long long)p->stores);
+	host = p->weights + p->blocks.host;
+	if (at < size && (host > 0 || (p->host > 0 && !p->blocks.fits))) {
+		at += (size_t)snprintf(buf + at, size - at, "; %.1f", host / unit);
+		if (at < size && isfinite(p->host))
+			at += (size_t)snprintf(buf + at, size - at, " of %.1f", p->host / unit);
+		if (at < size)
+			at += (size_t)snprintf(buf + at, size - at, " %s on the host%s",
+				p->capacity < 0x1p30 ? "MiB" : "GiB", host > p->host ? ", the rest in files" : "");
+	}
 	return at;
 }
 
