@@ -80,6 +80,8 @@ static void add_fit(const struct dry_report *r)
 		(double)(d->mem_peak + d->mem_beside) / 0x1p30, (double)m->capacity / 0x1p30, m->name,
 		d->fits ? "" : "; times are those of a GPU with enough memory");
 	vfm_memory_sentence(&b, &full->memory);
+	if (!d->fits)
+		add_fact(r, "to fit", "--levers prints the settings that save memory, and what they cost");
 	add_fact(r, "memory", "GiB at the peak of rank %d: %s; driver, libraries, unused parts of pool chunks %.2f",
 		full->rank, b.data, (double)d->mem_beside / 0x1p30);
 	vfm_buf_release(&b);
@@ -416,6 +418,9 @@ static int check_packs(struct dry_run_cli *o, const struct vfm_parallel *p, stru
 
 int check_dry_run(struct dry_run_cli *o, const struct vfm_parallel *p, struct vfm_err *err)
 {
+	if (o->levers && (o->html || o->trace))
+		return vfm_fail(
+			err, VFM_EUSAGE, "--levers: it prints a table; leave out %s", o->html ? "--html" : "--trace");
 	TRY(check_packs(o, p, err));
 	return check_failures(o, err);
 }
@@ -435,7 +440,7 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 	struct vfm_dry_run d;
 	int rc;
 
-	TRY(vfm_table_check(rank_columns, &table, err));
+	TRY(o->levers ? check_levers(&table, err) : vfm_table_check(rank_columns, &table, err));
 	TRY(vfm_uneven_parse(&o->uneven, o->ranks, &opts, err));
 	TRY(vfm_machine_load(&machine, o->machine, err));
 	if (o->device && !strcmp(o->device, "cuda") != (machine.kind == VFM_MACHINE_GPU))
@@ -443,6 +448,8 @@ int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struc
 			machine.kind == VFM_MACHINE_GPU ? "GPUs" : "no GPUs");
 	if (o->step.nodes)
 		TRY(vfm_sim_set_node(&machine, o->step.nodes, o->step.per_node, err));
+	if (o->levers)
+		return print_levers(&opts, o->machine, &table, err);
 	if (run_traced(&opts, o->trace, &d, err) < 0) {
 		vfm_dry_run_release(&d);
 		return err->code;

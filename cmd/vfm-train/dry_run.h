@@ -19,6 +19,7 @@ struct dry_run_cli {
 	struct vfm_step_tasks step;    /* the nodes of the job; zeros: those of the machine */
 	struct vfm_uneven_opts uneven;
 	double mtbf_h, save_s, restart_s; /* NAN: not given; mtbf_h: of a GPU */
+	bool levers;                      /* print the settings that save memory instead */
 };
 
 /* Checks packs and failures, and sets defaults for those not given: mtbf_h 0 means no failures.  Requires ranks and
@@ -26,5 +27,10 @@ struct dry_run_cli {
 int check_dry_run(struct dry_run_cli *o, const struct vfm_parallel *p, struct vfm_err *err);
 /* Predicts and prints.  Requires check_dry_run. */
 int print_dry_run(const struct vfm_config *c, const struct dry_run_cli *o, struct vfm_err *err);
+
+/* levers.c: the table of --levers.  check returns VFM_EUSAGE for unknown columns. */
+int check_levers(const struct vfm_table_opts *table, struct vfm_err *err);
+int print_levers(
+	const struct vfm_dry_run_opts *o, const char *machine, const struct vfm_table_opts *table, struct vfm_err *err);
 
 #endif

@@ -108,6 +108,9 @@ static const struct vfm_opt opts[] = {
 		&dry.context, 1, 1 << 24},
 	{VFM_OPT_INT, 0, "packs", "N", "with --dry-run, without --data: packs a step (8 for each dp rank)", &dry.packs,
 		1, DRY_RUN_PACKS},
+	{VFM_OPT_FLAG, 0, "levers", NULL,
+		"with --dry-run: print what each setting that saves memory saves and costs, alone and together",
+		&dry.levers},
 	VFM_UNEVEN_OPTS("--dry-run", &dry.uneven),
 	{VFM_OPT_NUM, 0, "mtbf-hours", "H", "with --dry-run: hours between failures of one GPU", &dry.mtbf_h,
 		VFM_ABOVE_0, 1e9},
@@ -474,7 +477,8 @@ static int check_dry_options(struct vfm_err *err)
 	const struct given_option of_dry[] = {{"--machine", dry.machine}, {"--context", dry.context != VFM_UNSET},
 		{"--packs", dry.packs != VFM_UNSET}, {"--mtbf-hours", !isnan(dry.mtbf_h)},
 		{"--save-s", !isnan(dry.save_s)}, {"--restart-s", !isnan(dry.restart_s)}, {"--html", dry.html},
-		{"--trace", dry.trace}, {"--format", (int)dry.table.format >= 0}, {"--columns", dry.table.columns},
+		{"--trace", dry.trace}, {"--levers", dry.levers}, {"--format", (int)dry.table.format >= 0},
+		{"--columns", dry.table.columns},
 		{"--expert-skew, --slow-rank, --straggler-cv", vfm_uneven_given(&dry.uneven)}};
 
 	return refuse_given(of_dry, sizeof(of_dry) / sizeof(of_dry[0]), "only with --dry-run", err);

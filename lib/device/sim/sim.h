@@ -80,6 +80,8 @@ struct vfm_sim_held {
 	int64_t scratch, outside, pool_peak;
 };
 struct vfm_sim_held vfm_sim_held(const struct vfm_dev *d);
+/* Returns the bytes of pinned host memory that are allocated. */
+double vfm_sim_pinned_bytes(const struct vfm_dev *d);
 /* Allocates bytes for a library outside the pool.  VFM_EENV: the device has too few. */
 int vfm_sim_take_outside(struct vfm_dev *d, int64_t bytes, const char *what, struct vfm_err *err);
 

@@ -500,6 +500,16 @@ static void sim_free_host(struct vfm_dev *dev, void *p, size_t bytes)
 		munmap(p, bytes);
 }
 
+double vfm_sim_pinned_bytes(const struct vfm_dev *dev)
+{
+	const struct vfm_ranges *r = &sim_of(dev)->pinned;
+	double bytes = 0;
+
+	for (size_t i = 0; i < r->n; i++)
+		bytes += (double)r->v[i].bytes;
+	return bytes;
+}
+
 /* ---- copies ---- */
 
 static void record_copy(struct vfm_stream *s, const char *op, bool transfer, double moved)

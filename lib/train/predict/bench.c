@@ -275,6 +275,7 @@ int vfm_bench_run_packs(struct vfm_context *x, const struct vfm_config *c, const
 	TRY_OUT(vfm_job_failed(&x->job, time_steps(tr, x, b, &hints, &source, &t, err), err));
 	*out = result_of(&t, x->device.dev, x->mesh.size[VFM_AX_DP]);
 	out->exchange = exchange;
+	out->host_bytes = vfm_dev_predicts(x->device.dev) ? vfm_sim_pinned_bytes(x->device.dev) : 0;
 	if (vfm_trainer_recompute(tr)->made)
 		vfm_recompute_keeps_text(vfm_trainer_recompute(tr), out->recompute, sizeof(out->recompute));
 out:

@@ -39,6 +39,7 @@ struct vfm_bench_result {
 	double flops;           /* model FLOPs per step (spec/model/linears.h) */
 	int64_t tokens;         /* tokens per global step */
 	int64_t mem_peak_bytes; /* maximum over the ranks */
+	double host_bytes;      /* pinned host memory of this rank; only of a simulated device, else 0 */
 	/* compactions of this rank's memory pool during the measured steps (device/dev/mapped.h) */
 	int64_t compactions;
 	struct vfm_bench_exchange exchange; /* of a configuration with two networks, on a simulated device; else 0 */

@@ -174,6 +174,7 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 		.mem_peak = x->device.dev->mem_peak,
 		.mem_beside = bytes_beside(x->device.dev)};
 	memcpy(rank->recompute, r->recompute, sizeof(rank->recompute));
+	rank->host_bytes = r->host_bytes;
 	l = vfm_sim_launches(x->device.dev, &n);
 	rank->launches = (int64_t)n;
 	for (size_t i = 0; i < n; i++) {

@@ -46,6 +46,7 @@ struct vfm_dry_run_rank {
 	int64_t launches; /* of the step */
 	char recompute[VFM_RECOMPUTE_TEXT]; /* of struct vfm_bench_result */
 	int64_t mem_peak;                   /* maximum bytes that the program holds */
+	double host_bytes;                  /* of struct vfm_bench_result */
 	/* bytes of the context and of libraries outside the pool, and of the pool's chunks that are partly in use */
 	int64_t mem_beside;
 	double class_s[VFM_SIM_CLASSES];     /* kernel seconds of a step; kernels may overlap */

@@ -1,0 +1,254 @@
+/* levers.c - simulates a run with other settings. */
+#include "train/predict/levers.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* A setting.  Levers of one `kind` exclude each other; those of the optimizer and of activations share a key. */
+struct lever {
+	const char *set;
+	bool rounds;
+	bool frozen; /* only for frozen weights */
+};
+enum { WEIGHTS, ACTIVATIONS, OPTIMIZER, SPLIT, EXACT };
+static const struct lever exact[EXACT] = {
+	[WEIGHTS] = {"train.offload_weights=auto", false, true},
+	[ACTIVATIONS] = {"train.offload=activations", false, false},
+	[OPTIMIZER] = {"train.offload=optimizer", false, false},
+	[SPLIT] = {"train.master=split", false, false},
+};
+static const struct lever rounding[] = {
+	{"train.frozen_dtype=fp8", true, true},
+	{"train.frozen_dtype=nf4", true, true},
+	{"train.moments=bf16", true, false},
+	{"train.moments=int8", true, false},
+};
+enum { ROUNDING = sizeof(rounding) / sizeof(rounding[0]), SETS = 1 << EXACT };
+
+struct lever_search {
+	const struct vfm_dry_run_opts *o;
+	struct vfm_levers *out;
+	double unlimited; /* tokens per second and GPU with enough memory; NAN: unknown */
+};
+
+static bool has_frozen(const struct vfm_config *c)
+{
+	return c->tuning.rank > 0 || c->tuning.freeze.text[0];
+}
+
+/* Returns whether the configuration does not use the lever yet, and may. */
+static bool is_open(const struct vfm_config *c, const struct lever *l)
+{
+	if (l->frozen && !has_frozen(c))
+		return false;
+	if (l == &exact[WEIGHTS])
+		return !c->train.offload_weights;
+	if (l == &exact[ACTIVATIONS])
+		return !(c->train.offload & VFM_OFFLOAD_ACTIVATIONS);
+	if (l == &exact[OPTIMIZER])
+		return !(c->train.offload & VFM_OFFLOAD_OPTIMIZER);
+	if (l == &exact[SPLIT])
+		return c->train.master == VFM_MASTER_F32 && c->train.dtype == VFM_BF16;
+	return l->frozen ? c->tuning.frozen_dtype == VFM_FROZEN_SAME : c->train.moments == VFM_F32;
+}
+
+static void add_word(char *text, const char *word)
+{
+	size_t at = strlen(text);
+
+	snprintf(text + at, VFM_LEVER_TEXT - at, "%s%s", at ? " " : "", word);
+}
+
+/* Sets the levers in the bits of `on`, and `round` unless it is NULL; writes them to `text`. */
+static int apply_levers(
+	struct vfm_config *c, unsigned on, const struct lever *round, char text[VFM_LEVER_TEXT], struct vfm_err *err)
+{
+	const unsigned host = (on >> ACTIVATIONS & 1 ? VFM_OFFLOAD_ACTIVATIONS : 0) |
+		(on >> OPTIMIZER & 1 ? VFM_OFFLOAD_OPTIMIZER : 0) | (unsigned)c->train.offload;
+	static const char *const offload[] = {
+		NULL, "train.offload=optimizer", "train.offload=activations", "train.offload=both"};
+
+	text[0] = '\0';
+	if (on >> WEIGHTS & 1)
+		add_word(text, exact[WEIGHTS].set);
+	if ((int)host != c->train.offload)
+		add_word(text, offload[host]);
+	if (on >> SPLIT & 1)
+		add_word(text, exact[SPLIT].set);
+	if (round)
+		add_word(text, round->set);
+	/* activations and weights are planned with what blocks keep */
+	if (c->train.recompute != VFM_RECOMPUTE_AUTO) {
+		add_word(text, "train.recompute=auto");
+		c->train.recompute_blocks = 0;
+	}
+	for (char *copy = vfm_strdup(text), *save = NULL, *w = strtok_r(copy, " ", &save);;
+		w = strtok_r(NULL, " ", &save)) {
+		if (!w) {
+			free(copy);
+			return vfm_config_check(c, err);
+		}
+		if (vfm_config_set(c, w, err) < 0) {
+			free(copy);
+			return err->code;
+		}
+	}
+}
+
+/* Simulates the run with a configuration; *x has set and ranks. */
+static void try_run(const struct lever_search *s, const struct vfm_config *c, struct vfm_lever_row *x)
+{
+	struct vfm_dry_run_opts o = *s->o;
+	struct vfm_dry_run d;
+
+	o.config = c;
+	o.ranks = x->ranks;
+	o.timeline = o.memory = false;
+	o.trace = NULL;
+	if (vfm_dry_run(&o, &d, NULL) == 0) {
+		x->fits = d.fits;
+		x->bytes = d.mem_peak + d.mem_beside;
+		x->s = d.s[VFM_MID];
+		x->speed = d.tokens / x->s / o.ranks / s->unlimited;
+		for (int i = 0; i < d.n; i++)
+			x->host = fmax(x->host, d.rank[i].host_bytes);
+	} else {
+		x->refused = true;
+	}
+	vfm_dry_run_release(&d);
+}
+
+static struct vfm_lever_row try_levers(const struct lever_search *s, unsigned on, const struct lever *round)
+{
+	struct vfm_lever_row x = {.ranks = s->o->ranks, .rounds = round != NULL};
+	struct vfm_config c = *s->o->config;
+
+	if (on == 0 && !round)
+		try_run(s, &c, &x);
+	else if (apply_levers(&c, on, round, x.set, NULL) < 0)
+		x.refused = true;
+	else
+		try_run(s, &c, &x);
+	return x;
+}
+
+static void add_row(struct vfm_levers *l, const struct vfm_lever_row *x)
+{
+	for (int i = 0; i < l->n; i++)
+		if (!strcmp(l->v[i].set, x->set) && l->v[i].ranks == x->ranks)
+			return;
+	l->v = vfm_realloc(l->v, (size_t)l->n + 1, sizeof(*l->v));
+	l->v[l->n++] = *x;
+}
+
+/* A run with more settings must be faster by more than rounding. */
+static bool is_faster(const struct vfm_lever_row *a, const struct vfm_lever_row *b)
+{
+	return !a->refused && a->fits && (!b->fits || a->s < 0.999 * b->s);
+}
+
+/* Adds the fastest run that fits, of all combinations of levers that keep values with `n` of `round`. */
+static void add_fastest(const struct lever_search *s, const struct lever *round, int n)
+{
+	const struct vfm_config *c = s->o->config;
+	struct vfm_lever_row best = {0};
+	unsigned open = 0;
+
+	for (unsigned i = 0; i < EXACT; i++)
+		open |= is_open(c, &exact[i]) << i;
+	for (int k = 0; k < n || (n == 0 && k == 0); k++)
+		for (unsigned on = 0; on < SETS; on++) {
+			struct vfm_lever_row x;
+
+			/* with frozen weights, moments are few */
+			if ((on & ~open) || (n && (!is_open(c, &round[k]) || round[k].frozen != has_frozen(c))))
+				continue;
+			x = try_levers(s, on, n ? &round[k] : NULL);
+			if (is_faster(&x, &best))
+				best = x;
+		}
+	if (best.fits)
+		add_row(s->out, &best);
+}
+
+/* The tokens per second and GPU if all memory were there. */
+static double find_unlimited(const struct vfm_dry_run_opts *o)
+{
+	struct vfm_machine m = *o->machine;
+	struct vfm_dry_run_opts big = *o;
+	struct vfm_config c = *o->config;
+	struct vfm_dry_run d;
+	double rate = NAN;
+
+	m.capacity = m.capacity < INT64_C(1) << 40 ? INT64_C(1) << 40 : 8 * m.capacity;
+	c.train.recompute = VFM_RECOMPUTE_NONE;
+	c.train.recompute_blocks = 0;
+	c.train.offload = VFM_OFFLOAD_NONE;
+	c.train.offload_weights = 0;
+	c.train.memory_gib = c.train.host_gib = 0;
+	big.machine = &m;
+	big.config = &c;
+	big.timeline = big.memory = false;
+	big.trace = NULL;
+	if (vfm_dry_run(&big, &d, NULL) == 0 && d.fits)
+		rate = d.tokens / d.s[VFM_MID] / o->ranks;
+	vfm_dry_run_release(&d);
+	return rate;
+}
+
+/* Twice the ranks for each pack. */
+static void add_more_ranks(const struct lever_search *s)
+{
+	struct vfm_lever_row x = {.ranks = 2 * s->o->ranks};
+	struct vfm_config c = *s->o->config;
+
+	snprintf(x.set, sizeof(x.set), "parallel.cp=%lld", (long long)(2 * c.parallel.cp));
+	if (vfm_config_set(&c, x.set, NULL) == 0 && vfm_config_check(&c, NULL) == 0)
+		try_run(s, &c, &x);
+	else
+		x.refused = true;
+	if (!x.refused)
+		add_row(s->out, &x);
+}
+
+int vfm_levers_find(const struct vfm_dry_run_opts *o, struct vfm_levers *out, struct vfm_err *err)
+{
+	struct lever_search s = {.o = o, .out = out, .unlimited = find_unlimited(o)};
+	struct vfm_lever_row x = try_levers(&s, 0, NULL);
+	struct vfm_dry_run d;
+
+	*out = (struct vfm_levers){0};
+	if (x.refused) { /* for the message */
+		int rc = vfm_dry_run(o, &d, err);
+
+		vfm_dry_run_release(&d);
+		return rc < 0 ? rc : vfm_fail(err, VFM_EENV, "the run needs more than 8 times the memory");
+	}
+	add_row(out, &x);
+	for (unsigned i = 0; i < EXACT; i++)
+		if (is_open(o->config, &exact[i])) {
+			x = try_levers(&s, 1U << i, NULL);
+			if (!x.refused)
+				add_row(out, &x);
+		}
+	for (int i = 0; i < ROUNDING; i++)
+		if (is_open(o->config, &rounding[i])) {
+			x = try_levers(&s, 0, &rounding[i]);
+			if (!x.refused)
+				add_row(out, &x);
+		}
+	add_fastest(&s, NULL, 0);
+	add_fastest(&s, rounding, ROUNDING);
+	add_more_ranks(&s);
+	return 0;
+}
+
+void vfm_levers_release(struct vfm_levers *l)
+{
+	free(l->v);
+	*l = (struct vfm_levers){0};
+}
