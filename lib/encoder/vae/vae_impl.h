@@ -198,7 +198,8 @@ void vae_plan_cosmos(struct vae_plan *p);
 
 /* ---- weights (vae_load.c) ---- */
 
-/* Moves the tensors of a planned net to the device.  *mem is one block, which the caller frees with vfm_dev_free. */
+/* Moves the tensors of a planned net to the device.  *mem is one block, which the caller frees with vfm_dev_free; NULL
+ * after a failure. */
 int vae_net_load(struct vae_net *net, struct vfm_stream *s, enum vfm_dtype dtype, void **mem, size_t *bytes,
 	struct vfm_err *err);
 
@@ -309,8 +310,9 @@ struct vfm_vae {
 	enum vfm_dtype dtype;
 	struct vfm_vae_tile tile;
 	struct vae_config c;
-	struct vae_net net[VAE_PARTS]; /* without layers if the part is not loaded */
-	void *mem[VAE_PARTS];
+	struct vfm_weights *weights;
+	struct vae_net net[VAE_PARTS]; /* without layers if the part is skipped */
+	void *mem[VAE_PARTS];          /* its weights; NULL: not on the device */
 	size_t bytes[VAE_PARTS];
 	struct vfm_geometry geometry;
 	struct vfm_encoder_id id;
@@ -342,7 +344,11 @@ struct vfm_vae_session {
 	size_t n;
 	struct vae_out out; /* of the current push */
 	float *tile;        /* not NULL: [T, h', w', C], receives the outputs unchanged */
+	/* not NULL: receives the pictures of each output, which out.rgb has memory for */
+	const struct vfm_picture_sink *to;
 };
+/* Moves the weights of a part to the device, unless they are there. */
+int vae_load_part(struct vfm_vae *v, enum vae_part part, struct vfm_err *err);
 int vae_session_begin(
 	struct vfm_vae_session **s, struct vfm_vae *v, enum vae_part part, int64_t h, int64_t w, struct vfm_err *err);
 /* VFM_EUSAGE: the scaling for this number of latent frames is unknown. */
