@@ -5,6 +5,7 @@
  */
 #include "device/cpu/cpu.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -551,6 +552,7 @@ static void cpu_trim(struct vfm_stream *s)
 
 	pool_trim(c->pool, 0);
 	free_workspaces(c);
+	malloc_trim(0); /* blocks below the limit of malloc for mappings, at most 32 MiB, are in its heap */
 }
 
 static void cpu_dev_free(struct vfm_dev *d)
