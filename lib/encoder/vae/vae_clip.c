@@ -29,6 +29,7 @@ static int run_window(struct vfm_vae *v, const struct vae_clip *c, const struct 
 	s->tile = tile;
 	s->out = out ? *out : s->out;
 	s->to = c->to;
+	s->run.pairs = c->frames > 1;
 	for (int64_t i = 0, k; i < c->frames; i++) {
 		if (c->part == VAE_DECODER) {
 			TRY_OUT(vae_session_latents(

@@ -213,6 +213,7 @@ struct vae_frame {           /* device memory of a run, with a reference count *
 	struct vae_block *block; /* shared memory; NULL: the frame has its own */
 	size_t start;            /* offset in the block */
 	struct vae_frame *next;  /* in the block */
+	struct vae_frame *pair;  /* not NULL: the memory is the second half of this frame's, which it keeps */
 };
 /* The n frames before the current one, oldest first, in their own memory. */
 struct vae_past {
@@ -239,6 +240,9 @@ struct vae_run {
 	struct vae_block *blocks;
 	size_t room;   /* bytes of the first block */
 	bool from_end; /* new frames are placed at the end of a gap; else at its start */
+	/* Every convolution gets two frames or more: those before the current one share an allocation, which wastes
+	 * less where memory comes in huge pages. */
+	bool pairs;
 	/* Receives each frame of the last layer, [1,H,W,C]; borrowed. */
 	int (*emit)(void *ctx, const struct vae_frame *y, struct vfm_err *err);
 	void *ctx;
