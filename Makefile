@@ -201,6 +201,7 @@ $(FAKES:%=$(B)/tests/plugin/libvfm_%.so): $(B)/tests/plugin/libvfm_%.so: tests/p
 	$(call say,LD,$@)
 	$(Q)$(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -DFAKE_NAME='"$(if $(filter name,$*),other,$*)"' $(FAKE_$*) -shared -o $@ $< $(LIB) $(LDFLAGS)
 $(B)/tests/unit/test_plugin: $(FAKES:%=$(B)/tests/plugin/libvfm_%.so)
+$(B)/tests/unit/test_encoder_memory: ALL_LDFLAGS += -Wl,--wrap=vfm_cpu_open,--wrap=vfm_sampler_run
 
 $(B)/tests/ops/%.o $(B)/tests/cuda/%.o $(B)/tests/fuzz/%.o: ALL_CFLAGS += -Itests/unit
 $(OPTESTS): $(B)/tests/ops/ref.o $(B)/tests/ops/mirror.o $(EMU_OBJ)

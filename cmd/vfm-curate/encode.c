@@ -64,6 +64,7 @@ static int check_encode_opts(struct encode *e, struct vfm_err *err)
 	if (e->spec.fps < 0 || e->spec.fps > 1000)
 		return vfm_fail(err, VFM_EUSAGE, "--fps: expected a rate up to 1000");
 	TRY(vfm_encoder_check_opts(&e->opts, err));
+	e->opts.one_model = e->opts.text_stream;
 	if (e->spec.last_frame && !e->spec.condition && !vfm_encoder_image_option(&e->opts))
 		return vfm_fail(err, VFM_EUSAGE, "--last-frame: it needs --condition, --image-encoder or --image-exec");
 	if (vfm_patch_parse(e->patch, e->spec.patch, err) < 0)

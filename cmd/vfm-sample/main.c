@@ -272,6 +272,8 @@ static int open_request(struct sample_job *j, struct vfm_err *err)
 	j->s.trained_by = ckpt->path;
 	j->s.c = &j->net.c;
 	j->s.leader = j->net.leader;
+	j->s.groups = j->net.groups;
+	j->s.group = j->net.group;
 	return 0;
 }
 
@@ -295,8 +297,6 @@ static int run(struct sample_job *j, struct vfm_err *err)
 	TRY(vfm_sampling_open(s, err));
 	TRY(vfm_sample_net_load(&j->net, vfm_sampling_tokens(s), DECODER_BYTES, j->x, err));
 	s->net = vfm_sample_net_job(&j->net, j->x);
-	s->groups = j->net.groups;
-	s->group = j->net.group;
 	s->together = j->net.together;
 	return vfm_sampling_run(s, err);
 }

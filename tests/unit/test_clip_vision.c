@@ -193,7 +193,7 @@ static void test_values(void **state)
 	free(before);
 }
 
-/* A picture has the same bits after others, and on an asynchronous device. */
+/* A picture has the same bits after others, after the weights have left the device, and on an asynchronous device. */
 static void test_bits(void **state)
 {
 	char *dir = write_tower(&of_folder, "bits", (struct fault){0});
@@ -215,6 +215,10 @@ static void test_bits(void **state)
 		assert_memory_equal(x[i], y, n);
 		OK(vfm_clip_vision_encode(async, rgb[i], sizes[i][0], sizes[i][1], y, &err));
 		assert_memory_equal(x[i], y, n);
+		assert_true(mock_dev->mem_now > 0);
+		vfm_clip_vision_unload(cpu);
+		vfm_clip_vision_unload(async);
+		assert_int_equal(mock_dev->mem_now, 0);
 		free(x[i]);
 		free(rgb[i]);
 	}

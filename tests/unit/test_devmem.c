@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <malloc.h>
 
+#include "device/cpu/cpu.h"
 #include "device/dev/holders.h"
 #include "device/dev/dev.h"
 #include "device/dev/staging.h"
@@ -270,6 +272,30 @@ static void test_host_rate(void **state)
 	assert_true(rate_of_link(15e9, 15e9, true) == 0);
 }
 
+/* The CPU keeps freed blocks until vfm_dev_trim.  Blocks of this size have mappings of their own. */
+static void test_trim(void **state)
+{
+	enum { BYTES = 64 << 20 };
+	struct vfm_err err = {0};
+	struct vfm_dev *d = vfm_cpu_open(&err);
+	struct vfm_stream *s = d->t->stream_new(d, false, &err);
+	size_t mapped[3];
+	void *p;
+	(void)state;
+
+	p = vfm_dev_alloc(s, BYTES, "a test", &err);
+	assert_non_null(p);
+	mapped[0] = mallinfo2().hblkhd;
+	vfm_dev_free(s, p, BYTES);
+	mapped[1] = mallinfo2().hblkhd;
+	vfm_dev_trim(s);
+	mapped[2] = mallinfo2().hblkhd;
+	assert_int_equal(mapped[1], mapped[0]);
+	assert_true(mapped[2] + BYTES <= mapped[0]);
+	d->t->stream_free(s);
+	d->t->dev_free(d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -278,6 +304,7 @@ int main(void)
 		cmocka_unit_test(test_holders),
 		cmocka_unit_test(test_oom),
 		cmocka_unit_test(test_host_rate),
+		cmocka_unit_test(test_trim),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

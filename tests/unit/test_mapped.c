@@ -230,12 +230,48 @@ static void test_limit(void **state)
 	vfm_mapped_release(&m);
 }
 
+/* Trimming unmaps chunks without ranges, wherever they lie, and keeps chunks that a small range uses. */
+static void test_trim(void **state)
+{
+	enum { N = 6 };
+	static struct device d;
+	struct vfm_err err = {0};
+	struct vfm_mapped m;
+	uint64_t at[N], small;
+	(void)state;
+
+	pool_init(&m, &d, 2 * N * LARGE_CHUNK);
+	assert_int_equal(vfm_mapped_trim(&m), 0);
+	assert_int_equal(vfm_mapped_take(&m, 0, GRAIN, 0, &small, &err), 0);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(vfm_mapped_take(&m, 1, LARGE_CHUNK, 0, &at[i], &err), 0);
+	assert_int_equal(vfm_mapped_trim(&m), 0);
+	assert_int_equal(d.drained, 0); /* nothing to unmap: no wait */
+	for (int i = 0; i < N; i += 2)
+		vfm_mapped_give(&m, 1, at[i], NULL);
+	vfm_mapped_give(&m, 1, at[N - 1], NULL);
+	assert_int_equal(vfm_mapped_take(&m, 1, GRAIN, 0, &at[0], &err), 0); /* shares a chunk with nothing */
+	assert_int_equal(vfm_mapped_trim(&m), 3 * LARGE_CHUNK);
+	assert_int_equal(d.used, 3 * LARGE_CHUNK + SMALL_CHUNK);
+	assert_int_equal(m.bytes, d.used);
+	assert_int_equal(d.drained, 1);
+	assert_int_equal(m.compactions, 0);
+	assert_int_equal(vfm_mapped_take(&m, 1, 3 * LARGE_CHUNK, 0, &at[2], &err), 0); /* mapped again */
+	assert_int_equal(m.bytes, d.used);
+	vfm_mapped_give(&m, 1, at[2], NULL);
+	d.broken = true; /* a device that cannot be waited for keeps its memory */
+	assert_int_equal(vfm_mapped_trim(&m), 0);
+	vfm_mapped_release(&m);
+	assert_int_equal(d.used, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_random),
 		cmocka_unit_test(test_holes),
 		cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_trim),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

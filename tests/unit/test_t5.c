@@ -281,15 +281,35 @@ struct run {
 	int64_t n[TEXTS];
 };
 
+/* The device holds nothing before the first text and after vfm_t5_unload; then the rows are the same. */
+static void check_unload(struct vfm_dev *dev, struct vfm_t5 *t, const char *text, const struct run *want)
+{
+	struct vfm_err err = {0};
+	struct run again;
+
+	assert_true(dev->mem_now > 0);
+	vfm_t5_unload(t);
+	assert_int_equal(dev->mem_now, 0);
+	if (vfm_t5_encode(t, &text, 1, again.rows, again.n, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_int_equal(again.n[0], want->n[0]);
+	assert_memory_equal(again.rows[0], want->rows[0], (size_t)(again.n[0] * DIM) * sizeof(float));
+	free(again.rows[0]);
+}
+
 static void encode_on(struct vfm_dev *dev, const struct vfm_t5_opts *o, const char *const *in, int n, struct run *r)
 {
 	struct vfm_err err = {0};
 	struct vfm_stream *s = dev->t->stream_new(dev, false, &err);
 	struct vfm_t5 *t = NULL;
 
-	if (vfm_t5_open(&t, s, o, &err) < 0 || vfm_t5_encode(t, in, n, r->rows, r->n, &err) < 0)
+	if (vfm_t5_open(&t, s, o, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_int_equal(dev->mem_now, 0);
+	if (vfm_t5_encode(t, in, n, r->rows, r->n, &err) < 0)
 		fail_msg("%s", err.msg);
 	assert_int_equal(vfm_t5_dim(t), DIM);
+	check_unload(dev, t, in[0], r);
 	vfm_t5_close(t);
 	assert_int_equal(dev->mem_now, 0);
 	dev->t->stream_free(s);

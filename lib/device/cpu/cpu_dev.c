@@ -5,6 +5,7 @@
  */
 #include "device/cpu/cpu.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -536,6 +537,24 @@ static void cpu_drop_copies(struct vfm_stream *s)
 	vfm_cpu_drop_held(vfm_cpu_of(s));
 }
 
+static void free_workspaces(struct vfm_cpu *c)
+{
+	for (int i = 0; i < VFM_WS_N; i++) {
+		vfm_big_free(c->ws[i].p, c->ws[i].size);
+		c->ws[i].p = NULL;
+		c->ws[i].size = 0;
+	}
+}
+
+static void cpu_trim(struct vfm_stream *s)
+{
+	struct vfm_cpu *c = vfm_cpu_of(s);
+
+	pool_trim(c->pool, 0);
+	free_workspaces(c);
+	malloc_trim(0); /* blocks below the limit of malloc for mappings, at most 32 MiB, are in its heap */
+}
+
 static void cpu_dev_free(struct vfm_dev *d)
 {
 	struct vfm_cpu *c = (struct vfm_cpu *)d;
@@ -545,8 +564,7 @@ static void cpu_dev_free(struct vfm_dev *d)
 	pool_trim(c->pool, 0);
 	free(c->pool);
 	vfm_cpu_drop_held(c);
-	for (int i = 0; i < VFM_WS_N; i++)
-		vfm_big_free(c->ws[i].p, c->ws[i].size);
+	free_workspaces(c);
 	free(c);
 }
 
@@ -573,6 +591,7 @@ static const struct vfm_dev_table cpu_table = {
 	.event_passed = cpu_event_passed,
 	.event_elapsed = cpu_event_elapsed,
 	.drop_copies = cpu_drop_copies,
+	.trim = cpu_trim,
 	.dev_free = cpu_dev_free,
 };
 

@@ -283,6 +283,7 @@ static struct vfm_dev_table table = {
 	.event_elapsed = vfm_cuda_event_elapsed,
 	.graph_begin = vfm_cuda_graph_begin,
 	.graph_end = vfm_cuda_graph_end,
+	.trim = vfm_cuda_trim,
 	.dev_free = dev_free,
 };
 

@@ -283,6 +283,37 @@ void vfm_cuda_free(struct vfm_stream *s, void *p, size_t bytes)
 	m->used -= bytes;
 }
 
+/* Frees the pieces without allocated ranges. */
+static void free_idle_pieces(struct vfm_cuda_mem *m)
+{
+	struct vfm_heap_stats st;
+
+	for (int k = m->pieces - 1; k >= 0; k--) {
+		vfm_heap_stats(m->piece[k].heap, &st);
+		if (st.used)
+			continue;
+		cudaFree(m->piece[k].base);
+		vfm_heap_free(m->piece[k].heap);
+		m->c->dev.mem_reserved -= (int64_t)m->piece[k].size;
+		m->piece[k] = m->piece[--m->pieces];
+	}
+}
+
+void vfm_cuda_trim(struct vfm_stream *s)
+{
+	struct vfm_cuda_mem *m = vfm_cuda_of(s)->sys->mem;
+
+	if (m->c->sys->capturing)
+		return;
+	m->stream = s;
+	if (m->mapped.zones) {
+		vfm_mapped_trim(&m->mapped);
+		m->c->dev.mem_reserved = (int64_t)m->mapped.bytes + m->lent;
+	} else if (drain_streams(m) == 0) {
+		free_idle_pieces(m);
+	}
+}
+
 /* Maps one chunk as a test: in a container the system may refuse what the device supports. */
 static bool maps(struct vfm_cuda_mem *m, size_t bytes)
 {

@@ -38,6 +38,12 @@ void vfm_dev_drop_copies(struct vfm_stream *s)
 		s->dev->t->drop_copies(s);
 }
 
+void vfm_dev_trim(struct vfm_stream *s)
+{
+	if (s->dev->t->trim)
+		s->dev->t->trim(s);
+}
+
 void vfm_dev_count(struct vfm_dev *d, int64_t bytes)
 {
 	d->mem_now += bytes;

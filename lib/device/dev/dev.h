@@ -104,6 +104,9 @@ struct vfm_dev_table {
 
 	/* Frees the copies that ops keep of held tensors (device/ops/tensor.h); optional. */
 	void (*drop_copies)(struct vfm_stream *s);
+	/* Returns the freed memory that the pool keeps, and workspaces, to the system; optional.  Blocks the host until
+	 * the compute stream s has passed its last use.  No-op within a capture. */
+	void (*trim)(struct vfm_stream *s);
 
 	/* Returns the seconds of the clock of this device's times; optional.  NULL: the host's clock, vfm_now.  A
 	 * simulated device has its own clock, which advances while the host waits for it. */
@@ -225,6 +228,9 @@ int64_t vfm_dev_version(struct vfm_dev *d);
 /* Frees the copies that ops keep of held tensors.  Call it before such tensors are freed, and do not use their versions
  * again.  No-op on devices without copies. */
 void vfm_dev_drop_copies(struct vfm_stream *s);
+/* Returns freed memory to the system, so that another device of this process or another process can have it: a pool
+ * keeps what vfm_dev_free frees.  The next allocations are slower.  No-op on devices without a pool. */
+void vfm_dev_trim(struct vfm_stream *s);
 
 /* Adds device memory that another library allocated (bytes > 0) or freed (bytes < 0) to the counts. */
 void vfm_dev_count(struct vfm_dev *d, int64_t bytes);

@@ -82,6 +82,19 @@ static uint64_t reclaim(struct vfm_mapped *m, uint64_t want)
 	return got;
 }
 
+uint64_t vfm_mapped_trim(struct vfm_mapped *m)
+{
+	uint64_t had = m->bytes;
+
+	if (m->bytes == m->used || m->t->drain(m->ctx) < 0)
+		return 0;
+	for (int k = 0; k < m->zones; k++)
+		for (uint64_t i = 0; i < m->zone[k].size / m->zone[k].chunk; i++)
+			if (!m->zone[k].users[i])
+				unmap_chunk(m, k, i);
+	return had - m->bytes;
+}
+
 /* Chunks of [at, at + bytes) without memory. */
 static uint64_t count_missing(const struct vfm_mapped_zone *z, uint64_t at, uint64_t bytes)
 {

@@ -56,6 +56,10 @@ void vfm_mapped_release(struct vfm_mapped *m); /* unmaps everything */
 /* Adds a zone and returns its number.  size is a multiple of chunk, chunk one of grain, and grain a power of 2. */
 int vfm_mapped_zone(struct vfm_mapped *m, uint64_t size, uint64_t chunk, uint64_t grain);
 
+/* Unmaps all chunks without allocated ranges.  Does not count as a compaction.  Returns the bytes unmapped; 0 if drain
+ * fails. */
+uint64_t vfm_mapped_trim(struct vfm_mapped *m);
+
 /* Sets the limit.  No-op if bytes is 0, or if the pool has exceeded it. */
 void vfm_mapped_set_limit(struct vfm_mapped *m, int64_t bytes);
 

@@ -14,7 +14,7 @@ struct vfm_transport; /* comm/device/transport.h */
 
 /* Incremented with any change of a struct that both sides use (of device/dev, device/ops, comm/device).  The loader
  * also compares the commit. */
-enum { VFM_PLUGIN_ABI = 4 };
+enum { VFM_PLUGIN_ABI = 5 };
 
 struct vfm_plugin_opts {
 	int local_rank, local_size; /* rank within this node, which selects the device */

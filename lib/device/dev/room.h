@@ -1,7 +1,7 @@
 /* device/dev - the device table: memory, streams, events, uploads that overlap compute, measurements of stalls and of
  * the host link, plugins.
  *
- * Used by: comm/coll, comm/device, device, encoder/image, encoder/text, encoder/vae, net, train, vfm-bench
+ * Used by: comm/coll, comm/device, device, encoder, net, train, vfm-bench
  * Calls: base, io
  * Read first: dev.h, upload.h
  */

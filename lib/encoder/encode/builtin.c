@@ -102,12 +102,23 @@ static int builtin_encode_given(
 }
 
 static int builtin_decode(void *ctx, int worker, const float *latent, const int32_t dims[3], int64_t frames,
-	uint8_t *rgb, struct vfm_err *err)
+	const struct vfm_picture_sink *to, struct vfm_err *err)
 {
 	const struct builtin *v = ctx;
+	const int32_t *stride = v->geometry.stride;
+	const size_t size = (size_t)dims[1] * (size_t)stride[1] * (size_t)dims[2] * (size_t)stride[2] * 3,
+		     bytes = (size_t)frames * size;
+	uint8_t *rgb = vfm_big_alloc(bytes, "pictures", err);
+	int rc;
 
 	(void)worker;
-	return vfm_wavelet_decode(&v->wavelet, latent, dims[0], dims[1], dims[2], frames, rgb, err);
+	if (!rgb)
+		return VFM_EENV;
+	rc = vfm_wavelet_decode(&v->wavelet, latent, dims[0], dims[1], dims[2], frames, rgb, err);
+	if (rc >= 0)
+		rc = vfm_pass_pictures(to, rgb, frames, size, err);
+	vfm_big_free(rgb, bytes);
+	return rc;
 }
 
 /* ---- texts ---- */

@@ -91,18 +91,17 @@ static int child_encode_given(void *ctx, const struct vfm_encode_given *e, struc
 	return finish_array(c, out, err);
 }
 
-static int child_decode(void *ctx, int worker, const float *latent, const int32_t dims[3], int64_t frames, uint8_t *rgb,
-	struct vfm_err *err)
+static int child_decode(void *ctx, int worker, const float *latent, const int32_t dims[3], int64_t frames,
+	const struct vfm_picture_sink *to, struct vfm_err *err)
 {
 	const struct child_encoder *c = ctx;
 	const struct vfm_hello *h = vfm_exec_hello(c->exec);
 	const uint8_t *pictures;
 
 	TRY(vfm_outside_decode(vfm_exec_slot(c->exec, worker), h, latent, dims, frames, &pictures, err));
-	memcpy(rgb, pictures,
-		(size_t)frames * (size_t)dims[1] * (size_t)h->geometry.stride[1] * (size_t)dims[2] *
-			(size_t)h->geometry.stride[2] * 3);
-	return 0;
+	return vfm_pass_pictures(to, pictures, frames,
+		(size_t)dims[1] * (size_t)h->geometry.stride[1] * (size_t)dims[2] * (size_t)h->geometry.stride[2] * 3,
+		err);
 }
 
 /* ---- texts and pictures ---- */

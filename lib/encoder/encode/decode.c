@@ -1,4 +1,4 @@
-/* decode.c - checks a record's latents, runs the decoder, and writes a video or PNG. */
+/* decode.c - checks a record's latents, runs the decoder, and writes the pictures to a video or PNG meanwhile. */
 #include "encoder/encode/decode.h"
 
 #include <math.h>
@@ -16,6 +16,8 @@
 #include "io/npy.h"
 #include "media/av/video_out.h"
 #include "spec/model/dtype.h"
+
+enum { ROOM = 64 }; /* bytes that a conversion may read after a picture */
 
 #define MAX_FILE     ((size_t)4 << 30)  /* bytes of a file of latents */
 #define MAX_PICTURES ((size_t)16 << 30) /* bytes of the pictures of a record */
@@ -149,20 +151,43 @@ static int check_not_source(const struct dec *c, const char *path, struct vfm_er
 	return 0;
 }
 
-static int write_reconstruction(const struct dec *c, const char *path, const struct vfm_video_out_opts *o,
-	const uint8_t *rgb, struct vfm_video_out_facts *facts, struct vfm_err *err)
-{
-	const size_t picture = (size_t)c->width * (size_t)c->height * 3;
-	struct vfm_video_out *v = NULL;
-	int rc = vfm_video_out_open(&v, path, o, err);
+/* A video that is written while it is decoded. */
+struct reconstruction {
+	const char *path;
+	const struct vfm_video_out_opts *o;
+	size_t picture;          /* bytes */
+	uint8_t *rgb;            /* a picture, and ROOM */
+	struct vfm_video_out *v; /* NULL before the first picture */
+};
 
-	for (int64_t f = 0; f < c->frames && rc >= 0; f++)
-		rc = vfm_video_out_write(v, rgb + (size_t)f * picture, err);
+static int write_decoded(void *ctx, const uint8_t *rgb, struct vfm_err *err)
+{
+	struct reconstruction *r = ctx;
+
+	if (!r->v)
+		TRY(vfm_video_out_open(&r->v, r->path, r->o, err));
+	memcpy(r->rgb, rgb, r->picture);
+	return vfm_video_out_write(r->v, r->rgb, err);
+}
+
+static int write_reconstruction(const struct dec *c, int worker, const char *path, const struct vfm_video_out_opts *o,
+	struct vfm_video_out_facts *facts, struct vfm_err *err)
+{
+	const struct vfm_encoder_handle *decoder = c->d->encoder;
+	struct reconstruction r = {.path = path, .o = o, .picture = (size_t)c->width * (size_t)c->height * 3};
+	int rc;
+
+	r.rgb = vfm_big_alloc(r.picture + ROOM, "a picture", err);
+	if (!r.rgb)
+		return VFM_EENV;
+	rc = decoder->ops->decode(
+		decoder->ctx, worker, c->x, c->dims, c->frames, &(struct vfm_picture_sink){write_decoded, &r}, err);
+	vfm_big_free(r.rgb, r.picture + ROOM);
 	if (rc >= 0) {
-		*facts = vfm_video_out_facts(v);
-		return vfm_video_out_close(v, err);
+		*facts = vfm_video_out_facts(r.v);
+		return vfm_video_out_close(r.v, err);
 	}
-	vfm_video_out_abort(v);
+	vfm_video_out_abort(r.v);
 	return rc;
 }
 
@@ -186,22 +211,16 @@ static int decode_to_file(struct dec *c, const char *id, int worker, struct vfm_
 		.codec = image ? "png" : c->d->video_codec,
 		.crf = c->d->crf,
 		.threads = c->d->threads};
-	const size_t bytes = (size_t)c->frames * (size_t)c->width * (size_t)c->height * 3;
 	char *path = vfm_strfmt("%s/%s.%s", c->d->dir, id, image ? "png" : vfm_video_out_extension(c->d->video_codec));
 	struct vfm_video_out_facts facts;
-	uint8_t *rgb = NULL;
 	double resampled;
 	int rc;
 
 	find_rate(c, &o, &resampled);
 	TRY_OUT(check_not_source(c, path, err));
-	rgb = vfm_big_alloc(bytes, "the pictures", err);
-	TRY_OUT(rgb ? 0 : VFM_EENV);
-	TRY_OUT(c->d->encoder->ops->decode(c->d->encoder->ctx, worker, c->x, c->dims, c->frames, rgb, err));
-	TRY_OUT(write_reconstruction(c, path, &o, rgb, &facts, err));
+	TRY_OUT(write_reconstruction(c, worker, path, &o, &facts, err));
 	set_reconstruction(c, path, &facts, resampled);
 out:
-	vfm_big_free(rgb, rgb ? bytes : 0);
 	free(path);
 	return rc;
 }

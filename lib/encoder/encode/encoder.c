@@ -101,14 +101,27 @@ int vfm_encoder_make_workers(struct vfm_encoder_set *s, int n, struct vfm_err *e
 	return 0;
 }
 
-void vfm_encoder_close(struct vfm_encoder_set *s)
+void vfm_encoder_unload(struct vfm_encoder_set *s)
 {
 	struct vfm_encoder_handle *const all[] = {&s->video, &s->text, &s->image};
 
 	for (int i = 0; i < 3; i++)
-		if (all[i]->ops && all[i]->ops->close)
-			all[i]->ops->close(all[i]->ctx);
-	*s = (struct vfm_encoder_set){0};
+		if (all[i]->ops && all[i]->ops->unload)
+			all[i]->ops->unload(all[i]->ctx);
+}
+
+void vfm_encoder_close_one(struct vfm_encoder_handle *h)
+{
+	if (h->ops && h->ops->close)
+		h->ops->close(h->ctx);
+	*h = (struct vfm_encoder_handle){0};
+}
+
+void vfm_encoder_close(struct vfm_encoder_set *s)
+{
+	vfm_encoder_close_one(&s->video);
+	vfm_encoder_close_one(&s->text);
+	vfm_encoder_close_one(&s->image);
 }
 
 struct vfm_encoder_ids vfm_encoder_set_ids(const struct vfm_encoder_set *s)
@@ -142,6 +155,14 @@ int vfm_encoded_alloc_frames(
 	*bytes = (size_t)vfm_geometry_latent_frames(g, e->frames) * area * (size_t)g->channels * sizeof(float);
 	*x = vfm_big_alloc(*bytes, "the latents of a picture", err);
 	return *x ? 0 : VFM_EENV;
+}
+
+int vfm_pass_pictures(
+	const struct vfm_picture_sink *to, const uint8_t *rgb, int64_t n, size_t size, struct vfm_err *err)
+{
+	for (int64_t i = 0; i < n; i++)
+		TRY(to->take(to->ctx, rgb + (size_t)i * size, err));
+	return 0;
 }
 
 void vfm_swap_planes(const float *x, size_t a, size_t b, size_t area, float *out)

@@ -25,6 +25,7 @@
 #include "data/record/encoder_id.h"
 #include "encoder/exec/exec.h"
 #include "encoder/vae/condition.h"
+#include "encoder/vae/vae.h"
 #include "io/npy.h"
 #include "io/opt.h"
 
@@ -67,12 +68,17 @@ struct vfm_encoder_ops {
 	/* Returns the capability that encode_given needs for this number of pictures and the encoder lacks, or NULL.
 	 * given 0: a clip of one picture.  NULL in kinds that lack nothing. */
 	const char *(*lacks)(void *ctx, int given);
-	/* Decodes latents [C, T, h, w] (dims: T, h, w) to rgb [frames, h * stride, w * stride, 3]. */
-	int (*decode)(void *ctx, int worker, const float *latent, const int32_t dims[3], int64_t frames, uint8_t *rgb,
-		struct vfm_err *err);
+	/* Decodes latents [C, T, h, w] (dims: T, h, w) to `frames` pictures of h * stride x w * stride.  The calling
+	 * thread passes them to `to`, perhaps before all are decoded. */
+	int (*decode)(void *ctx, int worker, const float *latent, const int32_t dims[3], int64_t frames,
+		const struct vfm_picture_sink *to, struct vfm_err *err);
 
 	/* Encodes a text. */
 	int (*encode_text)(void *ctx, int worker, const char *text, struct vfm_encoded *rows, struct vfm_err *err);
+	/* Encodes n texts together, faster than one by one.  Each has the result rc[i], with err[i] on failure.  NULL
+	 * in kinds that gain nothing. */
+	void (*encode_texts)(
+		void *ctx, const char *const *texts, int n, struct vfm_encoded *rows, int *rc, struct vfm_err *err);
 
 	/* Encodes given pictures to image rows.  id is that of the record. */
 	int (*encode_image)(void *ctx, int worker, const char *id, const struct vfm_pictures *p,
@@ -83,6 +89,8 @@ struct vfm_encoder_ops {
 	/* Returns the number of threads that keep the encoder busy; 0: no preference. */
 	int (*threads)(void *ctx, int64_t jobs);
 	int (*make_workers)(void *ctx, int n, struct vfm_err *err);
+	/* Frees the device memory, weights included, until the next call.  NULL in kinds without a device. */
+	void (*unload)(void *ctx);
 	void (*close)(void *ctx);
 };
 
@@ -117,6 +125,9 @@ struct vfm_encoder_opts {
 	bool text_raw;                      /* encode texts without clean-up */
 	/* copies the text encoder's blocks to the device for each batch, instead of keeping them there */
 	bool text_stream;
+	/* A call frees the device memory of the other models.  The halves of the autoencoder are two models.
+	 * Otherwise the weights of all models stay on the device after their first use. */
+	bool one_model;
 	const char *device; /* NULL: "cpu" */
 	int local_rank;     /* selects the GPU; -1: the number of this task on its node (io/task.h) */
 
@@ -168,6 +179,11 @@ static inline const char *vfm_encoder_image_option(const struct vfm_encoder_opts
 int vfm_encoder_threads(const struct vfm_encoder_set *s, int64_t jobs);
 /* Makes workers 0 to n - 1.  Call once, before any op. */
 int vfm_encoder_make_workers(struct vfm_encoder_set *s, int n, struct vfm_err *err);
+/* Frees the device memory of all encoders, weights included; the next call of an encoder loads its weights again.  The
+ * memory is then free for other devices of this process.  Does not affect children.  No op may be in progress. */
+void vfm_encoder_unload(struct vfm_encoder_set *s);
+/* Closes one encoder of the set.  No op may be in progress; accepts `{0}`. */
+void vfm_encoder_close_one(struct vfm_encoder_handle *h);
 /* No op may be in progress. */
 void vfm_encoder_close(struct vfm_encoder_set *s);
 struct vfm_encoder_ids vfm_encoder_set_ids(const struct vfm_encoder_set *s);

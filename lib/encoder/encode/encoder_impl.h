@@ -37,6 +37,10 @@ int vfm_native_encode_window(
 
 /* ---- arrays ---- */
 
+/* Passes pictures rgb [n, size] on. */
+int vfm_pass_pictures(
+	const struct vfm_picture_sink *to, const uint8_t *rgb, int64_t n, size_t size, struct vfm_err *err);
+
 #define VFM_ENCODED_MAX ((size_t)1 << 30) /* float32 bytes of the latents of a clip */
 
 /* Allocates *x [T, C, h, w], of *bytes, for the latents of given pictures; the caller frees it with vfm_big_free. */

@@ -2,7 +2,7 @@
  * of their own.
  *
  * The thread owns the device.  It serves calls of any thread: the work of a clip and given pictures first, otherwise
- * all waiting texts in one batch.
+ * all waiting texts in one batch.  With one_model, it frees the device memory of the other models before a call.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "device/dev/dev.h"
 #include "device/open/open.h"
 #include "encoder/encode/encoder_impl.h"
 #include "encoder/image/clip_vision.h"
@@ -18,13 +19,18 @@
 #include "io/task.h"
 
 enum {
-	BATCH = 64,     /* texts that are encoded together at most */
-	NATIVE_JOBS = 4 /* some of so many records are read or written while another is computed */
+	BATCH = 64,      /* texts that are encoded together at most */
+	NATIVE_JOBS = 4, /* some of so many records are read or written while another is computed */
+	RING = 8         /* decoded pictures that wait for the caller */
 };
+
+/* The model that a call computes with. */
+enum native_model { MODEL_NONE, MODEL_ENCODER, MODEL_DECODER, MODEL_TEXT, MODEL_IMAGE };
 
 /* A call that waits for the thread. */
 struct encoder_call {
 	struct encoder_call *next;
+	enum native_model model;
 	int (*work)(struct vfm_native *e, void *arg, struct vfm_err *err); /* NULL: a text */
 	void *arg;
 	struct vfm_err *err; /* may be NULL */
@@ -56,6 +62,7 @@ struct vfm_native {
 	int height, width;               /* of its pictures */
 	struct vfm_t5 *t5;
 	struct vfm_clip_vision *vision;
+	enum native_model last; /* model of the last call; MODEL_NONE: none has device memory */
 
 	struct vfm_encoder_id video_id, text_id, image_id;
 	int encoders; /* that are open: of videos, of texts, of pictures */
@@ -82,15 +89,22 @@ static struct encoder_call *dequeue_call(struct queue *q)
 	return c;
 }
 
-/* Has the thread do the work, or with work NULL encode the text, and waits for it. */
-static int call_thread(struct vfm_native *e, int (*work)(struct vfm_native *, void *, struct vfm_err *), void *arg,
-	struct vfm_err *err)
+static void start_call(struct vfm_native *e, struct encoder_call *c)
 {
-	struct encoder_call c = {.work = work, .arg = arg, .err = err};
-
 	pthread_mutex_lock(&e->lock);
-	enqueue_call(work ? &e->clips : &e->texts, &c);
+	enqueue_call(c->work ? &e->clips : &e->texts, c);
 	pthread_cond_signal(&e->work);
+	pthread_mutex_unlock(&e->lock);
+}
+
+/* Has the thread do the work with a model, or with work NULL encode the text, and waits for it. */
+static int call_thread(struct vfm_native *e, enum native_model model,
+	int (*work)(struct vfm_native *, void *, struct vfm_err *), void *arg, struct vfm_err *err)
+{
+	struct encoder_call c = {.model = model, .work = work, .arg = arg, .err = err};
+
+	start_call(e, &c);
+	pthread_mutex_lock(&e->lock);
 	while (!c.done)
 		pthread_cond_wait(&e->done, &e->lock);
 	pthread_mutex_unlock(&e->lock);
@@ -110,11 +124,18 @@ struct given_call {
 	int64_t frames;
 	float *latent;
 };
+/* The thread decodes while the caller passes the pictures on; `ring` has those between. */
 struct decode_call {
+	struct encoder_call call;
+	struct vfm_native *e;
 	const float *latent;
 	const int32_t *dims;
 	int64_t frames;
-	uint8_t *rgb;
+	size_t size;          /* bytes of a picture */
+	uint8_t *ring;        /* [RING, size] */
+	int64_t made, taken;  /* pictures */
+	bool stop;            /* the caller takes no more */
+	pthread_cond_t space; /* a picture has been taken, or stop */
 };
 
 static int begin_session(struct vfm_native *e, void *arg, struct vfm_err *err)
@@ -152,9 +173,32 @@ static int encode_given_pictures(struct vfm_native *e, void *arg, struct vfm_err
 	return vfm_vae_encode_given(e->vae, g->p, g->frames, g->latent, err);
 }
 
+/* Hands a picture to the caller; waits while the ring is full. */
+static int put_picture(void *ctx, const uint8_t *rgb, struct vfm_err *err)
+{
+	struct decode_call *d = ctx;
+	struct vfm_native *e = d->e;
+	bool stop;
+
+	pthread_mutex_lock(&e->lock);
+	while (d->made - d->taken == RING && !d->stop)
+		pthread_cond_wait(&d->space, &e->lock);
+	stop = d->stop;
+	pthread_mutex_unlock(&e->lock);
+	if (stop)
+		return vfm_fail(err, VFM_EENV, "internal: the pictures are not wanted");
+	memcpy(d->ring + (size_t)(d->made % RING) * d->size, rgb, d->size);
+	pthread_mutex_lock(&e->lock);
+	d->made++;
+	pthread_cond_broadcast(&e->done);
+	pthread_mutex_unlock(&e->lock);
+	return 0;
+}
+
 static int decode_latent(struct vfm_native *e, void *arg, struct vfm_err *err)
 {
-	const struct decode_call *d = arg;
+	struct decode_call *d = arg;
+	const struct vfm_picture_sink to = {put_picture, d};
 	const struct vfm_geometry *g = &e->video_id.geometry;
 	const size_t area = (size_t)d->dims[1] * (size_t)d->dims[2], t = (size_t)d->dims[0],
 		     bytes = area * t * (size_t)g->channels * sizeof(float);
@@ -168,7 +212,7 @@ static int decode_latent(struct vfm_native *e, void *arg, struct vfm_err *err)
 	if (!x)
 		return VFM_EENV;
 	vfm_swap_planes(d->latent, (size_t)g->channels, t, area, x);
-	rc = vfm_vae_decode(e->vae, x, d->dims[0], d->dims[1], d->dims[2], d->rgb, NULL, err);
+	rc = vfm_vae_decode_to(e->vae, x, d->dims[0], d->dims[1], d->dims[2], &to, err);
 	vfm_big_free(x, bytes);
 	return rc;
 }
@@ -212,7 +256,7 @@ int vfm_native_begin(struct vfm_native *e, int height, int width, struct vfm_err
 	e->height = height;
 	e->width = width;
 	if (!vfm_native_takes_whole(e))
-		rc = call_thread(e, begin_session, NULL, err);
+		rc = call_thread(e, MODEL_ENCODER, begin_session, NULL, err);
 	if (rc < 0)
 		release_video(e);
 	return rc;
@@ -221,14 +265,14 @@ int vfm_native_begin(struct vfm_native *e, int height, int width, struct vfm_err
 int64_t vfm_native_push(struct vfm_native *e, const uint8_t *rgb, int64_t n, float *latent, struct vfm_err *err)
 {
 	struct push p = {.rgb = rgb, .n = n, .latent = latent};
-	int rc = call_thread(e, push_pictures, &p, err);
+	int rc = call_thread(e, MODEL_ENCODER, push_pictures, &p, err);
 
 	return rc < 0 ? rc : p.made;
 }
 
 void vfm_native_end(struct vfm_native *e)
 {
-	call_thread(e, end_session, NULL, NULL);
+	call_thread(e, MODEL_ENCODER, end_session, NULL, NULL);
 	release_video(e);
 }
 
@@ -255,7 +299,7 @@ static int native_encode_given(
 
 	TRY(vfm_encoded_alloc_frames(&call.latent, &bytes, g, given, err));
 	reserve_video(e);
-	rc = call_thread(e, encode_given_pictures, &call, err);
+	rc = call_thread(e, MODEL_ENCODER, encode_given_pictures, &call, err);
 	release_video(e);
 	if (rc >= 0)
 		rc = vfm_encoded_set_latents(
@@ -264,16 +308,61 @@ static int native_encode_given(
 	return rc;
 }
 
-static int native_decode(void *ctx, int worker, const float *latent, const int32_t dims[3], int64_t frames,
-	uint8_t *rgb, struct vfm_err *err)
+/* Passes the pictures of a call on until it has ended.  Returns the first failure of `to`. */
+static int take_pictures(struct decode_call *d, const struct vfm_picture_sink *to, struct vfm_err *err)
 {
-	struct decode_call d = {latent, dims, frames, rgb};
+	struct vfm_native *e = d->e;
+	int rc = 0;
+
+	pthread_mutex_lock(&e->lock);
+	while (!d->call.done || (d->made > d->taken && rc >= 0)) {
+		if (d->made == d->taken || rc < 0) {
+			pthread_cond_wait(&e->done, &e->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&e->lock);
+		rc = to->take(to->ctx, d->ring + (size_t)(d->taken % RING) * d->size, err);
+		pthread_mutex_lock(&e->lock);
+		d->taken++;
+		d->stop = rc < 0;
+		pthread_cond_signal(&d->space);
+	}
+	pthread_mutex_unlock(&e->lock);
+	return rc;
+}
+
+static int native_decode(void *ctx, int worker, const float *latent, const int32_t dims[3], int64_t frames,
+	const struct vfm_picture_sink *to, struct vfm_err *err)
+{
+	struct vfm_native *e = ctx;
+	const int32_t *stride = e->video_id.geometry.stride;
+	const size_t size = (size_t)dims[1] * (size_t)stride[1] * (size_t)dims[2] * (size_t)stride[2] * 3;
+	struct vfm_err why = {0};
+	struct decode_call d = {.call = {.model = MODEL_DECODER, .work = decode_latent, .err = &why},
+		.e = e,
+		.latent = latent,
+		.dims = dims,
+		.frames = frames,
+		.size = size,
+		.ring = vfm_big_alloc(RING * size, "pictures", err)};
 	int rc;
 
 	(void)worker;
-	reserve_video(ctx);
-	rc = call_thread(ctx, decode_latent, &d, err);
-	release_video(ctx);
+	if (!d.ring)
+		return VFM_EENV;
+	d.call.arg = &d;
+	pthread_cond_init(&d.space, NULL);
+	reserve_video(e);
+	start_call(e, &d.call);
+	rc = take_pictures(&d, to, err);
+	release_video(e);
+	if (rc >= 0 && d.call.rc < 0) {
+		rc = d.call.rc;
+		if (err)
+			*err = why;
+	}
+	pthread_cond_destroy(&d.space);
+	vfm_big_free(d.ring, RING * size);
 	return rc;
 }
 
@@ -285,18 +374,50 @@ struct text {
 	int64_t n;
 };
 
+/* Converts the rows of a text, which it frees, unless rc reports a failure. */
+static int take_text_rows(
+	const struct vfm_native *e, struct text *t, int rc, struct vfm_encoded *out, struct vfm_err *err)
+{
+	const bool f32 = e->o.f32 || e->text_dtype != VFM_BF16;
+
+	if (rc >= 0)
+		rc = vfm_encoded_set_rows(out, t->rows, t->n, e->text_id.dim, f32 ? VFM_NPY_F32 : VFM_NPY_BF16, err);
+	free(t->rows);
+	return rc;
+}
+
 static int native_encode_text(void *ctx, int worker, const char *words, struct vfm_encoded *out, struct vfm_err *err)
 {
-	const struct vfm_native *e = ctx;
-	const bool f32 = e->o.f32 || e->text_dtype != VFM_BF16;
 	struct text t = {.words = words};
-	int rc = call_thread(ctx, NULL, &t, err);
+	int rc = call_thread(ctx, MODEL_TEXT, NULL, &t, err);
 
 	(void)worker;
-	if (rc >= 0)
-		rc = vfm_encoded_set_rows(out, t.rows, t.n, e->text_id.dim, f32 ? VFM_NPY_F32 : VFM_NPY_BF16, err);
-	free(t.rows);
-	return rc;
+	return take_text_rows(ctx, &t, rc, out, err);
+}
+
+/* Enqueues all texts before the thread can take one, so that it encodes full batches. */
+static void native_encode_texts(
+	void *ctx, const char *const *words, int n, struct vfm_encoded *rows, int *rc, struct vfm_err *err)
+{
+	struct vfm_native *e = ctx;
+	struct encoder_call *c = vfm_calloc((size_t)n, sizeof(*c));
+	struct text *t = vfm_calloc((size_t)n, sizeof(*t));
+
+	pthread_mutex_lock(&e->lock);
+	for (int i = 0; i < n; i++) {
+		t[i].words = words[i];
+		c[i] = (struct encoder_call){.model = MODEL_TEXT, .arg = &t[i], .err = &err[i]};
+		enqueue_call(&e->texts, &c[i]);
+	}
+	pthread_cond_signal(&e->work);
+	for (int i = 0; i < n; i++)
+		while (!c[i].done)
+			pthread_cond_wait(&e->done, &e->lock);
+	pthread_mutex_unlock(&e->lock);
+	for (int i = 0; i < n; i++)
+		rc[i] = take_text_rows(e, &t[i], c[i].rc, &rows[i], &err[i]);
+	free(t);
+	free(c);
 }
 
 /* Counts the tokens of each text before it computes, so that a bad one fails alone. */
@@ -374,7 +495,7 @@ static int native_encode_image(void *ctx, int worker, const char *id, const stru
 	(void)id;
 	if (!c.rows)
 		return VFM_EENV;
-	rc = call_thread(e, encode_picture_rows, &c, err);
+	rc = call_thread(e, MODEL_IMAGE, encode_picture_rows, &c, err);
 	if (rc >= 0)
 		rc = vfm_encoded_set_rows(out, c.rows, m->rows, m->dim, e->o.f32 ? VFM_NPY_F32 : VFM_NPY_BF16, err);
 	vfm_big_free(c.rows, bytes);
@@ -383,10 +504,29 @@ static int native_encode_image(void *ctx, int worker, const char *id, const stru
 
 /* ---- the thread ---- */
 
-/* Returns whether texts should be encoded now: no clip waits for the device, or there is a full batch. */
+/* Returns whether texts should be encoded now: no clip waits for the device, or there is a full batch.  With one_model,
+ * texts wait until the clip has ended. */
 static bool is_time_for_texts(const struct vfm_native *e)
 {
-	return e->texts.n && !e->clips.n && ((!e->in_clip && !e->clips_waiting) || e->texts.n >= BATCH || e->stop);
+	const bool full = e->texts.n >= BATCH && !(e->o.one_model && e->in_clip);
+
+	return e->texts.n && !e->clips.n && ((!e->in_clip && !e->clips_waiting) || full || e->stop);
+}
+
+static void unload_models(struct vfm_native *e)
+{
+	vfm_vae_unload(e->vae);
+	vfm_t5_unload(e->t5);
+	vfm_clip_vision_unload(e->vision);
+	vfm_dev_trim(e->device.stream);
+}
+
+/* Frees the memory of the other models if there may be only one.  MODEL_NONE: of all. */
+static void change_model(struct vfm_native *e, enum native_model to)
+{
+	if (e->last != to && e->last != MODEL_NONE && (e->o.one_model || to == MODEL_NONE))
+		unload_models(e);
+	e->last = to;
 }
 
 static void serve_calls(struct vfm_native *e)
@@ -406,6 +546,7 @@ static void serve_calls(struct vfm_native *e)
 			for (n = 0; n < BATCH && e->texts.n; n++)
 				batch[n] = dequeue_call(&e->texts);
 		pthread_mutex_unlock(&e->lock);
+		change_model(e, batch[0]->model);
 		if (batch[0]->work)
 			batch[0]->rc = batch[0]->work(e, batch[0]->arg, batch[0]->err);
 		else
@@ -567,6 +708,19 @@ static int start_native(struct vfm_native *e, struct vfm_err *err)
 	return open.rc;
 }
 
+static int only_change_model(struct vfm_native *e, void *arg, struct vfm_err *err)
+{
+	(void)e;
+	(void)arg;
+	(void)err;
+	return 0;
+}
+
+static void unload_native(void *ctx)
+{
+	call_thread(ctx, MODEL_NONE, only_change_model, NULL, NULL);
+}
+
 static int choose_native_threads(void *ctx, int64_t jobs)
 {
 	(void)ctx;
@@ -593,8 +747,10 @@ static const struct vfm_encoder_ops native_ops = {
 	.encode_given = native_encode_given,
 	.decode = native_decode,
 	.encode_text = native_encode_text,
+	.encode_texts = native_encode_texts,
 	.encode_image = native_encode_image,
 	.threads = choose_native_threads,
+	.unload = unload_native,
 	.close = close_native,
 };
 

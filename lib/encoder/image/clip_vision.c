@@ -45,10 +45,7 @@ int vfm_clip_vision_open(struct vfm_clip_vision **out, struct vfm_stream *s, con
 
 	v->s = s;
 	TRY_OUT(vision_open_files(v, path, err));
-	TRY_OUT(vision_load(v, err));
 	TRY_OUT(identify_tower(v, err));
-	vfm_weights_close(v->weights);
-	v->weights = NULL;
 	*out = v;
 	return 0;
 out:
@@ -60,12 +57,16 @@ void vfm_clip_vision_close(struct vfm_clip_vision *v)
 {
 	if (!v)
 		return;
-	vfm_dev_free(v->s, v->mem, v->bytes);
+	vision_unload(v);
 	vfm_weights_close(v->weights);
 	free(v->block);
-	vfm_big_free(v->pixels, v->pixel_bytes);
-	vfm_big_free(v->cut, v->pixel_bytes);
 	free(v);
+}
+
+void vfm_clip_vision_unload(struct vfm_clip_vision *v)
+{
+	if (v)
+		vision_unload(v);
 }
 
 const struct vfm_encoder_id *vfm_clip_vision_id(const struct vfm_clip_vision *v)
@@ -174,6 +175,7 @@ static void cut_patches(const struct vision_dims *d, const float *pixels, float 
 int vfm_clip_vision_encode(
 	struct vfm_clip_vision *v, const uint8_t *rgb, int height, int width, float *x, struct vfm_err *err)
 {
+	TRY(vision_load(v, err));
 	TRY(vision_picture_pixels(&v->picture, rgb, height, width, v->pixels, err));
 	cut_patches(&v->d, v->pixels, v->cut);
 	TRY(vfm_dev_upload(v->s, v->patches.data, v->cut, vfm_nbytes(&v->patches), err));

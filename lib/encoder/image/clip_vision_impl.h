@@ -50,7 +50,7 @@ struct vfm_clip_vision {
 	struct vision_dims d;
 	struct vision_picture picture;
 	struct vfm_encoder_id id;
-	struct vfm_weights *weights; /* NULL once they are on the device */
+	struct vfm_weights *weights;
 
 	const struct vfm_weight *patch_from, *class_from, *position_from;
 	struct vfm_tensor patch; /* [dim, 3 patch^2] */
@@ -64,7 +64,7 @@ struct vfm_clip_vision {
 	struct vfm_tensor patches;     /* [grid^2, 3 patch^2] */
 	struct vfm_tensor dev_cu;      /* [2] i32 */
 	int32_t cu[2];
-	char *mem; /* of all tensors */
+	char *mem; /* of all tensors; NULL: not loaded */
 	size_t bytes;
 	float *pixels, *cut; /* host, of pixel_bytes: [3, image, image]; as patches */
 	size_t pixel_bytes;
@@ -79,7 +79,8 @@ int vision_picture_read(struct vision_picture *p, int64_t image, const char *pat
 int vision_dims_read(struct vision_dims *d, const json_t *config, const char *path, struct vfm_err *err);
 /* The preprocessing of Wan's program. */
 struct vision_picture vision_picture_of_wan(int side);
-/* Places weights and activations on the device (clip_vision_load.c). */
+/* Places weights and activations on the device, unless they are there (clip_vision_load.c). */
 int vision_load(struct vfm_clip_vision *v, struct vfm_err *err);
+void vision_unload(struct vfm_clip_vision *v);
 
 #endif

@@ -96,7 +96,7 @@ static int upload_embeddings(struct vfm_clip_vision *v, struct vfm_err *err)
 	return rc;
 }
 
-int vision_load(struct vfm_clip_vision *v, struct vfm_err *err)
+static int load_tower(struct vfm_clip_vision *v, struct vfm_err *err)
 {
 	const struct vfm_weight *const patch[VISION_STACK] = {v->patch_from};
 	struct vfm_suballoc count = {0}, give;
@@ -122,4 +122,22 @@ int vision_load(struct vfm_clip_vision *v, struct vfm_err *err)
 		for (int k = 0; k < VISION_LAYERS; k++)
 			TRY(upload_layer(v, &v->block[i].layer[k], err));
 	return 0;
+}
+
+void vision_unload(struct vfm_clip_vision *v)
+{
+	vfm_dev_free(v->s, v->mem, v->bytes);
+	vfm_big_free(v->pixels, v->pixel_bytes);
+	vfm_big_free(v->cut, v->pixel_bytes);
+	v->mem = NULL;
+	v->pixels = v->cut = NULL;
+}
+
+int vision_load(struct vfm_clip_vision *v, struct vfm_err *err)
+{
+	int rc = v->mem ? 0 : load_tower(v, err);
+
+	if (rc < 0)
+		vision_unload(v);
+	return rc;
 }

@@ -1,8 +1,8 @@
 /* t5.c - packs tokenized texts, and runs the blocks of the encoder.
  *
  * The weights stay mapped.  If they have `dtype` and the ops of the device read host memory, they are used in place,
- * and the pages of a block are released after its use.  Otherwise they are converted and copied to the device: all at
- * open or, with `stream`, block by block for each pack, on a separate stream through two buffers.  Token embeddings are
+ * and the pages of a block are released after its use.  Otherwise they are converted and copied to the device: all before
+ * the first text or, with `stream`, block by block for each pack, on a separate stream through two buffers.  Token embeddings are
  * always read from the mapping.
  */
 #include "encoder/text/t5.h"
@@ -52,12 +52,17 @@ int vfm_t5_open(struct vfm_t5 **out, struct vfm_stream *s, const struct vfm_t5_o
 	t->s = s;
 	TRY_OUT(read_t5_options(t, opts, err));
 	TRY_OUT(t5_open_files(t, opts, err));
-	TRY_OUT(t5_place(t, err));
 	*out = t;
 	return 0;
 out:
 	vfm_t5_close(t);
 	return rc;
+}
+
+void vfm_t5_unload(struct vfm_t5 *t)
+{
+	if (t)
+		t5_release(t);
 }
 
 void vfm_t5_close(struct vfm_t5 *t)
@@ -366,6 +371,7 @@ int vfm_t5_encode(struct vfm_t5 *t, const char *const *texts, int n, float **row
 
 	memset(rows, 0, (size_t)n * sizeof(*rows));
 	TRY_OUT(tokenize_all(t, texts, n, &k, n_rows, err));
+	TRY_OUT(t5_place(t, err));
 	ids = k.ids;
 	for (int i = 0; i < n;) {
 		struct t5_pack p = {.t = t};

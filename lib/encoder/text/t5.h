@@ -31,12 +31,15 @@ struct vfm_t5_opts {
 	enum vfm_dtype dtype; /* VFM_F32 or VFM_BF16 */
 	int64_t max_len;      /* maximum tokens of a text including its end token; longer texts are cut; 0: 512 */
 	int64_t max_rows;     /* maximum tokens of a pack, at least max_len; 0: 8192 */
-	bool stream;
-	bool clean; /* applies vfm_clean_text before tokenization, as Wan does */
+	bool stream;          /* copies the blocks to the device for each pack, instead of keeping them there */
+	bool clean;           /* applies vfm_clean_text before tokenization, as Wan does */
 };
 
-/* Opens and checks the files.  VFM_EUSAGE names the file and the key or tensors that do not fit. */
+/* Opens and checks the files, which must not change until vfm_t5_close.  The first vfm_t5_encode places the weights on
+ * the device.  VFM_EUSAGE names the file and the key or tensors that do not fit. */
 int vfm_t5_open(struct vfm_t5 **t, struct vfm_stream *s, const struct vfm_t5_opts *opts, struct vfm_err *err);
+/* Frees all device memory; the next vfm_t5_encode places the weights again.  No-op for NULL. */
+void vfm_t5_unload(struct vfm_t5 *t);
 void vfm_t5_close(struct vfm_t5 *t); /* no-op for NULL */
 
 int64_t vfm_t5_dim(const struct vfm_t5 *t);

@@ -37,7 +37,7 @@ struct vfm_t5 {
 	const char *family; /* "t5" or "umt5" */
 	enum vfm_dtype dtype;
 	int64_t max_len, max_rows;
-	bool clean, stream, in_place;
+	bool clean, stream, in_place, placed;
 	struct t5_block *block; /* [layers] */
 	const struct vfm_weight *embed, *norm;
 	struct vfm_tensor norm_w;
@@ -51,9 +51,9 @@ struct vfm_t5 {
 
 /* Opens the files, fills d, block, embed and norm, and checks them (t5_open.c). */
 int t5_open_files(struct vfm_t5 *t, const struct vfm_t5_opts *o, struct vfm_err *err);
-/* Places the weights (t5_place.c). */
+/* Places the weights, unless they are placed (t5_place.c). */
 int t5_place(struct vfm_t5 *t, struct vfm_err *err);
-void t5_release(struct vfm_t5 *t);
+void t5_release(struct vfm_t5 *t); /* the opposite, also after a failed t5_place */
 /* Starts to copy the matrices of block i to the device, if they are streamed; t5_arrive sets w. */
 int t5_fetch(struct vfm_t5 *t, int64_t i, struct vfm_err *err);
 /* Makes the compute stream wait for block i, and sets w to its matrices. */

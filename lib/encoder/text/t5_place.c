@@ -210,7 +210,7 @@ static int place_slots(struct vfm_t5 *t, struct vfm_err *err)
 	return 0;
 }
 
-int t5_place(struct vfm_t5 *t, struct vfm_err *err)
+static int place_all(struct vfm_t5 *t, struct vfm_err *err)
 {
 	struct vfm_suballoc count = {0};
 	struct vfm_tensor w[T5_MATRICES];
@@ -232,6 +232,16 @@ int t5_place(struct vfm_t5 *t, struct vfm_err *err)
 	return t->stream ? place_slots(t, err) : place_resident(t, err);
 }
 
+int t5_place(struct vfm_t5 *t, struct vfm_err *err)
+{
+	int rc = t->placed ? 0 : place_all(t, err);
+
+	if (rc < 0)
+		t5_release(t);
+	t->placed = rc >= 0;
+	return rc;
+}
+
 void t5_release(struct vfm_t5 *t)
 {
 	const struct vfm_dev_table *dt = t->s->dev->t;
@@ -250,10 +260,14 @@ void t5_release(struct vfm_t5 *t)
 			dt->event_free(slot->used);
 		if (slot->copied)
 			dt->event_free(slot->copied);
+		*slot = (struct t5_slot){0};
 	}
 	dt->stream_free(t->copy);
 	vfm_dev_free(t->s, t->small, t->small_bytes);
 	vfm_dev_free(t->s, t->big, t->big_bytes);
+	t->copy = NULL;
+	t->small = t->big = NULL;
+	t->placed = false;
 }
 
 /* ---- streaming ---- */

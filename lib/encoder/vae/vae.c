@@ -1,4 +1,4 @@
-/* vae.c - opens files of Wan and Cosmos, identifies them and loads both parts. */
+/* vae.c - opens files of Wan and Cosmos, identifies them, and loads and unloads their parts. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,21 +115,25 @@ static struct vfm_geometry derive_geometry(const struct vae_config *c)
 	return g;
 }
 
-/* Plans both parts, because the tensors of both must be present, and loads the parts that are wanted. */
-static int load_vae_parts(struct vfm_vae *v, struct vfm_weights *w, const struct vfm_vae_opts *o, struct vfm_err *err)
+/* Plans both parts, because the tensors of both must be present, and keeps the parts that are wanted. */
+static int plan_vae_parts(struct vfm_vae *v, const struct vfm_vae_opts *o, struct vfm_err *err)
 {
 	const bool skip[VAE_PARTS] = {o->no_encoder, o->no_decoder};
 
 	for (int i = 0; i < VAE_PARTS; i++)
-		vae_net_plan(&v->net[i], &v->c, i, v->dtype, w);
-	TRY(vfm_weights_check(w, vae_title(&v->c), err));
-	for (int i = 0; i < VAE_PARTS; i++) {
+		vae_net_plan(&v->net[i], &v->c, i, v->dtype, v->weights);
+	TRY(vfm_weights_check(v->weights, vae_title(&v->c), err));
+	for (int i = 0; i < VAE_PARTS; i++)
 		if (skip[i])
 			vae_net_free(&v->net[i]);
-		else
-			TRY(vae_net_load(&v->net[i], v->s, v->dtype, &v->mem[i], &v->bytes[i], err));
-	}
 	return 0;
+}
+
+int vae_load_part(struct vfm_vae *v, enum vae_part part, struct vfm_err *err)
+{
+	if (v->mem[part])
+		return 0;
+	return vae_net_load(&v->net[part], v->s, v->dtype, &v->mem[part], &v->bytes[part], err);
 }
 
 /* Opens the weights of a VAE in `path`, which may be the folder of a whole release, and reads their configuration. */
@@ -160,7 +164,6 @@ int vfm_vae_read_geometry(struct vfm_geometry *g, const char *path, struct vfm_e
 
 int vfm_vae_open(struct vfm_vae **out, struct vfm_stream *s, const struct vfm_vae_opts *o, struct vfm_err *err)
 {
-	struct vfm_weights *w = NULL;
 	struct vfm_vae *v;
 	int rc;
 
@@ -169,28 +172,34 @@ int vfm_vae_open(struct vfm_vae **out, struct vfm_stream *s, const struct vfm_va
 			err, VFM_EUSAGE, "the VAE computes in f32 or bf16, not in %s", vfm_dtype_name(o->dtype));
 	v = vfm_calloc(1, sizeof(*v));
 	*v = (struct vfm_vae){.s = s, .dtype = o->dtype, .tile = o->tile};
-	TRY_OUT(open_vae_files(&w, &v->c, o->path, err));
+	TRY_OUT(open_vae_files(&v->weights, &v->c, o->path, err));
 	v->geometry = derive_geometry(&v->c);
 	TRY_OUT(check_vae_tile(v, err));
-	TRY_OUT(load_vae_parts(v, w, o, err));
-	TRY_OUT(vae_identity(v, w, err));
+	TRY_OUT(plan_vae_parts(v, o, err));
+	TRY_OUT(vae_identity(v, v->weights, err));
 	*out = v;
 	v = NULL;
 out:
-	vfm_weights_close(w);
 	vfm_vae_close(v);
 	return rc;
+}
+
+void vfm_vae_unload(struct vfm_vae *v)
+{
+	for (int i = 0; v && i < VAE_PARTS; i++) {
+		vfm_dev_free(v->s, v->mem[i], v->bytes[i]);
+		v->mem[i] = NULL;
+	}
 }
 
 void vfm_vae_close(struct vfm_vae *v)
 {
 	if (!v)
 		return;
-	for (int i = 0; i < VAE_PARTS; i++) {
-		if (v->mem[i])
-			vfm_dev_free(v->s, v->mem[i], v->bytes[i]);
+	vfm_vae_unload(v);
+	for (int i = 0; i < VAE_PARTS; i++)
 		vae_net_free(&v->net[i]);
-	}
+	vfm_weights_close(v->weights);
 	free(v);
 }
 

@@ -45,10 +45,20 @@ struct vfm_vae_opts {
 };
 struct vfm_vae;
 
-/* Reads the configuration, checks all tensors of the files and moves the weights to the device.  The stream must
- * outlive *v.  VFM_EUSAGE lists the tensors that are missing, unknown or of another shape, or names the key of the
+/* Receives the pictures of a clip in their order, each rgb [height, width, 3], valid during the call.  A negative code
+ * ends the decoding with it. */
+struct vfm_picture_sink {
+	int (*take)(void *ctx, const uint8_t *rgb, struct vfm_err *err);
+	void *ctx;
+};
+
+/* Reads the configuration and checks all tensors of the files, which must not change until vfm_vae_close.  The first
+ * session of a half moves its weights to the device.  The stream must outlive *v.  VFM_EUSAGE lists the tensors that are missing, unknown or of another shape, or names the key of the
  * configuration; VFM_EENV: out of memory. */
 int vfm_vae_open(struct vfm_vae **v, struct vfm_stream *s, const struct vfm_vae_opts *o, struct vfm_err *err);
+/* Frees the weights on the device; the next session reads them from the files again.  All sessions must have ended.
+ * No-op for NULL. */
+void vfm_vae_unload(struct vfm_vae *v);
 /* All sessions must have ended.  No-op for NULL. */
 void vfm_vae_close(struct vfm_vae *v);
 
@@ -75,6 +85,9 @@ int vfm_vae_encode_given(
  * numbers in [-1, 1] in `exact`; either may be NULL. */
 int vfm_vae_decode(struct vfm_vae *v, const float *latents, int64_t t, int64_t h, int64_t w, uint8_t *rgb, float *exact,
 	struct vfm_err *err);
+/* The same in u8, picture by picture: without tiles, the clip is never in memory as a whole. */
+int vfm_vae_decode_to(struct vfm_vae *v, const float *latents, int64_t t, int64_t h, int64_t w,
+	const struct vfm_picture_sink *to, struct vfm_err *err);
 
 /* ---- encoding clips in pushes, without tiles ---- */
 

@@ -12,6 +12,8 @@ struct vae_clip {
 	const float *z;     /* decoder: [frames, C, h, w] */
 	int64_t frames, first, last;
 	int64_t h, w; /* inputs of the net */
+	/* decoder: receives the pictures of each output, which `out` has memory for; NULL: `out` is the whole clip */
+	const struct vfm_picture_sink *to;
 };
 
 /* Runs a window of the clip through a session of its own; tile NULL: the window is the whole, and `out` gets the
@@ -26,6 +28,8 @@ static int run_window(struct vfm_vae *v, const struct vae_clip *c, const struct 
 	TRY(vae_session_begin(&s, v, c->part, at->h, at->w, err));
 	s->tile = tile;
 	s->out = out ? *out : s->out;
+	s->to = c->to;
+	s->run.pairs = c->frames > 1;
 	for (int64_t i = 0, k; i < c->frames; i++) {
 		if (c->part == VAE_DECODER) {
 			TRY_OUT(vae_session_latents(
@@ -204,14 +208,45 @@ int vfm_vae_encode_given(
 		p->height, p->width, latents, err);
 }
 
+/* Sets *c to a clip to decode, and *pictures. */
+static int describe_decode(struct vae_clip *c, int64_t *pictures, const struct vfm_vae *v, const float *latents,
+	int64_t t, int64_t h, int64_t w, struct vfm_err *err)
+{
+	*c = (struct vae_clip){.part = VAE_DECODER, .z = latents, .frames = t, .h = h, .w = w};
+	if (t < 1)
+		return vfm_fail(err, VFM_EUSAGE, "the VAE: no latent frame to decode");
+	*pictures = vfm_geometry_pictures(&v->geometry, t);
+	return vae_check_latent_frames(v, t, err);
+}
+
 int vfm_vae_decode(struct vfm_vae *v, const float *latents, int64_t t, int64_t h, int64_t w, uint8_t *rgb, float *exact,
 	struct vfm_err *err)
 {
-	const struct vae_clip c = {.part = VAE_DECODER, .z = latents, .frames = t, .h = h, .w = w};
 	const struct vae_out out = {.rgb = rgb, .f32 = exact, .h = h * v->c.ratio, .w = w * v->c.ratio};
+	struct vae_clip c;
+	int64_t pictures;
 
-	if (t < 1)
-		return vfm_fail(err, VFM_EUSAGE, "the VAE: no latent frame to decode");
-	TRY(vae_check_latent_frames(v, t, err));
-	return run_clip(v, &c, vfm_geometry_pictures(&v->geometry, t), &out, err);
+	TRY(describe_decode(&c, &pictures, v, latents, t, h, w, err));
+	return run_clip(v, &c, pictures, &out, err);
+}
+
+int vfm_vae_decode_to(struct vfm_vae *v, const float *latents, int64_t t, int64_t h, int64_t w,
+	const struct vfm_picture_sink *to, struct vfm_err *err)
+{
+	struct vae_out out = {.h = h * v->c.ratio, .w = w * v->c.ratio};
+	const size_t size = (size_t)(out.h * v->c.patch * out.w * v->c.patch * 3);
+	struct vae_tiles tiles;
+	struct vae_clip c;
+	int64_t pictures, kept;
+	int rc;
+
+	TRY(describe_decode(&c, &pictures, v, latents, t, h, w, err));
+	c.to = choose_tiles(&tiles, v, &c, pictures) ? NULL : to;
+	kept = c.to ? v->c.patch_t : pictures;
+	out.rgb = vfm_big_alloc((size_t)kept * size, "pictures", err);
+	rc = out.rgb ? run_clip(v, &c, pictures, &out, err) : VFM_EENV;
+	for (int64_t i = 0; !c.to && i < pictures && rc >= 0; i++)
+		rc = to->take(to->ctx, out.rgb + (size_t)i * size, err);
+	vfm_big_free(out.rgb, (size_t)kept * size);
+	return rc;
 }

@@ -91,7 +91,9 @@ static void free_frame(struct vae_run *r, struct vae_frame *f)
 {
 	struct vae_frame **at;
 
-	if (!f->block) {
+	if (f->pair) {
+		vae_frame_drop(r, f->pair);
+	} else if (!f->block) {
 		vfm_dev_free(r->s, f->t.data, f->bytes);
 	} else {
 		for (at = &f->block->first; *at != f; at = &(*at)->next)
@@ -176,9 +178,27 @@ int vae_frame_own(struct vae_run *r, struct vae_frame **x, struct vfm_err *err)
 
 /* ---- frames before the current one ---- */
 
+/* Makes the frames of p in one allocation. */
+static int make_pair(struct vae_run *r, struct vae_past *p, const int64_t size[3], struct vfm_err *err)
+{
+	struct vae_frame *f, *second;
+
+	TRY(vae_frame_lasting(r, 2 * size[0], size[1], size[2], &f, err));
+	second = vfm_calloc(1, sizeof(*second));
+	*second = vae_frame_window(f, size[0], size[0]);
+	second->refs = 1;
+	second->pair = vae_frame_keep(f);
+	f->t = vae_frame_window(f, 0, size[0]).t;
+	p->f[0] = f;
+	p->f[1] = second;
+	return 0;
+}
+
 int vae_past_next(
 	struct vae_run *r, struct vae_past *p, const int64_t size[3], struct vae_frame **f, struct vfm_err *err)
 {
+	if (r->pairs && !p->f[0])
+		TRY(make_pair(r, p, size, err));
 	if (p->n < 2 && !p->f[p->n])
 		TRY(vae_frame_lasting(r, size[0], size[1], size[2], &p->f[p->n], err));
 	*f = p->f[p->n % 2];

@@ -198,7 +198,8 @@ void vae_plan_cosmos(struct vae_plan *p);
 
 /* ---- weights (vae_load.c) ---- */
 
-/* Moves the tensors of a planned net to the device.  *mem is one block, which the caller frees with vfm_dev_free. */
+/* Moves the tensors of a planned net to the device.  *mem is one block, which the caller frees with vfm_dev_free; NULL
+ * after a failure. */
 int vae_net_load(struct vae_net *net, struct vfm_stream *s, enum vfm_dtype dtype, void **mem, size_t *bytes,
 	struct vfm_err *err);
 
@@ -212,6 +213,7 @@ struct vae_frame {           /* device memory of a run, with a reference count *
 	struct vae_block *block; /* shared memory; NULL: the frame has its own */
 	size_t start;            /* offset in the block */
 	struct vae_frame *next;  /* in the block */
+	struct vae_frame *pair;  /* not NULL: the memory is the second half of this frame's, which it keeps */
 };
 /* The n frames before the current one, oldest first, in their own memory. */
 struct vae_past {
@@ -238,6 +240,9 @@ struct vae_run {
 	struct vae_block *blocks;
 	size_t room;   /* bytes of the first block */
 	bool from_end; /* new frames are placed at the end of a gap; else at its start */
+	/* Every convolution gets two frames or more: those before the current one share an allocation, which wastes
+	 * less where memory comes in huge pages. */
+	bool pairs;
 	/* Receives each frame of the last layer, [1,H,W,C]; borrowed. */
 	int (*emit)(void *ctx, const struct vae_frame *y, struct vfm_err *err);
 	void *ctx;
@@ -309,8 +314,9 @@ struct vfm_vae {
 	enum vfm_dtype dtype;
 	struct vfm_vae_tile tile;
 	struct vae_config c;
-	struct vae_net net[VAE_PARTS]; /* without layers if the part is not loaded */
-	void *mem[VAE_PARTS];
+	struct vfm_weights *weights;
+	struct vae_net net[VAE_PARTS]; /* without layers if the part is skipped */
+	void *mem[VAE_PARTS];          /* its weights; NULL: not on the device */
 	size_t bytes[VAE_PARTS];
 	struct vfm_geometry geometry;
 	struct vfm_encoder_id id;
@@ -342,7 +348,11 @@ struct vfm_vae_session {
 	size_t n;
 	struct vae_out out; /* of the current push */
 	float *tile;        /* not NULL: [T, h', w', C], receives the outputs unchanged */
+	/* not NULL: receives the pictures of each output, which out.rgb has memory for */
+	const struct vfm_picture_sink *to;
 };
+/* Moves the weights of a part to the device, unless they are there. */
+int vae_load_part(struct vfm_vae *v, enum vae_part part, struct vfm_err *err);
 int vae_session_begin(
 	struct vfm_vae_session **s, struct vfm_vae *v, enum vae_part part, int64_t h, int64_t w, struct vfm_err *err);
 /* VFM_EUSAGE: the scaling for this number of latent frames is unknown. */

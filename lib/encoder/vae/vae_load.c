@@ -175,6 +175,8 @@ static int load_conv(struct loader *l, struct vae_conv *v, struct vfm_err *err)
 	if (!l->host)
 		return 0;
 	TRY(store_weight(l, v, err));
+	for (int i = 0; i < 3 && v->from[i]; i++)
+		vfm_weight_drop_pages(v->from[i]);
 	if (!v->from_bias[0])
 		return 0;
 	fill_bias(v, (float *)l->host);
@@ -230,11 +232,13 @@ int vae_net_load(
 	if (!*mem)
 		return VFM_EENV;
 	l.host = vfm_big_alloc(l.largest, "a tensor of the VAE", err);
-	if (!l.host)
-		return VFM_EENV;
 	give = (struct vfm_suballoc){.base = *mem};
 	l.at = &give;
-	rc = load_layers(&l, net, err);
+	rc = l.host ? load_layers(&l, net, err) : VFM_EENV;
 	vfm_big_free(l.host, l.largest);
+	if (rc < 0) {
+		vfm_dev_free(s, *mem, *bytes);
+		*mem = NULL;
+	}
 	return rc;
 }

@@ -101,6 +101,21 @@ void vae_store(const struct vfm_vae *v, enum vae_part part, const struct vae_out
 
 /* ---- frames on the device ---- */
 
+/* Stores an output in s->host [., w, C] in the arrays of the push, or passes its pictures on. */
+static int store_output(struct vfm_vae_session *s, int64_t h, int64_t w, struct vfm_err *err)
+{
+	const struct vae_config *c = &s->v->c;
+	const int64_t p = c->patch, size = h * p * w * p * 3, t = s->emitted;
+	const int64_t n = vae_frames_before(c, t + 1) - vae_frames_before(c, t);
+
+	if (s->to)
+		s->out.first = t;
+	vae_store(s->v, s->part, &s->out, t, s->host, w, &(struct vae_window){0, 0, h, w});
+	for (int64_t i = 0; s->to && i < n; i++)
+		TRY(s->to->take(s->to->ctx, s->out.rgb + i * size, err));
+	return 0;
+}
+
 /* Receives a frame [H,W,C] of the last layer. */
 static int emit_frame(void *ctx, const struct vae_frame *y, struct vfm_err *err)
 {
@@ -115,7 +130,7 @@ static int emit_frame(void *ctx, const struct vae_frame *y, struct vfm_err *err)
 			s->part == VAE_ENCODER ? "encoder" : "decoder");
 	vfm_dtype_convert(VFM_F32, s->tile ? s->tile + (size_t)s->emitted * n : s->host, s->run.dtype, s->raw, n);
 	if (!s->tile)
-		vae_store(s->v, s->part, &s->out, s->emitted, s->host, w, &(struct vae_window){0, 0, h, w});
+		TRY(store_output(s, h, w, err));
 	s->emitted++;
 	return 0;
 }
@@ -179,6 +194,7 @@ int vae_session_begin(
 			part == VAE_ENCODER ? "encoder" : "decoder");
 	if (h < 1 || w < 1 || h > SIDE_MAX || w > SIDE_MAX || oh > SIDE_MAX || ow > SIDE_MAX)
 		return vfm_fail(err, VFM_EUSAGE, "the VAE: frames have sides of at most %d", SIDE_MAX);
+	TRY(vae_load_part(v, part, err));
 	s = vfm_calloc(1, sizeof(*s));
 	*s = (struct vfm_vae_session){.v = v, .part = part, .h = h, .w = w, .out = {.h = oh, .w = ow}};
 	vae_run_init(&s->run, v->s, v->dtype, net, h, w);

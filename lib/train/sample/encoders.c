@@ -109,7 +109,6 @@ static const char *default_tokenizer(const struct vfm_sampling *s, char spec[32]
 	return spec;
 }
 
-/* With a GPU the text encoder leaves the memory to the network. */
 int sampling_open_encoders(struct vfm_sampling *s, struct vfm_err *err)
 {
 	struct vfm_encoder_opts o = s->o->encoder;
@@ -127,7 +126,7 @@ int sampling_open_encoders(struct vfm_sampling *s, struct vfm_err *err)
 		o.vae = o.text_encoder = o.image_encoder = o.exec = o.text_exec = o.image_exec = NULL;
 	o.encodes = needs.encodes_pictures;
 	o.pictures = needs.pictures;
-	o.text_stream = true;
+	o.text_stream = o.one_model = true;
 	o.device = s->device;
 	o.local_rank = o.children.first_gpu = s->job->launch.local_rank;
 	TRY(vfm_encoder_open(&s->encoders, &o, err));
@@ -145,6 +144,7 @@ int sampling_open_decoder(struct vfm_sampling *s, struct vfm_err *err)
 	if (!o.exec && !o.vae && !o.tokenizer)
 		o.tokenizer = default_tokenizer(s, tokenizer);
 	o.text_encoder = o.image_encoder = o.text_exec = o.image_exec = NULL;
+	o.one_model = true;
 	o.device = s->device;
 	o.local_rank = o.children.first_gpu = s->job->launch.local_rank;
 	TRY(vfm_encoder_open(&s->encoders, &o, err));

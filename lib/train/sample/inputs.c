@@ -1,4 +1,4 @@
-/* inputs.c - what a video starts from besides noise: texts, pictures, and the arrays that lines of prompts name. */
+/* inputs.c - what a video starts from besides noise and texts: pictures, and the arrays that lines of prompts name. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -378,50 +378,6 @@ static int read_first(
 	return rc;
 }
 
-/* ---- texts ---- */
-
-/* Encodes a text to *rows [*n, text_dim], as many as the model reads.  An item whose text fails has a `why`. */
-static int encode_prompt(struct vfm_sampling *s, struct vfm_sample_item *it, const char *words, float **rows,
-	int32_t *n, struct vfm_err *err)
-{
-	const int64_t most = s->c->model.text_len, dim = s->c->model.text_dim;
-	const struct vfm_encoder_handle *text = &s->encoders.text;
-	struct vfm_encoded x = {0};
-	int rc = text->ops->encode_text(text->ctx, 0, words, &x, err);
-	int64_t made;
-
-	if (rc == VFM_EINPUT) {
-		free(it->why);
-		it->why = vfm_strdup(err->msg);
-		return 0;
-	}
-	TRY(rc);
-	made = x.npy.shape[0];
-	if (made > most && !s->logged_cut) {
-		vfm_info("a prompt has %lld text rows; of each prompt the first %lld are read (model.text_len)",
-			(long long)made, (long long)most);
-		s->logged_cut = true;
-	}
-	*n = (int32_t)(made < most ? made : most);
-	*rows = vfm_calloc((size_t)(*n * dim) + 1, sizeof(**rows));
-	memcpy(*rows, x.data, (size_t)(*n * dim) * sizeof(**rows));
-	vfm_encoded_release(&x);
-	return 0;
-}
-
-static int prepare_texts(struct vfm_sampling *s, struct vfm_sample_item *it, struct vfm_err *err)
-{
-	struct vfm_sampler sampler = sampling_sampler(s, it);
-
-	if (!s->c->model.cross_attention && !s->c->model.pooled_text)
-		return 0;
-	if (*it->p.caption)
-		TRY(encode_prompt(s, it, it->p.caption, &it->in.text, &it->in.n_text, err));
-	if (*it->p.negative && !it->why && vfm_sampler_is_guided(&sampler))
-		TRY(encode_prompt(s, it, it->p.negative, &it->in.negative, &it->in.n_negative, err));
-	return 0;
-}
-
 /* ---- items ---- */
 
 /* Elements of the arrays of an item. */
@@ -458,14 +414,11 @@ static int prepare_arrays(struct vfm_sampling *s, struct vfm_sample_item *it, st
 
 int sampling_prepare_item(struct vfm_sampling *s, struct vfm_sample_item *it, struct vfm_err *err)
 {
-	int rc;
-
 	if (it->in.ready)
 		return 0;
-	rc = prepare_texts(s, it, err);
-	if (rc >= 0)
-		rc = sampling_load_picture(s, it, err);
-	TRY(rc);
+	if (!it->in.has_texts)
+		TRY(sampling_encode_texts(s, err));
+	TRY(sampling_load_picture(s, it, err));
 	if (prepare_arrays(s, it, err) < 0)
 		return vfm_err_context(err, "prompt %zu", (size_t)(it - s->v));
 	it->in.ready = true;

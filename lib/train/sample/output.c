@@ -9,7 +9,7 @@
 #include "media/av/video_out.h"
 #include "train/sample/sampling_impl.h"
 
-enum { OUTPUT_CRF = 10, ROOM = 64 /* bytes that a conversion may read after the last picture */ };
+enum { OUTPUT_CRF = 10, ROOM = 64 /* bytes that a conversion may read after a picture */ };
 
 /* ---- records ---- */
 
@@ -98,6 +98,28 @@ static void describe_video(struct vfm_sample_item *it, const struct vfm_video_ou
 	json_object_set_new(it->rec, "fps", json_string(rate));
 }
 
+/* A video that is written while it is decoded. */
+struct video_writer {
+	const char *path;
+	const struct vfm_video_out_opts *o;
+	size_t picture;  /* bytes */
+	int64_t n, most; /* pictures so far; later ones are dropped */
+	uint8_t *rgb;    /* a picture, and ROOM */
+	struct vfm_video_out *v;
+};
+
+static int write_picture(void *ctx, const uint8_t *rgb, struct vfm_err *err)
+{
+	struct video_writer *w = ctx;
+
+	if (w->n++ >= w->most)
+		return 0;
+	if (!w->v)
+		TRY(vfm_video_out_open(&w->v, w->path, w->o, err));
+	memcpy(w->rgb, rgb, w->picture);
+	return vfm_video_out_write(w->v, w->rgb, err);
+}
+
 static int write_video(struct vfm_sampling *s, struct vfm_sample_item *it, const float *latent, struct vfm_err *err)
 {
 	const struct vfm_prompt *p = &it->p;
@@ -107,29 +129,27 @@ static int write_video(struct vfm_sampling *s, struct vfm_sample_item *it, const
 		.fps_num = p->fps_num,
 		.fps_den = p->fps_den,
 		.crf = OUTPUT_CRF};
-	size_t picture = (size_t)p->width * (size_t)p->height * 3;
 	const char *slash = strrchr(it->path, '/');
-	int64_t n = !vfm_name_ends(it->path, ".png") || strchr(slash ? slash : it->path, '%') ? p->frames : 1;
-	size_t bytes = picture * (size_t)p->frames + ROOM;
-	uint8_t *rgb = vfm_big_alloc(bytes, "pictures", err);
+	struct video_writer w = {.path = it->path,
+		.o = &o,
+		.picture = (size_t)p->width * (size_t)p->height * 3,
+		.most = !vfm_name_ends(it->path, ".png") || strchr(slash ? slash : it->path, '%') ? p->frames : 1};
 	struct vfm_video_out_facts facts;
-	struct vfm_video_out *v = NULL;
 	int rc;
 
-	if (!rgb)
+	w.rgb = vfm_big_alloc(w.picture + ROOM, "a picture", err);
+	if (!w.rgb)
 		return VFM_EENV;
-	TRY_OUT(video->ops->decode(video->ctx, 0, latent, it->dims, p->frames, rgb, err));
-	TRY_OUT(vfm_video_out_open(&v, it->path, &o, err));
-	for (int64_t f = 0; f < n; f++)
-		TRY_OUT(vfm_video_out_write(v, rgb + (size_t)f * picture, err));
-	facts = vfm_video_out_facts(v);
-	rc = vfm_video_out_close(v, err);
-	v = NULL;
+	TRY_OUT(video->ops->decode(
+		video->ctx, 0, latent, it->dims, p->frames, &(struct vfm_picture_sink){write_picture, &w}, err));
+	facts = vfm_video_out_facts(w.v);
+	rc = vfm_video_out_close(w.v, err);
+	w.v = NULL;
 	TRY_OUT(rc);
-	describe_video(it, &facts, n);
+	describe_video(it, &facts, w.most);
 out:
-	vfm_video_out_abort(v);
-	vfm_big_free(rgb, bytes);
+	vfm_video_out_abort(w.v);
+	vfm_big_free(w.rgb, w.picture + ROOM);
 	return rc;
 }
 

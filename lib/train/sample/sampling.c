@@ -88,12 +88,21 @@ static int check_items(struct vfm_sampling *s, struct vfm_err *err)
 	return sampling_open_encoders(s, err);
 }
 
+/* Encodes texts and the first picture before the network takes memory; batches with the same picture use it. */
+static int encode_first(struct vfm_sampling *s, struct vfm_err *err)
+{
+	if (!s->o->in_training)
+		TRY(sampling_encode_texts(s, err));
+	TRY(sampling_load_picture(s, &s->v[0], err));
+	vfm_encoder_unload(&s->encoders);
+	return 0;
+}
+
 int vfm_sampling_open(struct vfm_sampling *s, struct vfm_err *err)
 {
 	TRY(vfm_job_agree(s->job, check_items(s, err), err));
 	TRY(sampling_choose_encoders(s, err));
-	/* Before the network takes memory; batches with the same picture use it. */
-	return vfm_job_agree(s->job, s->leader && s->n ? sampling_load_picture(s, &s->v[0], err) : 0, err);
+	return vfm_job_agree(s->job, s->leader && s->n ? encode_first(s, err) : 0, err);
 }
 
 int vfm_sampling_prepare(struct vfm_sampling *s, struct vfm_err *err)

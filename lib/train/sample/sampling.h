@@ -45,7 +45,7 @@ struct vfm_sampling_opts {
 
 /* The inputs of an item besides its noise, on the leader of its group; f32. */
 struct vfm_sample_inputs {
-	bool ready;
+	bool ready, has_texts;
 	int32_t n_text, n_negative;
 	float *text, *negative; /* [n_text, text_dim], [n_negative, text_dim] */
 	float *cond;            /* [tokens, cond_dim]; NULL: none */
@@ -88,10 +88,10 @@ struct vfm_sampling { /* `= {0}` apart from the fields of the first group */
 	int64_t size[3];                /* frames, height, width of a sample of its data: the default; zeros: unknown */
 	json_t *forced;                 /* accepted differences between encoders; NULL: none.  Owned */
 	bool leader;
+	int64_t groups, group;
 
 	/* before vfm_sampling_run; the diffusion of net is that of c */
 	struct vfm_sample_job net;
-	int64_t groups, group;
 	struct vfm_comm *together; /* the ranks of the group, host memory */
 	/* Prints records, lines of JSON in the order of the items, on rank 0. */
 	int (*print)(void *ctx, const char *lines, size_t len, struct vfm_err *err);
@@ -110,6 +110,7 @@ struct vfm_sampling { /* `= {0}` apart from the fields of the first group */
 	struct vfm_sample_picture picture;
 	struct vfm_buf records;
 	struct vfm_progress progress;
+	size_t texts_next; /* the first item of a round whose texts are not encoded yet */
 	bool logged_cut, warned;
 	int64_t evals, shown, failed;
 	int64_t *passes; /* [evals + 1]: passes of the network before each evaluation of a batch */
@@ -121,13 +122,14 @@ struct vfm_sample_item *vfm_sampling_add(struct vfm_sampling *s, const char *cap
 /* Broadcasts the items of rank 0.  Collective. */
 int vfm_sampling_share(struct vfm_sampling *s, struct vfm_err *err);
 /* Opens the encoders, compares them with those of the training data, sets the size of each video and checks what each
- * prompt needs.  Collective.  VFM_EUSAGE names the prompt. */
+ * prompt needs.  Encodes texts and the first picture, then frees the device memory of the encoders.  Collective.  VFM_EUSAGE names the prompt. */
 int vfm_sampling_open(struct vfm_sampling *s, struct vfm_err *err);
 /* Returns the tokens of the largest batch, guidance included.  Local. */
 int64_t vfm_sampling_tokens(const struct vfm_sampling *s);
 /* Encodes the texts and pictures of all items, which else each batch does, and closes the encoders.  Local. */
 int vfm_sampling_prepare(struct vfm_sampling *s, struct vfm_err *err);
-/* Samples all items, and writes their files and records.  After vfm_sampling_prepare it opens the decoder for the call,
+/* Samples all items, and writes their files and records.  While the network computes, no encoder has device memory.
+ * After vfm_sampling_prepare it opens the decoder for the call,
  * and may be called again.  Collective.  VFM_EINPUT: some videos failed; their records say why. */
 int vfm_sampling_run(struct vfm_sampling *s, struct vfm_err *err);
 void vfm_sampling_release(struct vfm_sampling *s);

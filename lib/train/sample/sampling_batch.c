@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "device/dev/dev.h"
 #include "device/ops/tensor.h"
 #include "spec/layout/patch.h"
 #include "train/sample/sampling_impl.h"
@@ -18,12 +19,6 @@ static struct vfm_diffusion diffusion_of(const struct vfm_sampling *s, int64_t t
 }
 
 /* ---- which items are sampled together ---- */
-
-/* Items [first, first + n) of one size, seed, steps and scale. */
-struct sample_batch {
-	size_t first;
-	int n;
-};
 
 static bool may_share_batch(const struct vfm_sample_item *a, const struct vfm_sample_item *b)
 {
@@ -91,6 +86,14 @@ static struct sample_round round_from(const struct vfm_sampling *s, size_t first
 		r.next += (size_t)b.n;
 	}
 	return r;
+}
+
+struct sample_batch sampling_own_batch(const struct vfm_sampling *s, size_t first, size_t *next)
+{
+	const struct sample_round r = round_from(s, first);
+
+	*next = r.next;
+	return r.own;
 }
 
 /* ---- progress ---- */
@@ -199,7 +202,10 @@ static int sample_one_batch(struct vfm_sampling *s, const struct sample_batch *b
 		id[i] = it[i].noise;
 		memcpy(grids[i], it[i].grid, sizeof(grids[i]));
 	}
+	vfm_encoder_unload(&s->encoders);
 	TRY_OUT(vfm_sampler_run(&sampler, &job, &r, tokens, err));
+	if (!s->o->in_training) /* a training step would map the memory again */
+		vfm_dev_trim(job.stream);
 	if (s->leader && writes)
 		TRY_OUT(finish_batch(s, b, tokens, err));
 out:

@@ -16,13 +16,20 @@ int sampling_open_decoder(struct vfm_sampling *s, struct vfm_err *err);
  * items.  Collective. */
 int sampling_choose_encoders(struct vfm_sampling *s, struct vfm_err *err);
 
+/* ---- texts.c ---- */
+
+/* Encodes the texts of the next items of this group: of all that are left, or in vfm-sample of as many as fit into
+ * about 1 GiB of host memory, at least one batch.  Closes the text encoder after the last.  Of a leader.  An item whose
+ * text fails has a `why`. */
+int sampling_encode_texts(struct vfm_sampling *s, struct vfm_err *err);
+
 /* ---- inputs.c ---- */
 
 /* Checks that each item has each input that the model reads.  Local. */
 int sampling_check_inputs(struct vfm_sampling *s, struct vfm_err *err);
 /* Encodes the picture of an item to s->picture, unless it is there.  Of a leader; no-op without a picture. */
 int sampling_load_picture(struct vfm_sampling *s, const struct vfm_sample_item *it, struct vfm_err *err);
-/* Makes the inputs of an item, unless it has them.  Of a leader.  An item whose text fails has a `why`. */
+/* Makes the inputs of an item, unless it has them.  Of a leader.  Items are prepared in their order. */
 int sampling_prepare_item(struct vfm_sampling *s, struct vfm_sample_item *it, struct vfm_err *err);
 void sampling_release_inputs(struct vfm_sample_inputs *in); /* accepts `{0}` */
 void sampling_release_picture(struct vfm_sample_picture *p);
@@ -38,6 +45,17 @@ struct batch_inputs {
 int sampling_join_inputs(struct batch_inputs *b, struct vfm_sample_request *r, const struct vfm_sampling *s,
 	const struct vfm_sample_item *it, int n, struct vfm_err *err);
 void batch_inputs_release(struct batch_inputs *b); /* accepts `{0}` */
+
+/* ---- sampling_batch.c ---- */
+
+/* Items [first, first + n) of one size, seed, steps and scale, which are sampled together. */
+struct sample_batch {
+	size_t first;
+	int n;
+};
+/* Returns the batch of this group (n 0: none) in the round that begins with an item.  *next: the first item of the next
+ * round. */
+struct sample_batch sampling_own_batch(const struct vfm_sampling *s, size_t first, size_t *next);
 
 /* ---- output.c ---- */
 

@@ -1,0 +1,157 @@
+/* texts.c - encodes the texts of the prompts, many together and each one once, before the network runs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "train/sample/sampling_impl.h"
+
+enum { WORDS = 64 /* texts that are encoded together, about */ };
+#define TEXT_BYTES ((size_t)1 << 30) /* rows that wait for their batch on the host, about */
+
+/* An item that reads text `word`. */
+struct text_use {
+	struct vfm_sample_item *it;
+	bool negative;
+	size_t word;
+};
+/* Different texts, and their uses. */
+struct text_set {
+	json_t *index; /* text -> number */
+	const char **word;
+	struct text_use *use;
+	size_t n, n_uses, cap, use_cap;
+};
+
+static void add_text_use(struct text_set *t, struct vfm_sample_item *it, bool negative)
+{
+	const char *text = negative ? it->p.negative : it->p.caption;
+	const json_t *known = json_object_get(t->index, text);
+	const size_t word = known ? (size_t)json_integer_value(known) : t->n;
+
+	if (!known) {
+		json_object_set_new(t->index, text, json_integer((json_int_t)t->n));
+		vfm_grow(&t->word, &t->cap, t->n + 1, sizeof(*t->word));
+		t->word[t->n++] = text;
+	}
+	vfm_grow(&t->use, &t->use_cap, t->n_uses + 1, sizeof(*t->use));
+	t->use[t->n_uses++] = (struct text_use){it, negative, word};
+}
+
+static void add_item_texts(const struct vfm_sampling *s, struct text_set *t, struct vfm_sample_item *it)
+{
+	const struct vfm_sampler sampler = sampling_sampler(s, it);
+
+	if (it->in.ready)
+		return;
+	it->in.has_texts = true;
+	if (!s->c->model.cross_attention && !s->c->model.pooled_text)
+		return;
+	if (*it->p.caption)
+		add_text_use(t, it, false);
+	if (*it->p.negative && vfm_sampler_is_guided(&sampler))
+		add_text_use(t, it, true);
+}
+
+/* Adds the texts of the next items of this group.  In training, all groups may sample an item. */
+static void collect_texts(struct vfm_sampling *s, struct text_set *t)
+{
+	while (s->texts_next < s->n && t->n < WORDS) {
+		struct sample_batch b = {s->texts_next, 1};
+		size_t next = s->texts_next + 1;
+
+		if (!s->o->in_training)
+			b = sampling_own_batch(s, s->texts_next, &next);
+		for (int i = 0; i < b.n; i++)
+			add_item_texts(s, t, &s->v[b.first + (size_t)i]);
+		s->texts_next = next;
+	}
+}
+
+/* Gives an item a copy of the rows of its text, as many as the model reads.  Returns its bytes. */
+static size_t give_rows(struct vfm_sampling *s, const struct text_use *u, const struct vfm_encoded *x)
+{
+	const int64_t made = x->npy.shape[0], most = s->c->model.text_len, n = made < most ? made : most;
+	const size_t bytes = (size_t)(n * s->c->model.text_dim) * sizeof(float);
+	float *rows = vfm_malloc(bytes + 1);
+
+	if (made > most && !s->logged_cut) {
+		vfm_info("a prompt has %lld text rows; of each prompt the first %lld are read (model.text_len)",
+			(long long)made, (long long)most);
+		s->logged_cut = true;
+	}
+	memcpy(rows, x->data, bytes);
+	if (u->negative) {
+		u->it->in.negative = rows;
+		u->it->in.n_negative = (int32_t)n;
+	} else {
+		u->it->in.text = rows;
+		u->it->in.n_text = (int32_t)n;
+	}
+	return bytes;
+}
+
+/* Gives the result of a text, rows or an error, to the items that read it. */
+static int give_text(struct vfm_sampling *s, const struct text_set *t, size_t word, const struct vfm_encoded *x, int rc,
+	const struct vfm_err *why, size_t *bytes)
+{
+	if (rc < 0 && rc != VFM_EINPUT)
+		return rc;
+	for (size_t i = 0; i < t->n_uses; i++) {
+		const struct text_use *u = &t->use[i];
+
+		if (u->word != word)
+			continue;
+		if (rc >= 0)
+			*bytes += give_rows(s, u, x);
+		else if (!u->it->why)
+			u->it->why = vfm_strdup(why->msg);
+	}
+	return 0;
+}
+
+/* Encodes the texts together if the encoder gains by it, else one by one. */
+static int encode_text_set(struct vfm_sampling *s, const struct text_set *t, size_t *bytes, struct vfm_err *err)
+{
+	const struct vfm_encoder_handle *text = &s->encoders.text;
+	struct vfm_encoded *x = vfm_calloc(t->n + 1, sizeof(*x));
+	struct vfm_err *why = vfm_calloc(t->n + 1, sizeof(*why));
+	int *made = vfm_calloc(t->n + 1, sizeof(*made)), rc = 0;
+
+	if (t->n && text->ops->encode_texts)
+		text->ops->encode_texts(text->ctx, t->word, (int)t->n, x, made, why);
+	for (size_t i = 0; i < t->n; i++) {
+		if (rc >= 0 && !text->ops->encode_texts)
+			made[i] = text->ops->encode_text(text->ctx, 0, t->word[i], &x[i], &why[i]);
+		if (rc >= 0) {
+			rc = give_text(s, t, i, &x[i], made[i], &why[i], bytes);
+			*err = why[i];
+		}
+		vfm_encoded_release(&x[i]);
+	}
+	free(made);
+	free(why);
+	free(x);
+	return rc;
+}
+
+int sampling_encode_texts(struct vfm_sampling *s, struct vfm_err *err)
+{
+	const size_t most = s->o->in_training ? SIZE_MAX : TEXT_BYTES;
+	size_t bytes = 0;
+	int rc = 0;
+
+	while (s->texts_next < s->n && bytes < most && rc >= 0) {
+		struct text_set t = {.index = json_object()};
+
+		collect_texts(s, &t);
+		rc = encode_text_set(s, &t, &bytes, err);
+		json_decref(t.index);
+		free(t.word);
+		free(t.use);
+	}
+	if (rc >= 0 && s->texts_next == s->n) {
+		vfm_encoder_unload(&s->encoders);
+		vfm_encoder_close_one(&s->encoders.text);
+	}
+	return rc;
+}
