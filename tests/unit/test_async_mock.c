@@ -301,6 +301,8 @@ static void test_two_networks(void **state)
 		one(lean, VFM_BF16, VFM_RECOMPUTE_SELECTIVE);
 		one(fp8, VFM_BF16, VFM_RECOMPUTE_NONE);
 		one(base8, VFM_BF16, VFM_RECOMPUTE_FULL);
+		one(away4, VFM_BF16, VFM_RECOMPUTE_FULL);
+		one(mapped, VFM_F32, VFM_RECOMPUTE_NONE);
 	}
 	exchanges = 0;
 }

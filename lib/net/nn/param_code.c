@@ -148,6 +148,19 @@ void vfm_bucket_free_code(struct vfm_params *ps, struct vfm_param_bucket *s)
 	s->code = NULL;
 }
 
+void vfm_params_each_scale(const struct vfm_params *ps, void (*fn)(void *ctx, void *data, size_t bytes), void *ctx)
+{
+	for (int i = 0; i < ps->n_buckets; i++) {
+		const struct vfm_base_code *c = ps->bucket[i].code;
+
+		if (!c)
+			continue;
+		fn(ctx, c->d_scale.data, vfm_nbytes(&c->d_scale));
+		if (c->d_offset.data)
+			fn(ctx, c->d_offset.data, vfm_nbytes(&c->d_offset));
+	}
+}
+
 /* ---- encoding ---- */
 
 /* A parameter while ranks encode it. */

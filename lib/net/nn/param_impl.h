@@ -7,8 +7,6 @@
 
 enum { VFM_DIR_FORWARD, VFM_DIR_BACKWARD, VFM_DIRS };
 
-enum vfm_store_place { VFM_STORE_DEVICE, VFM_STORE_PINNED, VFM_STORE_MAPPED };
-
 /* The runtime state of a unit.  With fsdp, its buffers hold all its VFM_SHARDING_FULL buckets consecutively. */
 struct vfm_unit {
 	struct vfm_params *ps;

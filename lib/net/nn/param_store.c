@@ -324,6 +324,53 @@ int vfm_params_place(struct vfm_params *ps, int64_t n, struct vfm_err *err)
 	return 0;
 }
 
+/* ---- another network ---- */
+
+int vfm_params_copy_store(struct vfm_params *ps, int unit, struct vfm_other_store *x, struct vfm_err *err)
+{
+	const struct vfm_dev_table *t = ps->stream->dev->t;
+	const struct vfm_unit *u = &ps->unit[unit];
+	const size_t bytes = (size_t)u->store_bytes;
+
+	*x = (struct vfm_other_store){.place = VFM_STORE_PINNED};
+	if (!bytes)
+		return 0;
+	TRY(vfm_params_close_store(ps, err));
+	x->p = alloc_store(ps, VFM_STORE_PINNED, u->store_bytes, NULL);
+	if (!x->p) {
+		TRY(reserve_bounce(ps, err)); /* to fetch it, once it is this network's */
+		x->place = VFM_STORE_MAPPED;
+		x->p = alloc_store(ps, VFM_STORE_MAPPED, u->store_bytes, err);
+	}
+	if (!x->p)
+		return VFM_EENV;
+	if (u->place == VFM_STORE_DEVICE)
+		TRY(t->to_host(ps->stream, x->p, u->store, bytes, err));
+	else if (!ps->stream->dev->no_data)
+		memcpy(x->p, u->store, bytes);
+	return 0;
+}
+
+void vfm_params_free_store(struct vfm_params *ps, int unit, struct vfm_other_store *x)
+{
+	free_store(ps, x->place, x->p, ps->unit[unit].store_bytes);
+	x->p = NULL;
+}
+
+size_t vfm_params_swap_store(struct vfm_params *ps, int unit, struct vfm_other_store *x, void **own)
+{
+	struct vfm_unit *u = &ps->unit[unit];
+	const struct vfm_other_store mine = {u->store, u->place};
+
+	*own = u->store;
+	if (!x->p || u->place == VFM_STORE_DEVICE)
+		return x->p ? (size_t)u->store_bytes : 0;
+	u->store = x->p;
+	u->place = x->place;
+	*x = mine;
+	return 0;
+}
+
 void vfm_params_stores_release(struct vfm_params *ps)
 {
 	const struct vfm_dev_table *t = ps->stream->dev->t;

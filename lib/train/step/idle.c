@@ -11,8 +11,15 @@ enum { MOST_BLOCK = 32 << 20 /* bytes of a block */ };
 
 static void list_array(struct vfm_idle *s, void *own, size_t bytes)
 {
-	if (own && bytes)
-		s->v[s->n++] = (struct vfm_idle_array){.own = own, .bytes = bytes};
+	if (!own || !bytes)
+		return;
+	vfm_grow(&s->v, &s->cap, s->n + 1, sizeof(*s->v));
+	s->v[s->n++] = (struct vfm_idle_array){.own = own, .bytes = bytes};
+}
+
+static void list_scale(void *ctx, void *data, size_t bytes)
+{
+	list_array(ctx, data, bytes);
 }
 
 static void list_moments(struct vfm_idle *s, const struct vfm_params *ps, const struct vfm_array *a)
@@ -32,6 +39,7 @@ static void list_state(struct vfm_idle *s)
 	list_moments(s, ps, &o->m);
 	list_moments(s, ps, &o->v);
 	list_moments(s, ps, &o->ema);
+	vfm_params_each_scale(ps, list_scale, s);
 	if (ps->scales)
 		list_array(s, ps->scales->past, (size_t)ps->scales->n_past * sizeof(float));
 }
@@ -39,9 +47,12 @@ static void list_state(struct vfm_idle *s)
 static int open_exchange(struct vfm_idle *s, struct vfm_stream *stream, struct vfm_err *err)
 {
 	struct vfm_dev *d = stream->dev;
+	double store;
 	size_t most = 0;
 
-	for (int i = 0; i < s->n; i++)
+	if (vfm_params_stores(vfm_trainer_params(s->tr), &store) > 0)
+		most = (size_t)store;
+	for (size_t i = 0; i < s->n; i++)
 		most = s->v[i].bytes > most ? s->v[i].bytes : most;
 	s->block = most < MOST_BLOCK ? (most + 63) / 64 * 64 : MOST_BLOCK;
 	s->scratch = vfm_dev_alloc(stream, 2 * s->block, "the exchange of two networks", err);
@@ -71,7 +82,11 @@ int vfm_idle_new(struct vfm_idle *s, struct vfm_trainer *tr, bool on_device, str
 		for (int64_t i = 0; i < ps->scales->n; i++)
 			s->filled[i] = ps->scales->of[i].filled;
 	}
-	for (int i = 0; i < s->n; i++) {
+	if (ps->stores)
+		s->store = vfm_calloc((size_t)ps->units, sizeof(*s->store));
+	for (int u = 0; u < ps->units && s->store; u++)
+		TRY(vfm_params_copy_store(ps, u, &s->store[u], err));
+	for (size_t i = 0; i < s->n; i++) {
 		struct vfm_idle_array *a = &s->v[i];
 
 		a->idle = on_device ? vfm_dev_alloc(stream, a->bytes, "the idle network", err)
@@ -103,12 +118,25 @@ static int exchange_block(struct vfm_idle *s, char *own, char *idle, size_t byte
 	return t->event_record(s->sent[i], s->out, err);
 }
 
-static int exchange_array(struct vfm_idle *s, const struct vfm_idle_array *a, struct vfm_err *err)
+static int exchange_array(struct vfm_idle *s, char *own, char *idle, size_t bytes, struct vfm_err *err)
 {
-	for (size_t at = 0; at < a->bytes; at += s->block) {
-		size_t n = a->bytes - at < s->block ? a->bytes - at : s->block;
+	for (size_t at = 0; at < bytes; at += s->block)
+		TRY(exchange_block(s, own + at, idle + at, bytes - at < s->block ? bytes - at : s->block, err));
+	return 0;
+}
 
-		TRY(exchange_block(s, (char *)a->own + at, (char *)a->idle + at, n, err));
+/* Base weights in host memory are exchanged without copies. */
+static int exchange_stores(struct vfm_idle *s, struct vfm_err *err)
+{
+	struct vfm_params *ps = vfm_trainer_params(s->tr);
+
+	TRY(vfm_params_update_begin(ps, err));
+	TRY(ps->stream->dev->t->stream_sync(ps->stream, err));
+	for (int u = 0; u < ps->units; u++) {
+		void *own;
+		size_t bytes = vfm_params_swap_store(ps, u, &s->store[u], &own);
+
+		TRY(exchange_array(s, own, s->store[u].p, bytes, err));
 	}
 	return 0;
 }
@@ -121,8 +149,10 @@ int vfm_idle_exchange(struct vfm_idle *s, struct vfm_err *err)
 	TRY(vfm_params_wait(ps, err));
 	TRY(vfm_trainer_wait_held(s->tr, err));
 	vfm_dev_drop_copies(ps->stream);
-	for (int i = 0; i < s->n; i++)
-		TRY(exchange_array(s, &s->v[i], err));
+	if (s->store)
+		TRY(exchange_stores(s, err));
+	for (size_t i = 0; i < s->n; i++)
+		TRY(exchange_array(s, s->v[i].own, s->v[i].idle, s->v[i].bytes, err));
 	for (int64_t i = 0; ps->scales && i < ps->scales->n; i++) {
 		bool filled = ps->scales->of[i].filled;
 
@@ -154,7 +184,9 @@ void vfm_idle_release(struct vfm_idle *s)
 		if (s->sent[i])
 			t->event_free(s->sent[i]);
 	}
-	for (int i = 0; i < s->n; i++) {
+	for (int u = 0; s->store && u < vfm_trainer_params(s->tr)->units; u++)
+		vfm_params_free_store(vfm_trainer_params(s->tr), u, &s->store[u]);
+	for (size_t i = 0; i < s->n; i++) {
 		if (s->v[i].idle && s->on_device)
 			vfm_dev_free(stream, s->v[i].idle, s->v[i].bytes);
 		else if (s->v[i].idle)
@@ -163,5 +195,7 @@ void vfm_idle_release(struct vfm_idle *s)
 	if (s->scratch)
 		vfm_dev_free(stream, s->scratch, 2 * s->block);
 	free(s->filled);
+	free(s->store);
+	free(s->v);
 	*s = (struct vfm_idle){0};
 }

@@ -12,17 +12,16 @@
 
 #include "train/step/trainer.h"
 
-enum { VFM_IDLE_ARRAYS = 10 };
-
 struct vfm_idle { /* `= {0}` may be released */
 	struct vfm_trainer *tr;
 	bool on_device;
 	struct vfm_idle_array {
 		void *own, *idle; /* of the trainer; the copy */
 		size_t bytes;
-	} v[VFM_IDLE_ARRAYS];
-	int n;
-	bool *filled; /* [scales->n] of the fp8 histories (net/nn/scales.h) */
+	} * v; /* [n] */
+	size_t n, cap;
+	struct vfm_other_store *store; /* [units] base weights, if the trainer has stores of them (net/nn/param.h) */
+	bool *filled;                  /* [scales->n] of the fp8 histories (net/nn/scales.h) */
 	/* Blocks come in on the compute stream and leave on `out`, through two buffers on the device: written[i] after
 	 * a block was copied to buffer i and replaced in the trainer, sent[i] after it was copied on. */
 	void *scratch; /* both buffers */
