@@ -12,6 +12,7 @@
 
 int bench_matrix(int argc, char **argv, struct vfm_err *err);
 int bench_step(int argc, char **argv, struct vfm_err *err);
+int bench_sample(int argc, char **argv, struct vfm_err *err);
 int bench_launches(int argc, char **argv, struct vfm_err *err);
 int bench_plot(int argc, char **argv, struct vfm_err *err);
 int bench_ops(int argc, char **argv, struct vfm_err *err);

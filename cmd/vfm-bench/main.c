@@ -14,6 +14,7 @@
 static const struct vfm_verb benches[] = {
 	{"matrix", "measure or predict a table of models, contexts and layouts", bench_matrix},
 	{"step", "measure or predict one training step", bench_step},
+	{"sample", "measure or predict the sampling of videos", bench_sample},
 	{"launches", "predict the time of each kernel of a training step", bench_launches},
 	{"ops", "time each operation of the device", bench_ops},
 	{"calibrate", "measure this machine, and write a machine file", bench_calibrate},

@@ -1,4 +1,4 @@
-/* step_opts.h - the options that describe a training step on synthetic samples, for step and launches. */
+/* step_opts.h - the options that describe a model and synthetic samples, for step, launches and sample. */
 #ifndef CMD_STEP_OPTS_H
 #define CMD_STEP_OPTS_H
 
@@ -22,7 +22,7 @@ struct bench_step_opts {
 	}
 
 /* Rows of a struct vfm_opt table; `o` is a struct bench_step_opts *. */
-#define BENCH_STEP_OPTS(o)                                                                                             \
+#define BENCH_MODEL_OPTS(o)                                                                                            \
 	{VFM_OPT_GROUP, 0, NULL, NULL, "Model:", NULL},                                                                \
 		{VFM_OPT_STR, 0, "model", "PRESET", "dimensions to start from (dit-s)", &(o)->preset},                 \
 		{VFM_OPT_INT, 0, "hidden", "N", "override the width", &(o)->hidden},                                   \
@@ -32,19 +32,30 @@ struct bench_step_opts {
 		{VFM_OPT_LIST, 0, "set", "KEY=VALUE",                                                                  \
 			"a key of the configuration (vfm-config(5)), such as parallel.tp=2; may be repeated",          \
 			&(o)->sets},                                                                                   \
-		{VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &(o)->dtype},             \
-		{VFM_OPT_STR, 0, "recompute", "auto|none|light|outputs|selective|full",                                \
-			"what the backward recomputes (none)", &(o)->recompute},                                       \
-		{VFM_OPT_GROUP, 0, NULL, NULL, "Samples:", NULL},                                                      \
+	{                                                                                                              \
+		VFM_OPT_STR, 0, "dtype", "fp32|bf16", "of matrices and activations (fp32)", &(o)->dtype                \
+	}
+#define BENCH_GRID_OPTS(o)                                                                                             \
+	{VFM_OPT_GROUP, 0, NULL, NULL, "Samples:", NULL},                                                              \
 		{VFM_OPT_STR, 0, "grid", "T,H,W", "tokens of a sample as a grid of patches (4,16,16)", &(o)->grid},    \
-		{VFM_OPT_STR, 0, "second-grid", "T,H,W", "grid of every second sample (that of all)", &(o)->second},   \
 		{VFM_OPT_INT, 0, "text-len", "N", "text rows of a sample (77)", &(o)->text_len},                       \
-		{VFM_OPT_INT, 0, "samples", "N", "samples in a pack (1)", &(o)->samples},                              \
-		{VFM_OPT_INT, 0, "packs", "N", "packs per step, over all ranks (1)", &(o)->packs},                     \
-		{VFM_OPT_GROUP, 0, NULL, NULL, "Measurement, prediction and output:", NULL},                           \
+	{                                                                                                              \
+		VFM_OPT_INT, 0, "samples", "N", "samples in a pack (1)", &(o)->samples                                 \
+	}
+#define BENCH_MACHINE_OPTS(o)                                                                                          \
+	{VFM_OPT_GROUP, 0, NULL, NULL, "Measurement, prediction and output:", NULL},                                   \
 	{                                                                                                              \
 		VFM_OPT_STR, 0, "machine", "NAME|FILE", "machine to predict (h200; vfm-machine(5))", &(o)->machine     \
 	}
+/* All options of a training step. */
+#define BENCH_STEP_OPTS(o)                                                                                             \
+	BENCH_MODEL_OPTS(o),                                                                                           \
+		{VFM_OPT_STR, 0, "recompute", "auto|none|light|outputs|selective|full",                                \
+			"what the backward recomputes (none)", &(o)->recompute},                                       \
+		BENCH_GRID_OPTS(o),                                                                                    \
+		{VFM_OPT_STR, 0, "second-grid", "T,H,W", "grid of every second sample (that of all)", &(o)->second},   \
+		{VFM_OPT_INT, 0, "packs", "N", "packs per step, over all ranks (1)", &(o)->packs},                     \
+		BENCH_MACHINE_OPTS(o)
 
 /* Sets the configuration, and the samples, grid, text and packs of *b.  Frees o->sets. */
 int bench_step_parse(struct bench_step_opts *o, struct vfm_config *c, struct vfm_bench_step *b, struct vfm_err *err);

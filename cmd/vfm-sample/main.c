@@ -288,6 +288,7 @@ static int print_sample_records(void *ctx, const char *lines, size_t len, struct
 static int run(struct sample_job *j, struct vfm_err *err)
 {
 	struct vfm_sampling *s = &j->s;
+	int64_t tokens, samples;
 
 	*s = (struct vfm_sampling){
 		.o = so, .job = &j->x->job, .device = j->x->opts->device, .print = print_sample_records};
@@ -295,7 +296,8 @@ static int run(struct sample_job *j, struct vfm_err *err)
 	TRY(vfm_sampling_share(s, err));
 	TRY(vfm_job_agree(s->job, open_request(j, err), err));
 	TRY(vfm_sampling_open(s, err));
-	TRY(vfm_sample_net_load(&j->net, vfm_sampling_tokens(s), DECODER_BYTES, j->x, err));
+	tokens = vfm_sampling_tokens(s, &samples);
+	TRY(vfm_sample_net_load(&j->net, tokens, samples, DECODER_BYTES, j->x, err));
 	s->net = vfm_sample_net_job(&j->net, j->x);
 	s->together = j->net.together;
 	return vfm_sampling_run(s, err);

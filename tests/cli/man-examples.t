@@ -48,7 +48,7 @@ quick_bench() {
 		case " \$* " in
 		*' --predict '* | *' sim '* | ' launches '* | ' eval '* | ' plot '* | *' --list '*) ;;
 		' matrix '*) set -- "\$@" --model dit-s --context 64 --seconds 0.001 --repeat 1 --warmup 0 ;;
-		' step '*) set -- "\$@" --seconds 0.001 --repeat 1 --warmup 0 ;;
+		' step '* | ' sample '*) set -- "\$@" --seconds 0.001 --repeat 1 --warmup 0 ;;
 		' cost '*) set -- "\$@" --seconds 0.1 --warmup 1 ;;
 		' comm '*) set -- "\$@" --seconds 0.001 --repeat 1 ;;
 		' calibrate '*) set -- "\$@" --tiny ;;

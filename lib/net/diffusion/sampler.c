@@ -531,7 +531,8 @@ static int restore_given(struct sampling *g, struct vfm_err *err)
 	return 0;
 }
 
-/* f = the guided network output at the point; given first frames of the point are overwritten. */
+/* f = the guided network output at the point; given first frames of the point are overwritten.  Returns 1 if the caller
+ * ends the run. */
 static int evaluate(struct sampling *g, const struct vfm_solver_eval *e, struct vfm_err *err)
 {
 	const struct vfm_sample_job *j = g->job;
@@ -542,8 +543,9 @@ static int evaluate(struct sampling *g, const struct vfm_solver_eval *e, struct 
 	int rc;
 
 	TRY(report_progress(g, err));
-	if (j->enter)
-		TRY(j->enter(j->enter_ctx, low, err));
+	rc = j->enter ? j->enter(j->enter_ctx, low, err) : 0;
+	if (rc != 0)
+		return rc;
 	TRY(write_times(g, a, e, err));
 	TRY(restore_given(g, err));
 	TRY(write_input(g, a, c_in, g->at, err));
@@ -595,9 +597,12 @@ static int integrate(struct sampling *g, struct vfm_err *err)
 	for (int64_t k = 0; k < g->plan.evals; k++) {
 		struct vfm_solver_eval e;
 		struct vfm_tensor *h;
+		int rc;
 
 		vfm_solver_at(&g->plan, k, &e);
-		TRY(evaluate(g, &e, err));
+		rc = evaluate(g, &e, err);
+		if (rc != 0)
+			return rc;
 		g->newest = (g->newest + g->plan.history - 1) % g->plan.history;
 		h = &g->h[g->newest];
 		if (e.pred[0] != 0)
@@ -729,7 +734,9 @@ int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *jo
 	}
 	TRY_OUT(init_state(&g, err));
 	TRY_OUT(init_passes(&g, err));
-	TRY_OUT(integrate(&g, err));
+	rc = integrate(&g, err);
+	if (rc != 0)
+		goto out;
 	TRY_OUT(t->to_host(job->stream, tokens, g.at->data, vfm_nbytes(g.at), err));
 	rc = t->stream_sync(job->stream, err);
 out:

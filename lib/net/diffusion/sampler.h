@@ -49,7 +49,8 @@ struct vfm_sample_job {
 	enum vfm_dtype dtype; /* compute dtype of the parameters */
 	/* The network below the boundary, with the same model; NULL: net for all levels. */
 	struct vfm_model *low_noise;
-	/* NULL, or called before each evaluation: both networks may be one whose weights it exchanges on the stream */
+	/* NULL, or called before each evaluation: both networks may be one whose weights it exchanges on the stream.
+	 * Returns 1 to end the run, on all ranks alike. */
 	int (*enter)(void *ctx, bool low_noise, struct vfm_err *err);
 	void *enter_ctx;
 	/* Guidance over two groups of ranks: a communicator of the two ranks with the same place in both meshes.  Its
@@ -76,7 +77,7 @@ struct vfm_sample_request {
 /* Samples the request, which is the same on all ranks.  Writes the latents to tokens [sum of grids, F] f32, on the
  * host, in the order of the samples.  Collective over job->mesh->seq, cfg_pair (and ep).  VFM_EUSAGE: the request lacks
  * the condition or the image rows that the model reads; or it gives a first frame, and the model is edm or a sample has
- * one frame. */
+ * one frame.  Returns 1, without latents, if job->enter ended the run. */
 int vfm_sampler_run(const struct vfm_sampler *s, const struct vfm_sample_job *job, const struct vfm_sample_request *r,
 	float *tokens, struct vfm_err *err);
 

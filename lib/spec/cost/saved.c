@@ -390,6 +390,16 @@ double vfm_block_saved_part(const struct vfm_model_spec *m, const struct vfm_sav
 	return bytes;
 }
 
+double vfm_block_forward_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how)
+{
+	struct vfm_saved all[VFM_SAVED_MAX];
+	double bytes = how->pack.tokens * (double)m->hidden * (double)vfm_dtype_size(how->residual);
+
+	for (int i = 0, n = vfm_block_saved(m, how, all); i < n; i++)
+		bytes += bytes_of(&all[i], how);
+	return bytes;
+}
+
 double vfm_block_gathered_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how)
 {
 	struct vfm_saved all[VFM_SAVED_MAX];

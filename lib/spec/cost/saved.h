@@ -96,6 +96,9 @@ int vfm_block_saved(
 
 /* Returns the bytes that one block saves. */
 double vfm_block_saved_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
+/* Returns the bytes of all tensors that the forward of a block makes or reads, its result included, whatever a backward
+ * would read: without a backward, they live until the block ends.  Ignores how->keep. */
+double vfm_block_forward_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
 /* Returns the bytes of one rank's rows of the gathered tensors that a block saves if it keeps everything. */
 double vfm_block_gathered_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how);
 /* Returns the bytes of the saved tensors that are in the set `of`. */

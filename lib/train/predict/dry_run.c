@@ -135,14 +135,6 @@ static void fill_timeline(
 	}
 }
 
-/* Returns what the device must have besides mem_peak. */
-static int64_t bytes_beside(const struct vfm_dev *d)
-{
-	struct vfm_sim_held held = vfm_sim_held(d);
-
-	return held.outside + (held.pool_peak > d->mem_peak ? held.pool_peak - d->mem_peak : 0);
-}
-
 /* Returns the number of the packs of a rank. */
 static int class_of_packs(const struct vfm_context *x, const struct dry_step *d)
 {
@@ -172,7 +164,7 @@ static void note_rank(struct vfm_context *x, struct dry_step *d, const struct vf
 		.stands_for = x->sim->job->stands_for[x->sim->rep],
 		.packs = class_of_packs(x, d),
 		.mem_peak = x->device.dev->mem_peak,
-		.mem_beside = bytes_beside(x->device.dev)};
+		.mem_beside = vfm_simulated_beside(x->device.dev)};
 	memcpy(rank->recompute, r->recompute, sizeof(rank->recompute));
 	rank->host_bytes = r->host_bytes;
 	l = vfm_sim_launches(x->device.dev, &n);

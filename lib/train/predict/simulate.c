@@ -363,3 +363,10 @@ int vfm_simulate(
 	free(job.work_of);
 	return rc;
 }
+
+int64_t vfm_simulated_beside(const struct vfm_dev *d)
+{
+	struct vfm_sim_held held = vfm_sim_held(d);
+
+	return held.outside + (held.pool_peak > d->mem_peak ? held.pool_peak - d->mem_peak : 0);
+}

@@ -50,5 +50,8 @@ struct vfm_simulated {
  * several GPUs; expert_skew is set for a model whose tokens choose no experts; or the job has no slow_rank. */
 int vfm_simulate(
 	const struct vfm_simulation *s, vfm_rank_fn work, void *ctx, struct vfm_simulated *out, struct vfm_err *err);
+/* Returns the bytes that the device of a simulated rank must have besides mem_peak: those of the context and of
+ * libraries outside the pool, and of the pool's chunks that are partly in use. */
+int64_t vfm_simulated_beside(const struct vfm_dev *d);
 
 #endif

@@ -326,34 +326,9 @@ static int check_time_ranges(struct vfm_sample_net *n, const struct vfm_sampler 
 static int configure_groups(struct vfm_sample_net *n, const struct vfm_comm *world, struct vfm_err *err)
 {
 	const int64_t halves = n->o->split_cfg ? 2 : 1;
-	struct vfm_parallel *p = &n->c.parallel;
+	const struct vfm_parallel *p = &n->c.parallel;
 
-	vfm_parallel_defaults(p);
-	p->cp = p->dp = 0;
-	for (int i = 0; i < n->o->set.n; i++) {
-		const char *assignment = n->o->set.v[i];
-
-		if (strncmp(assignment, "parallel.", 9) != 0)
-			return vfm_fail(err, VFM_EUSAGE, "--set %s: only keys of the section parallel can be set here",
-				assignment);
-		TRY(vfm_config_set(&n->c, assignment, err));
-	}
-	if (!p->dp && halves == 2)
-		p->dp = 2;
-	if (!p->cp) {
-		int64_t others = p->tp * (p->dp ? p->dp : 1);
-
-		p->cp = world->size % others ? 1 : world->size / others;
-	}
-	TRY(vfm_parallel_check(p, &n->c.model, world->size, err));
-	if (p->pp > 1)
-		return vfm_fail(err, VFM_EUSAGE, "parallel.pp: sampling uses tp, cp and dp; expected 1");
-	if (p->dp > 1 && p->ep > 1)
-		return vfm_fail(err, VFM_EUSAGE, "parallel.dp: experts over ep need dp = 1 in sampling");
-	if (p->dp % halves)
-		return vfm_fail(err, VFM_EUSAGE,
-			"parallel.dp: guidance over two groups of ranks needs an even number, got %lld",
-			(long long)p->dp);
+	TRY(vfm_inference_layout(&n->c, n->o->set.v, n->o->set.n, n->o->split_cfg, world->size, err));
 	n->groups = p->dp / halves;
 	n->group = world->rank / (p->tp * p->cp * halves);
 	n->leader = world->rank % (p->tp * p->cp * halves) == 0;
@@ -462,10 +437,11 @@ static int split_guidance(struct vfm_sample_net *n, struct vfm_context *x, struc
 	return vfm_comm_split(x->mesh.world, (int)n->group * seq->size + seq->rank, half, "cfg", &n->cfg_pair, err);
 }
 
-int vfm_sample_net_load(
-	struct vfm_sample_net *n, int64_t tokens, double beside, struct vfm_context *x, struct vfm_err *err)
+int vfm_sample_net_load(struct vfm_sample_net *n, int64_t tokens, int64_t samples, double beside, struct vfm_context *x,
+	struct vfm_err *err)
 {
 	n->inference.tokens = tokens;
+	n->inference.samples = samples;
 	n->inference.beside = beside;
 	n->inference.networks = n->of[1].ckpt ? 2 : 1;
 	TRY(vfm_context_open(x, &n->c, err));

@@ -70,10 +70,10 @@ int vfm_sample_net_pair(const char *run, char **high, char **low, double *bounda
  * world. */
 int vfm_sample_net_open(struct vfm_sample_net *n, const struct vfm_sample_net_opts *o, const struct vfm_sampler *s,
 	const struct vfm_comm *world, struct vfm_err *err);
-/* Collective.  Opens the context and loads the weights; all networks stay in memory.  Closes the checkpoints.  tokens: of
- * the largest batch; beside: device bytes of the decoder, of which no batch runs at the same time. */
-int vfm_sample_net_load(
-	struct vfm_sample_net *n, int64_t tokens, double beside, struct vfm_context *x, struct vfm_err *err);
+/* Collective.  Opens the context and loads the weights; all networks stay in memory.  Closes the checkpoints.  tokens,
+ * samples: at most in a batch (vfm_sampling_tokens); beside: device bytes of the decoder, which overlaps no batch. */
+int vfm_sample_net_load(struct vfm_sample_net *n, int64_t tokens, int64_t samples, double beside, struct vfm_context *x,
+	struct vfm_err *err);
 /* Returns the job of these networks; its pointers are valid as long as n and x. */
 struct vfm_sample_job vfm_sample_net_job(const struct vfm_sample_net *n, const struct vfm_context *x);
 void vfm_sample_net_release(struct vfm_sample_net *n);

@@ -42,16 +42,18 @@ static struct sample_batch batch_from(const struct vfm_sampling *s, size_t first
 	return b;
 }
 
-int64_t vfm_sampling_tokens(const struct vfm_sampling *s)
+int64_t vfm_sampling_tokens(const struct vfm_sampling *s, int64_t *samples)
 {
 	int64_t most = 0;
 
+	*samples = 0;
 	for (size_t i = 0; i < s->n; i += (size_t)batch_from(s, i).n) {
 		struct vfm_sampler sampler = sampling_sampler(s, &s->v[i]);
 		bool both = vfm_sampler_is_guided(&sampler) && !s->o->split_cfg;
-		int64_t tokens = batch_from(s, i).n * sampling_tokens(&s->v[i]) * (both ? 2 : 1);
+		int64_t n = batch_from(s, i).n * (both ? 2 : 1), tokens = n * sampling_tokens(&s->v[i]);
 
 		most = tokens > most ? tokens : most;
+		*samples = n > *samples ? n : *samples;
 	}
 	return most;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "spec/cost/keep_plan.h"
+#include "net/diffusion/solver.h"
 #include "train/step/recompute.h"
 
 int vfm_inference_parse_offload(
@@ -21,18 +21,53 @@ int vfm_inference_parse_offload(
 	return 0;
 }
 
-/* Returns the bytes that the forward of a batch needs at most on a rank: the running block, and the residual stream,
- * predictions and inputs of the batch around it. */
-static double forward_bytes(const struct vfm_config *c, const struct vfm_inference_opts *o, const struct vfm_mesh *m)
+int vfm_inference_layout(
+	struct vfm_config *c, const char *const *set, int n, bool split_cfg, int ranks, struct vfm_err *err)
 {
-	const double rows = (double)o->tokens / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]);
-	const struct vfm_saved_how how = {.dtype = (enum vfm_dtype)c->train.dtype,
-		.residual = (enum vfm_dtype)c->train.residual,
-		.pack = {.tokens = rows, .text_rows = (double)c->model.text_len, .samples = 1, .segments = 1},
-		.tp = m->size[VFM_AX_TP]};
+	const int64_t halves = split_cfg ? 2 : 1;
+	struct vfm_parallel *p = &c->parallel;
 
-	return vfm_keep_plan_running(&c->model, &how) +
-		rows * (4 * (double)c->model.hidden + 16 * (double)vfm_model_patch_dim(&c->model));
+	vfm_parallel_defaults(p);
+	p->cp = p->dp = 0;
+	for (int i = 0; i < n; i++) {
+		if (strncmp(set[i], "parallel.", 9) != 0)
+			return vfm_fail(
+				err, VFM_EUSAGE, "--set %s: only keys of the section parallel can be set here", set[i]);
+		TRY(vfm_config_set(c, set[i], err));
+	}
+	if (!p->dp && halves == 2)
+		p->dp = 2;
+	if (!p->cp) {
+		int64_t others = p->tp * (p->dp ? p->dp : 1);
+
+		p->cp = ranks % others ? 1 : ranks / others;
+	}
+	TRY(vfm_parallel_check(p, &c->model, ranks, err));
+	if (p->pp > 1)
+		return vfm_fail(err, VFM_EUSAGE, "parallel.pp: sampling uses tp, cp and dp; expected 1");
+	if (p->dp > 1 && p->ep > 1)
+		return vfm_fail(err, VFM_EUSAGE, "parallel.dp: experts over ep need dp = 1 in sampling");
+	if (p->dp % halves)
+		return vfm_fail(err, VFM_EUSAGE,
+			"parallel.dp: guidance over two groups of ranks needs an even number, got %lld",
+			(long long)p->dp);
+	return 0;
+}
+
+/* Returns the bytes that the forward of a batch needs at most on a rank.  A rank has the whole state of the sampler: the
+ * points, the predictions and the history of the solver. */
+static double batch_bytes(const struct vfm_config *c, const struct vfm_inference_opts *o, const struct vfm_mesh *m,
+	const struct vfm_dev *d)
+{
+	const double state = (3 + VFM_SOLVER_HISTORY + (m->seq->size > 1 ? 2 : 0)) * 4.0;
+	const int64_t text = vfm_model_text_rows(&c->model, o->text ? o->text : c->model.text_len);
+	const struct vfm_pack_sums batch = {.tokens = (double)o->tokens,
+		.text_rows = (double)(o->samples * text),
+		.samples = (double)o->samples,
+		.segments = (double)o->samples};
+
+	return vfm_recompute_forward_bytes(c, m, d, &batch) +
+		state * (double)o->tokens * (double)vfm_model_patch_dim(&c->model);
 }
 
 /* Returns the least number of offloaded blocks with which the network fits; all if it never does. */
@@ -40,7 +75,7 @@ static int64_t blocks_to_offload(const struct vfm_params *ps, const struct vfm_c
 	const struct vfm_inference_opts *o, const struct vfm_mesh *m)
 {
 	const struct vfm_dev *d = ps->stream->dev;
-	const double room = vfm_recompute_capacity(m, d) - fmax(forward_bytes(c, o, m), o->beside);
+	const double room = vfm_recompute_capacity(m, d) - fmax(batch_bytes(c, o, m, d), o->beside);
 	double most, mine;
 	const int64_t of = vfm_params_stores(ps, &most);
 

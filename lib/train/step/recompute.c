@@ -190,6 +190,39 @@ static struct vfm_keep_plan_rates rates_of(const struct vfm_dev *d)
 	return r;
 }
 
+/* Returns this rank's share of a pack, and how its blocks save it. */
+static struct vfm_saved_how share_of_pack(
+	const struct vfm_config *c, const struct vfm_mesh *m, const struct vfm_pack_sums *all)
+{
+	const double rows = 1.0 / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]), text = 1.0 / m->size[VFM_AX_TP];
+
+	return (struct vfm_saved_how){.dtype = (enum vfm_dtype)c->train.dtype,
+		.residual = (enum vfm_dtype)c->train.residual,
+		.pack = {.tokens = all->tokens * rows,
+			.text_rows = all->text_rows * text,
+			.samples = all->samples,
+			.segments = c->diffusion.image_cond > 0 ? 2 * all->segments : all->segments,
+			.pairs_full = all->pairs_full * rows,
+			.pairs_spatial = all->pairs_spatial * rows,
+			.pairs_temporal = all->pairs_temporal * rows,
+			.pairs_cross = all->pairs_cross * rows},
+		.exchanges_heads = m->p.cp_a2a > 1,
+		.exchanges_units = m->size[VFM_AX_CP] > 1,
+		.tp = m->size[VFM_AX_TP]};
+}
+
+double vfm_recompute_forward_bytes(
+	const struct vfm_config *c, const struct vfm_mesh *m, const struct vfm_dev *d, const struct vfm_pack_sums *all)
+{
+	const struct vfm_keep_plan_in in = {.model = &c->model, .how = share_of_pack(c, m, all)};
+	/* the texts are cast once before the blocks */
+	const double text = in.how.pack.text_rows * (double)c->model.text_dim * (double)vfm_dtype_size(in.how.dtype);
+
+	return text + vfm_block_forward_bytes(&c->model, &in.how) +
+		(m->size[VFM_AX_TP] - 1) * vfm_block_gathered_bytes(&c->model, &in.how) + sent_bytes(m, &in) +
+		pack_bytes(c, &in, true) + slot_bytes(c, &in) + ends_bytes(c, &in) + scratch_bytes(d, &in);
+}
+
 /* Sets *p and *in for this rank, except in->copies.  in->room is what the capacity leaves to packs and activations; at
  * most 0 if the state alone does not fit. */
 static void make_plan_input(const struct vfm_config *c, const struct vfm_params *ps, const struct vfm_load *load,
@@ -197,28 +230,14 @@ static void make_plan_input(const struct vfm_config *c, const struct vfm_params 
 {
 	const struct vfm_mesh *m = ps->mesh;
 	const struct vfm_dev *d = ps->stream->dev;
-	double rows = 1.0 / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]), text = 1.0 / m->size[VFM_AX_TP];
-	const struct vfm_pack_sums *all = &load->largest;
 	double most;
 
 	*p = (struct vfm_recompute_plan){.state = (double)d->mem_now};
 	p->capacity = c->train.memory_gib > 0 ? c->train.memory_gib * 0x1p30 : vfm_recompute_capacity(m, d);
 	*in = (struct vfm_keep_plan_in){.model = &c->model,
-		.how = {.dtype = (enum vfm_dtype)c->train.dtype,
-			.residual = (enum vfm_dtype)c->train.residual,
-			.pack = {.tokens = all->tokens * rows,
-				.text_rows = all->text_rows * text,
-				.samples = all->samples,
-				.segments = c->diffusion.image_cond > 0 ? 2 * all->segments : all->segments,
-				.pairs_full = all->pairs_full * rows,
-				.pairs_spatial = all->pairs_spatial * rows,
-				.pairs_temporal = all->pairs_temporal * rows,
-				.pairs_cross = all->pairs_cross * rows},
-			.tuning = vfm_saved_tuning(&c->model, &c->tuning),
-			.exchanges_heads = m->p.cp_a2a > 1,
-			.exchanges_units = m->size[VFM_AX_CP] > 1,
-			.tp = m->size[VFM_AX_TP]},
+		.how = share_of_pack(c, m, &load->largest),
 		.rates = load->rates ? *load->rates : rates_of(d)};
+	in->how.tuning = vfm_saved_tuning(&c->model, &c->tuning);
 	if (!load->rates && d->host_rate > 0 && !c->train.deterministic)
 		in->rates.host = d->host_rate;
 	in->host_room = 0;

@@ -44,6 +44,10 @@ int vfm_recompute_plan(const struct vfm_config *c, const struct vfm_params *ps, 
 	struct vfm_recompute_plan *p, struct vfm_keeps *keeps, struct vfm_err *err);
 /* Returns the device bytes that a run may use, of a device with known capacity; at most 0 if it is unknown. */
 double vfm_recompute_capacity(const struct vfm_mesh *m, const struct vfm_dev *d);
+/* Returns the device bytes that a forward over a pack needs at most on a rank, without a backward and besides weights:
+ * the running block, and what a pack needs around it.  all: the pack, over all ranks that share it. */
+double vfm_recompute_forward_bytes(
+	const struct vfm_config *c, const struct vfm_mesh *m, const struct vfm_dev *d, const struct vfm_pack_sums *all);
 enum { VFM_RECOMPUTE_TEXT = 512 }; /* maximum bytes of a plan as text */
 /* Writes one line: "14 of the blocks keep everything, 14 light (input offloaded); 0.9 of 24.0 GiB on the host", and if
  * it does not fit, "; the step needs more memory than there is". */
