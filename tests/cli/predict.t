@@ -59,7 +59,7 @@ like "$rc $err" "^2 .*the machine 'NVIDIA H200' has no rate of matrix products i
 for cmd in "vfm-bench matrix -q --model dit-s" "vfm-bench ops -q norm/layer" "vfm-train -q --model dit-s --dump-parity x"; do
 	# shellcheck disable=SC2086 # words
 	run $cmd --device sim
-	like "$rc $err" "^2 .*only vfm-bench step and launches predict with it" "refused: $cmd"
+	like "$rc $err" "^2 .*only vfm-bench step, sample and launches predict with it" "refused: $cmd"
 done
 
 # ---- several ranks

@@ -40,7 +40,7 @@ static int open_simulated(struct vfm_device *d, const struct vfm_device_opts *o,
 	}
 	if (!o->machine)
 		return vfm_fail(err, VFM_EUSAGE,
-			"the device 'sim' computes no data: only vfm-bench step and launches predict with it");
+			"the device 'sim' computes no data: only vfm-bench step, sample and launches predict with it");
 	if (o->size > 1)
 		return vfm_fail(err, VFM_EUSAGE, "the device 'sim' simulates one rank, this job has more");
 	TRY(vfm_machine_load(&m, o->machine, err));

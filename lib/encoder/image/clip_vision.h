@@ -28,9 +28,9 @@
 struct vfm_clip_vision;
 
 /* Reads the configuration and checks all tensors of the files, which must not change until vfm_clip_vision_close.  The
- * first vfm_clip_vision_encode moves the weights to the device.  path is a folder or file of weights, or the folder of a
- * whole release.  The stream must outlive *v.  VFM_EUSAGE lists the tensors that do not
- * fit, or names the file and the key of the configuration; VFM_EENV: out of memory. */
+ * first vfm_clip_vision_encode moves the weights to the device.  path is a folder or file of weights, or the folder of
+ * a whole release.  The stream must outlive *v.  VFM_EUSAGE lists the tensors that do not fit, or names the file and
+ * the key of the configuration; VFM_EENV: out of memory. */
 int vfm_clip_vision_open(struct vfm_clip_vision **v, struct vfm_stream *s, const char *path, struct vfm_err *err);
 /* Frees all device memory; the next vfm_clip_vision_encode reads the weights again.  No-op for NULL. */
 void vfm_clip_vision_unload(struct vfm_clip_vision *v);

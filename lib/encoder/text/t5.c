@@ -1,9 +1,9 @@
 /* t5.c - packs tokenized texts, and runs the blocks of the encoder.
  *
  * The weights stay mapped.  If they have `dtype` and the ops of the device read host memory, they are used in place,
- * and the pages of a block are released after its use.  Otherwise they are converted and copied to the device: all before
- * the first text or, with `stream`, block by block for each pack, on a separate stream through two buffers.  Token embeddings are
- * always read from the mapping.
+ * and the pages of a block are released after its use.  Otherwise they are converted and copied to the device: all
+ * before the first text or, with `stream`, block by block for each pack, on a separate stream through two buffers.
+ * Token embeddings are always read from the mapping.
  */
 #include "encoder/text/t5.h"
 

@@ -53,8 +53,8 @@ struct vfm_picture_sink {
 };
 
 /* Reads the configuration and checks all tensors of the files, which must not change until vfm_vae_close.  The first
- * session of a half moves its weights to the device.  The stream must outlive *v.  VFM_EUSAGE lists the tensors that are missing, unknown or of another shape, or names the key of the
- * configuration; VFM_EENV: out of memory. */
+ * session of a half moves its weights to the device.  The stream must outlive *v.  VFM_EUSAGE lists the tensors that
+ * are missing, unknown or of another shape, or names the key of the configuration; VFM_EENV: out of memory. */
 int vfm_vae_open(struct vfm_vae **v, struct vfm_stream *s, const struct vfm_vae_opts *o, struct vfm_err *err);
 /* Frees the weights on the device; the next session reads them from the files again.  All sessions must have ended.
  * No-op for NULL. */

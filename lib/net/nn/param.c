@@ -14,8 +14,8 @@
  * vectors have no decay.  Ops read the masters or a copy in the compute dtype (VFM_SHARDING_NONE), weights that are
  * all-gathered after each update (_STATE) or for each unit (_FULL).
  *
- * Frozen parameters (spec/model/tuning.h) have buckets after all others and only the array that ops read; functions
- * for gradients, updates or owned arrays ignore them.  The frozen weights of a block are base weights: they may be stored
+ * Frozen parameters (spec/model/tuning.h) have buckets after all others and only the array that ops read; functions for
+ * gradients, updates or owned arrays ignore them.  The frozen weights of a block are base weights: they may be stored
  * in another dtype, of which ops read an exact copy while the unit runs, or in host memory (param_store.c).
  *
  * Gradients are f32 partial sums, summed over every axis along which the parameter is not cut, and over pp if all pp

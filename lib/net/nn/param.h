@@ -201,10 +201,10 @@ int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
  * exercised.  Collective. */
 int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *err);
 
-/* Of the units with base weights, keeps those of n in host memory, evenly spaced, and the others on the device.  Call it
- * after vfm_params_alloc with `stores`, which leaves them without memory; later calls move them.  Before a unit in host
- * memory runs, forward or backward, it is copied to the device while the previous one runs.  Host memory is pinned up to
- * the limit, and else a file in $TMPDIR.  Local; blocks. */
+/* Of the units with base weights, keeps those of n in host memory, evenly spaced, and the others on the device.  Call
+ * it after vfm_params_alloc with `stores`, which leaves them without memory; later calls move them.  Before a unit in
+ * host memory runs, forward or backward, it is copied to the device while the previous one runs.  Host memory is pinned
+ * up to the limit, and else a file in $TMPDIR.  Local; blocks. */
 int vfm_params_place(struct vfm_params *ps, int64_t n, struct vfm_err *err);
 /* Returns the bytes of host memory that a rank may use for offloading: an equal share of most of its host's.  A host
  * that is predicted has as much as is needed, if its machine does not say how much. */
@@ -307,8 +307,9 @@ int vfm_param_get(
 	struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, float *x, struct vfm_err *err);
 int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct vfm_param *p, const float *x,
 	struct vfm_err *err);
-/* Returns whether vfm_param_put of the masters is collective over the pp stage, as the scales of int8 and NF4 follow from
- * whole tensors.  Ranks that own nothing make the call, too.  x NULL: this rank has no values, and all ranks fail. */
+/* Returns whether vfm_param_put of the masters is collective over the pp stage, as the scales of int8 and NF4 follow
+ * from whole tensors.  Ranks that own nothing make the call, too.  x NULL: this rank has no values, and all ranks fail.
+ */
 static inline bool vfm_param_put_is_collective(const struct vfm_param *p)
 {
 	return p->stored == VFM_FROZEN_INT8 || p->stored == VFM_FROZEN_NF4;

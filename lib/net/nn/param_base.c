@@ -1,5 +1,5 @@
-/* param_base.c - base weights that are stored in another dtype (param.h).  Each pass over a unit makes the copy that ops
- * read anew, on the compute stream: half a byte or one read and two written for each element, next to products with
+/* param_base.c - base weights that are stored in another dtype (param.h).  Each pass over a unit makes the copy that
+ * ops read anew, on the compute stream: half a byte or one read and two written for each element, next to products with
  * every token. */
 #include "device/ops/ops.h"
 #include "net/nn/param_impl.h"

@@ -1,7 +1,7 @@
 /* param_code.c - base weights stored as int8 or NF4: the scales of whole tensors, and their encoding. */
-/* The scales of a tensor follow from all of its elements, so that its values do not depend on the layout.  Ranks encode a
- * parameter together: each finds the absmax of its blocks, and the ranks that hold other parts add theirs.  Every rank
- * has the scales of the whole tensor (4 bytes for a row, or for 16,384 elements); the codes are in the shards. */
+/* The scales of a tensor follow from all of its elements, so that its values do not depend on the layout.  Ranks encode
+ * a parameter together: each finds the absmax of its blocks, and the ranks that hold other parts add theirs.  Every
+ * rank has the scales of the whole tensor (4 bytes for a row, or for 16,384 elements); the codes are in the shards. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static bool is_nf4(const struct vfm_param_bucket *s)
 	return s->stored == VFM_FROZEN_NF4;
 }
 
-static int64_t row_of(const struct vfm_param *p)
+static int64_t row_length_of(const struct vfm_param *p)
 {
 	return p->d.shape[p->d.ndim - 1];
 }
@@ -40,17 +40,17 @@ static int64_t blocks_of(const struct vfm_param *p)
 static int64_t scales_of(const struct vfm_param_bucket *s, const struct vfm_param *p)
 {
 	return is_nf4(s) ? (blocks_of(p) + VFM_NF4_GROUP - 1) / VFM_NF4_GROUP
-			 : vfm_shape_numel(p->d.ndim, p->d.shape) / row_of(p);
+			 : vfm_shape_numel(p->d.ndim, p->d.shape) / row_length_of(p);
 }
 
 /* ---- segments ---- */
 
-/* Adds a run of elements of the global tensor, from `from`, at element `at` of the bucket: whole rows, or a part of one.
- * A part that lies in the row below the last segment, in the same columns, extends it. */
+/* Adds a run of elements of the global tensor, from `from`, at element `at` of the bucket: whole rows, or a part of
+ * one. A part that lies in the row below the last segment, in the same columns, extends it. */
 static void add_segment(struct vfm_base_code *c, const struct vfm_param_bucket *s, const struct vfm_param *p,
 	int64_t param, const struct vfm_run *run)
 {
-	const int64_t row = row_of(p), unit = is_nf4(s) ? BLOCK : row;
+	const int64_t row = row_length_of(p), unit = is_nf4(s) ? BLOCK : row;
 	const bool whole = run->n % row == 0 && run->from % row == 0;
 	struct vfm_weight_segment *last = c->n > c->first[param] ? &c->segment[c->n - 1] : NULL;
 	struct vfm_weight_segment x = {.begin = p->off - s->off + run->to,
@@ -188,7 +188,7 @@ static void find_absmax(int64_t b0, int64_t b1, void *ctx)
 static void encode_blocks(int64_t b0, int64_t b1, void *ctx)
 {
 	const struct encoding *e = ctx;
-	const int64_t row = row_of(e->p);
+	const int64_t row = row_length_of(e->p);
 
 	if (is_nf4(e->s)) {
 		vfm_nf4_encode(e->x + e->run->to + b0 * BLOCK, (b1 - b0) * BLOCK, e->absmax + e->run->from / BLOCK + b0,
@@ -268,7 +268,7 @@ static int store_scales(struct encoding *e, const float *scale, float offset, st
 
 static int encode_int8(struct encoding *e, struct vfm_err *err)
 {
-	const int64_t rows = scales_of(e->s, e->p), each = row_of(e->p) / BLOCK;
+	const int64_t rows = scales_of(e->s, e->p), each = row_length_of(e->p) / BLOCK;
 
 	e->row_max = vfm_malloc((size_t)rows * sizeof(*e->row_max));
 	for (int64_t r = 0; r < rows; r++)
@@ -369,7 +369,7 @@ int vfm_bucket_decode(struct vfm_params *ps, const struct vfm_param_bucket *s, c
 }
 
 /* Decodes elements [lo, lo + n) of this rank's shard to x, with segments that count from lo. */
-static int decode_range(struct vfm_params *ps, const struct vfm_param_bucket *s, char *w, int64_t lo, int64_t n,
+static int decode_owned_range(struct vfm_params *ps, const struct vfm_param_bucket *s, char *w, int64_t lo, int64_t n,
 	float *x, struct vfm_err *err)
 {
 	const struct vfm_base_code *c = s->code;
@@ -410,7 +410,7 @@ int vfm_param_decode(
 	all = vfm_dev_alloc(ps->stream, (size_t)n * sizeof(*all), "decoded weights", err);
 	if (!all)
 		return VFM_EENV;
-	rc = decode_range(ps, s, w, lo, n, all, err);
+	rc = decode_owned_range(ps, s, w, lo, n, all, err);
 	if (rc == 0)
 		rc = ps->stream->dev->t->to_host(ps->stream, x, all + (at - lo), (size_t)(end - at) * sizeof(*x), err);
 	vfm_dev_free(ps->stream, all, (size_t)n * sizeof(*all));

@@ -3,8 +3,8 @@
  * host memory or a mapped file.  A store in host memory is copied to a buffer on the device before the unit runs
  * (vfm_unit_fetch), on the fetch stream, while the previous unit of the order runs.  Two buffers exist at a time.
  *
- * The device cannot address a mapped file.  The fetch stream copies it to a pinned bounce buffer on a host thread.  Code
- * that reads or writes the weights outside of units opens the store: its contents are in the bounce buffer until
+ * The device cannot address a mapped file.  The fetch stream copies it to a pinned bounce buffer on a host thread.
+ * Code that reads or writes the weights outside of units opens the store: its contents are in the bounce buffer until
  * another one is opened, or until vfm_params_close_store. */
 #include <errno.h>
 #include <fcntl.h>
@@ -234,7 +234,8 @@ static double host_room(const struct vfm_params *ps)
 	return ps->host_limit > 0 ? ps->host_limit : vfm_params_host_memory(ps->mesh, ps->stream->dev);
 }
 
-/* Moves a store to host memory: pinned if it fits in *room, which it then takes, and if the host has it; else a file. */
+/* Moves a store to host memory: pinned if it fits in *room, which it then takes, and if the host has it; else a file.
+ */
 static int move_to_host(struct vfm_unit *x, double *room, struct vfm_err *err)
 {
 	const bool fits = (double)x->store_bytes <= *room;

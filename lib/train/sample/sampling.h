@@ -122,9 +122,11 @@ struct vfm_sample_item *vfm_sampling_add(struct vfm_sampling *s, const char *cap
 /* Broadcasts the items of rank 0.  Collective. */
 int vfm_sampling_share(struct vfm_sampling *s, struct vfm_err *err);
 /* Opens the encoders, compares them with those of the training data, sets the size of each video and checks what each
- * prompt needs.  Encodes texts and the first picture, then frees the device memory of the encoders.  Collective.  VFM_EUSAGE names the prompt. */
+ * prompt needs.  Encodes texts and the first picture, then frees the device memory of the encoders.  Collective.
+ * VFM_EUSAGE names the prompt. */
 int vfm_sampling_open(struct vfm_sampling *s, struct vfm_err *err);
-/* Returns the most tokens of a batch, and sets *samples to the most samples, both with the copies of guidance.  Local. */
+/* Returns the most tokens of a batch, and sets *samples to the most samples, both with the copies of guidance.  Local.
+ */
 int64_t vfm_sampling_tokens(const struct vfm_sampling *s, int64_t *samples);
 /* Encodes the texts and pictures of all items, which else each batch does, and closes the encoders.  Local. */
 int vfm_sampling_prepare(struct vfm_sampling *s, struct vfm_err *err);

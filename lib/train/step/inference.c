@@ -54,8 +54,8 @@ int vfm_inference_layout(
 	return 0;
 }
 
-/* Returns the bytes that the forward of a batch needs at most on a rank.  A rank has the whole state of the sampler: the
- * points, the predictions and the history of the solver. */
+/* Returns the bytes that the forward of a batch needs at most on a rank.  A rank has the whole state of the sampler:
+ * the points, the predictions and the history of the solver. */
 static double batch_bytes(const struct vfm_config *c, const struct vfm_inference_opts *o, const struct vfm_mesh *m,
 	const struct vfm_dev *d)
 {
