@@ -262,7 +262,7 @@ rc_is 0 "and the run goes on"
 
 # ---- frozen weights in fp8
 run "${lora[@]}" --init base -o x --set train.frozen_dtype=fp9
-like "$rc $err" "^2 .*train.frozen_dtype: expected one of same, fp8, got 'fp9'$" "another type is refused"
+like "$rc $err" "^2 .*train.frozen_dtype: expected one of same, fp8, int8, nf4, got 'fp9'$" "another type is refused"
 run vfm-train -q -c tiny.json --data plan.jsonl -o x --set train.frozen_dtype=fp8
 like "$rc $err" '^2 .*train.frozen_dtype: fp8 is for frozen weights, and without lora.rank or train.freeze all are trained$' \
 	"a run that trains all weights is refused"

@@ -58,6 +58,14 @@ static const char *fp8_current[] = {
 static const char *fp8_delayed[] = {"model.layers=3", "model.hidden=256", "model.heads=2", "model.text_dim=64",
 	"train.fp8=delayed", "train.fp8_history=4", NULL};
 
+/* Frozen weights in 4 and 8 bits, in pinned memory and in files. */
+static const char *nf4_host[] = {"model.arch=wan", "model.layers=4", "model.hidden=256", "model.heads=2",
+	"model.ffn=512", "model.text_dim=64", "diffusion.kind=flow", "lora.rank=8", "train.frozen_dtype=nf4",
+	"train.offload_weights=3", "train.offload=activations", "train.recompute=light", NULL};
+static const char *int8_file[] = {"model.arch=wan", "model.layers=4", "model.hidden=256", "model.heads=2",
+	"model.ffn=512", "model.text_dim=64", "diffusion.kind=flow", "lora.rank=8", "train.frozen_dtype=int8",
+	"train.offload_weights=4", "train.host_gib=1e-6", NULL};
+
 /* Tolerated relative differences.  f32: another order of summation, amplified over ten updates.  bf16: rounding of
  * every activation.  fp8: the last bit of an e5m2 gradient, about 1/8. */
 static const struct model {
@@ -82,6 +90,8 @@ static const struct model {
 	{"dit-pooled", pooled, "fp32", 1e-5, 1e-4},
 	{"dit-fp8-current", fp8_current, "bf16", 5e-3, 5e-2},
 	{"dit-fp8-delayed", fp8_delayed, "bf16", 5e-3, 5e-2},
+	{"wan-nf4-host", nf4_host, "bf16", 1e-3, 1e-2},
+	{"wan-int8-file", int8_file, "bf16", 1e-3, 1e-2},
 };
 
 static const struct vfm_synthetic samples[PACKS][3] = {

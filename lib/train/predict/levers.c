@@ -136,7 +136,7 @@ static struct vfm_lever_row try_levers(const struct lever_search *s, unsigned on
 	return x;
 }
 
-static void add_row(struct vfm_levers *l, const struct vfm_lever_row *x)
+static void add_lever_row(struct vfm_levers *l, const struct vfm_lever_row *x)
 {
 	for (int i = 0; i < l->n; i++)
 		if (!strcmp(l->v[i].set, x->set) && l->v[i].ranks == x->ranks)
@@ -172,7 +172,7 @@ static void add_fastest(const struct lever_search *s, const struct lever *round,
 				best = x;
 		}
 	if (best.fits)
-		add_row(s->out, &best);
+		add_lever_row(s->out, &best);
 }
 
 /* The tokens per second and GPU if all memory were there. */
@@ -212,7 +212,7 @@ static void add_more_ranks(const struct lever_search *s)
 	else
 		x.refused = true;
 	if (!x.refused)
-		add_row(s->out, &x);
+		add_lever_row(s->out, &x);
 }
 
 int vfm_levers_find(const struct vfm_dry_run_opts *o, struct vfm_levers *out, struct vfm_err *err)
@@ -228,18 +228,18 @@ int vfm_levers_find(const struct vfm_dry_run_opts *o, struct vfm_levers *out, st
 		vfm_dry_run_release(&d);
 		return rc < 0 ? rc : vfm_fail(err, VFM_EENV, "the run needs more than 8 times the memory");
 	}
-	add_row(out, &x);
+	add_lever_row(out, &x);
 	for (unsigned i = 0; i < EXACT; i++)
 		if (is_open(o->config, &exact[i])) {
 			x = try_levers(&s, 1U << i, NULL);
 			if (!x.refused)
-				add_row(out, &x);
+				add_lever_row(out, &x);
 		}
 	for (int i = 0; i < ROUNDING; i++)
 		if (is_open(o->config, &rounding[i])) {
 			x = try_levers(&s, 0, &rounding[i]);
 			if (!x.refused)
-				add_row(out, &x);
+				add_lever_row(out, &x);
 		}
 	add_fastest(&s, NULL, 0);
 	add_fastest(&s, rounding, ROUNDING);
