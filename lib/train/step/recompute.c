@@ -169,8 +169,8 @@ static int find_host_rate(const struct vfm_config *c, const struct vfm_params *p
 {
 	const struct vfm_dev *d = ps->stream->dev;
 
-	if (!(c->train.offload & VFM_OFFLOAD_ACTIVATIONS) || c->train.deterministic || d->host_memory ||
-		d->host_rate > 0)
+	if (!(c->train.offload & VFM_OFFLOAD_ACTIVATIONS || c->train.offload_weights < 0) || c->train.deterministic ||
+		d->host_memory || d->host_rate > 0)
 		return 0;
 	TRY(vfm_barrier(ps->mesh->world, NULL, err));
 	vfm_dev_host_rate(ps->stream);
@@ -240,9 +240,9 @@ static void make_plan_input(const struct vfm_config *c, const struct vfm_params 
 	in->how.tuning = vfm_saved_tuning(&c->model, &c->tuning);
 	if (!load->rates && d->host_rate > 0 && !c->train.deterministic)
 		in->rates.host = d->host_rate;
-	in->host_room = 0;
-	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS)
-		in->host_room = c->train.host_gib > 0 ? c->train.host_gib * 0x1p30 : load->host_bytes;
+	if (c->train.offload & VFM_OFFLOAD_ACTIVATIONS || ps->stores)
+		p->host = c->train.host_gib > 0 ? c->train.host_gib * 0x1p30 : load->host_bytes;
+	in->host_room = c->train.offload & VFM_OFFLOAD_ACTIVATIONS ? p->host : 0;
 	p->state += gathered_bytes(m, in) + sent_bytes(m, in) + vfm_params_unit_bytes(ps) + ends_bytes(c, in) +
 		scratch_bytes(d, in);
 	in->room = p->capacity - p->state;
@@ -501,15 +501,16 @@ struct weight_search {
 	struct vfm_recompute_plan best;
 };
 
-/* The seconds that a pack waits for n copies in the forward, and in the backward, whose copies of activations use the
- * same direction of the link. */
-static double copy_stall(const struct weight_search *w, int64_t n, const struct vfm_keep_plan *blocks)
+/* The seconds that a pack waits for copies of weights in the forward, and in the backward, whose copies of activations
+ * use the same direction of the link.  The rate of a disk is assumed. */
+static double copy_stall(const struct weight_search *w, const struct vfm_recompute_plan *p)
 {
-	const double forward = (double)w->in.blocks * vfm_keep_plan_forward_s(&w->in),
-		     copies = (double)n * w->bytes / w->in.rates.host,
-		     fetched = blocks->host / fmax(w->in.copies, 1) / w->in.rates.host;
+	const double disk = 2e9, in_files = fmax(0, p->weights + p->blocks.host - p->host),
+		     forward = (double)w->in.blocks * vfm_keep_plan_forward_s(&w->in),
+		     copies = p->weights / w->in.rates.host + in_files / disk,
+		     fetched = p->blocks.host / fmax(w->in.copies, 1) / w->in.rates.host;
 
-	return fmax(0, copies - forward) + fmax(0, copies + fetched - 2 * forward - blocks->again_s);
+	return fmax(0, copies - forward) + fmax(0, copies + fetched - 2 * forward - p->blocks.again_s);
 }
 
 /* Plans activations for host memory that also holds offloaded weights.  If the step then does not fit, weights leave
@@ -525,7 +526,6 @@ static void plan_in_host(struct pp_stage *s, struct vfm_keep_plan_in *in, struct
 		plan_stage(s, in, p);
 	}
 	in->host_room = limit;
-	p->host = limit;
 }
 
 static bool is_better(const struct vfm_recompute_plan *a, const struct vfm_recompute_plan *b)
@@ -548,7 +548,7 @@ static bool try_offloaded(struct weight_search *w, int64_t n)
 	p.offloaded = n;
 	p.weights = (double)n * w->bytes;
 	plan_in_host(w->s, &in, &p);
-	p.copy_s = copy_stall(w, n, &p.blocks);
+	p.copy_s = copy_stall(w, &p);
 	if (is_better(&p, &w->best)) {
 		w->best = p;
 		w->best.made = true;

@@ -27,7 +27,7 @@ struct vfm_recompute_plan {
 		    */
 	struct vfm_keep_plan blocks;
 	double capacity; /* device bytes that the run may use */
-	double host;     /* host bytes for offloaded activations; 0: no offloading */
+	double host;     /* host bytes for offloaded activations and weights; 0: no offloading */
 	double state;    /* bytes other than activations: parameters, gradients, moments, buffers of the blocks */
 	double peak;     /* predicted bytes */
 	/* number of blocks, among those that keep everything, that also keep the rows that tp gathers */
