@@ -151,6 +151,7 @@ struct vfm_params {
 	struct vfm_unit *open;           /* the store in `bounce`; NULL: none */
 	char *bounce;                    /* pinned [bounce_bytes]; NULL: no store is in a file */
 	int64_t bounce_bytes;
+	double other_pinned; /* bytes of base weights of another network */
 	int64_t n_grad;
 	char *copy; /* weights for the ops, if they are not the masters */
 	size_t copy_bytes;

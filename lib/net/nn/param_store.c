@@ -283,7 +283,7 @@ int64_t vfm_params_stores(const struct vfm_params *ps, double *most)
 /* Moves the stores to the device, or to host memory.  Device memory comes first: pinned memory becomes free. */
 static int move_stores(struct vfm_params *ps, int64_t n, bool to_host, struct vfm_err *err)
 {
-	double room = host_room(ps), most;
+	double room = host_room(ps) - ps->other_pinned, most;
 	int64_t of = vfm_params_stores(ps, &most), i = 0;
 
 	for (int u = 0; u < ps->units; u++) {
@@ -327,6 +327,16 @@ int vfm_params_place(struct vfm_params *ps, int64_t n, struct vfm_err *err)
 
 /* ---- another network ---- */
 
+static double own_pinned(const struct vfm_params *ps)
+{
+	double bytes = 0;
+
+	for (int u = 0; u < ps->units; u++)
+		if (ps->unit[u].store && ps->unit[u].place == VFM_STORE_PINNED)
+			bytes += (double)ps->unit[u].store_bytes;
+	return bytes;
+}
+
 int vfm_params_copy_store(struct vfm_params *ps, int unit, struct vfm_other_store *x, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = ps->stream->dev->t;
@@ -337,8 +347,11 @@ int vfm_params_copy_store(struct vfm_params *ps, int unit, struct vfm_other_stor
 	if (!bytes)
 		return 0;
 	TRY(vfm_params_close_store(ps, err));
-	x->p = alloc_store(ps, VFM_STORE_PINNED, u->store_bytes, NULL);
-	if (!x->p) {
+	if (ps->other_pinned + own_pinned(ps) + (double)bytes <= host_room(ps))
+		x->p = alloc_store(ps, VFM_STORE_PINNED, u->store_bytes, NULL);
+	if (x->p) {
+		ps->other_pinned += (double)bytes;
+	} else {
 		TRY(reserve_bounce(ps, err)); /* to fetch it, once it is this network's */
 		x->place = VFM_STORE_MAPPED;
 		x->p = alloc_store(ps, VFM_STORE_MAPPED, u->store_bytes, err);
@@ -354,6 +367,8 @@ int vfm_params_copy_store(struct vfm_params *ps, int unit, struct vfm_other_stor
 
 void vfm_params_free_store(struct vfm_params *ps, int unit, struct vfm_other_store *x)
 {
+	if (x->p && x->place == VFM_STORE_PINNED)
+		ps->other_pinned -= (double)ps->unit[unit].store_bytes;
 	free_store(ps, x->place, x->p, ps->unit[unit].store_bytes);
 	x->p = NULL;
 }
@@ -366,6 +381,8 @@ size_t vfm_params_swap_store(struct vfm_params *ps, int unit, struct vfm_other_s
 	*own = u->store;
 	if (!x->p || u->place == VFM_STORE_DEVICE)
 		return x->p ? (size_t)u->store_bytes : 0;
+	ps->other_pinned +=
+		((mine.place == VFM_STORE_PINNED) - (x->place == VFM_STORE_PINNED)) * (double)u->store_bytes;
 	u->store = x->p;
 	u->place = x->place;
 	*x = mine;
