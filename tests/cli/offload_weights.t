@@ -5,7 +5,7 @@
 
 tiny_data 4 40
 cat >tiny.json <<'END2'
-{"model": {"arch": "wan", "layers": 3, "hidden": 128, "heads": 2, "ffn": 256, "channels": 4, "text_dim": 8, "text_len": 16, "text_pad": true},
+{"model": {"arch": "wan", "layers": 3, "hidden": 128, "heads": 4, "ffn": 256, "channels": 4, "text_dim": 8, "text_len": 16, "text_pad": true},
  "diffusion": {"kind": "flow"}, "train": {"lr": 0.01, "warmup_steps": 2, "schedule": "constant"}}
 END2
 ok "a base model" vfm-train -q -c tiny.json --data plan.jsonl -o base --steps 8
@@ -89,6 +89,8 @@ END2
 	is "$out" "True True" "other values, nearly those of the weights as they are; the same on 2 ranks"
 done
 ok "adapters on weights in nf4" vfm-sample --ckpt nf4 "${pick[@]}" --weights nf4 -o adapted.npy
+run vfm-sample --ckpt base "${pick[@]}" --weights nf4 -n 4 --set parallel.tp=4 -o x.npy
+like "$rc $err" '^2 .*--weights: nf4 needs rows of a multiple of 64 elements on each rank, and blocks.0.attn.proj.weight has 32 of 128$' "rows that tp divides are refused"
 run vfm-sample --ckpt base "${pick[@]}" --offload-weights 4 -o x.npy
 like "$rc $err" "^2 .*--offload-weights: expected auto or 0 to 3 blocks, got '4'$" "too many blocks are refused"
 

@@ -627,7 +627,7 @@ int vfm_params_alloc(struct vfm_params *ps, enum vfm_dtype dtype, bool with_grad
 	}
 	if (ps->split && dtype != VFM_BF16)
 		return vfm_fail(err, VFM_EUSAGE, "split master weights need weights in bf16");
-	TRY(vfm_params_check_base(ps, err));
+	TRY(vfm_params_check_base(ps, with_grad ? "train.frozen_dtype" : "--weights", err));
 	ps->dtype = dtype;
 	lay_out(ps);
 	make_units(ps);

@@ -32,7 +32,7 @@ int64_t vfm_param_frozen_bytes(const struct vfm_param *p, enum vfm_dtype dt)
 					    : coded_bytes(p->stored, n);
 }
 
-int vfm_params_check_base(const struct vfm_params *ps, struct vfm_err *err)
+int vfm_params_check_base(const struct vfm_params *ps, const char *option, struct vfm_err *err)
 {
 	for (size_t i = 0; i < ps->n; i++) {
 		const struct vfm_param *p = ps->p[i];
@@ -41,9 +41,8 @@ int vfm_params_check_base(const struct vfm_params *ps, struct vfm_err *err)
 
 		if (p->stored != VFM_FROZEN_SAME && row % block)
 			return vfm_fail(err, VFM_EUSAGE,
-				"train.frozen_dtype: %s needs rows of a multiple of %d elements on each rank, and %s "
-				"has %lld of %lld",
-				vfm_frozen_names[p->stored], block, p->name, (long long)row,
+				"%s: %s needs rows of a multiple of %d elements on each rank, and %s has %lld of %lld",
+				option, vfm_frozen_names[p->stored], block, p->name, (long long)row,
 				(long long)p->d.shape[p->d.ndim - 1]);
 	}
 	return 0;

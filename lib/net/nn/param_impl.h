@@ -56,8 +56,8 @@ int vfm_param_want_grad(struct vfm_var *x, struct vfm_err *err);
 /* Elements: buckets of base weights have parameters at multiples of ALIGN, and shards of multiples of SHARD, so that
  * blocks of codes are whole and their bytes are aligned. */
 enum { VFM_BASE_ALIGN = 64, VFM_BASE_SHARD = 1024 };
-/* Fails unless the rows of each parameter consist of whole blocks on this rank. */
-int vfm_params_check_base(const struct vfm_params *ps, struct vfm_err *err);
+/* Fails unless the rows of each parameter consist of whole blocks on this rank.  option: named in the error. */
+int vfm_params_check_base(const struct vfm_params *ps, const char *option, struct vfm_err *err);
 /* Provide the weights of a unit to the ops, and drop them.  No-op without weights in another dtype. */
 int vfm_unit_decode(struct vfm_unit *x, struct vfm_err *err);
 void vfm_unit_drop_decoded(struct vfm_unit *x);
