@@ -149,6 +149,16 @@ out:
 	return 0;
 }
 
+double vfm_optim_host_bytes(const struct vfm_optim *o)
+{
+	const struct vfm_array *const a[] = {&o->m, &o->v, &o->ema};
+	double bytes = 0;
+
+	for (int i = 0; i < 3 && o->on_host; i++)
+		bytes += a[i]->data ? (double)o->ps->n_own * (double)vfm_dtype_size(a[i]->dtype) : 0;
+	return bytes;
+}
+
 int vfm_optim_start(struct vfm_optim *o, struct vfm_err *err)
 {
 	struct vfm_params *ps = o->ps;

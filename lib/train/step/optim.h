@@ -33,6 +33,8 @@ int vfm_optim_start(struct vfm_optim *o, struct vfm_err *err);
 /* Sets the 8-bit moments in o->m or o->v from x [ps->n_own] f32, in memory that the device can address. */
 int vfm_optim_quantize(struct vfm_optim *o, const struct vfm_array *a, const float *x, struct vfm_err *err);
 void vfm_optim_release(struct vfm_optim *o);
+/* Returns the bytes of moments and EMA in host memory. */
+double vfm_optim_host_bytes(const struct vfm_optim *o);
 
 /* Collective.  Clips the owned gradients of vfm_params_grad_end by the global norm, applies one update, and ends the
  * step of the fp8 scales (net/nn/scales.h).  t = 1, 2, … is the step number.  loss: [1] f64, that of the global step;

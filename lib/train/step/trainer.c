@@ -220,7 +220,10 @@ void vfm_trainer_free(struct vfm_trainer *tr)
 
 int vfm_trainer_plan(struct vfm_trainer *tr, const struct vfm_load *load, struct vfm_err *err)
 {
-	TRY(vfm_recompute_plan(&tr->c, &tr->ps, load, &tr->plan, vfm_pipeline_keeps(tr->pipe), err));
+	struct vfm_load rest = *load;
+
+	rest.host_bytes = fmax(0, rest.host_bytes - vfm_optim_host_bytes(&tr->optim));
+	TRY(vfm_recompute_plan(&tr->c, &tr->ps, &rest, &tr->plan, vfm_pipeline_keeps(tr->pipe), err));
 	/* Activations are always pinned.  The weights that they leave no room for move to a file. */
 	if (tr->plan.blocks.host > 0 && isfinite(tr->plan.host))
 		tr->ps.host_limit = fmax(1, tr->plan.host - tr->plan.blocks.host);
