@@ -393,9 +393,11 @@ void vfm_params_stores_release(struct vfm_params *ps)
 {
 	const struct vfm_dev_table *t = ps->stream->dev->t;
 
+	if (!ps->stores)
+		return;
 	if (ps->fetch_stream)
 		t->stream_sync(ps->fetch_stream, &(struct vfm_err){0});
-	if (ps->stores && ps->unit)
+	if (ps->unit)
 		t->stream_sync(ps->stream, &(struct vfm_err){0}); /* ops that read host memory */
 	for (int u = 0; ps->unit && u < ps->units; u++) {
 		struct vfm_unit *x = &ps->unit[u];
