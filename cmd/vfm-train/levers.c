@@ -15,13 +15,17 @@ static void add_lever(struct vfm_table *t, const struct vfm_lever_row *x)
 	vfm_table_row(t);
 	vfm_table_str(t, "set", *x->set ? x->set : "as given");
 	vfm_table_i64(t, "gpus", x->ranks);
-	vfm_table_str(t, "fits", x->fits ? "yes" : "no");
+	vfm_table_str(t, "fits", x->refused ? "refused" : x->fits ? "yes" : "no");
+	vfm_table_str(t, "values", x->rounds ? "rounded" : "same");
+	if (x->refused) {
+		vfm_table_note(t, "%s", x->why);
+		return;
+	}
 	vfm_table_f64(t, "gib", (double)x->bytes / 0x1p30);
 	vfm_table_f64(t, "host_gib", x->host / 0x1p30);
 	vfm_table_f64(t, "step_ms", x->s * 1e3);
 	if (isfinite(x->speed))
 		vfm_table_f64(t, "speed", x->speed);
-	vfm_table_str(t, "values", x->rounds ? "rounded" : "same");
 }
 
 int check_levers(const struct vfm_table_opts *table, struct vfm_err *err)
@@ -34,12 +38,9 @@ int print_levers(
 {
 	struct vfm_levers l;
 	struct vfm_table *t;
-	int rc = vfm_levers_find(o, &l, err);
+	int rc;
 
-	if (rc < 0) {
-		vfm_levers_release(&l);
-		return rc;
-	}
+	vfm_levers_find(o, &l);
 	t = vfm_table_new(columns);
 	for (int i = 0; i < l.n; i++)
 		add_lever(t, &l.v[i]);

@@ -214,14 +214,17 @@ double vfm_params_host_memory(const struct vfm_mesh *m, const struct vfm_dev *d)
 int64_t vfm_params_stores(const struct vfm_params *ps, double *most);
 
 /* The base weights of a unit of another network with the same layout, for networks that take turns
- * (train/step/idle.h): in host memory.  `= {0}`: none. */
+ * (train/step/idle.h).  `= {0}`: none. */
 enum vfm_store_place { VFM_STORE_DEVICE, VFM_STORE_PINNED, VFM_STORE_MAPPED };
 struct vfm_other_store {
 	char *p;
+	size_t bytes;
 	enum vfm_store_place place;
 };
-/* Copies the base weights of a unit to *x; none if it has no store.  Local. */
-int vfm_params_copy_store(struct vfm_params *ps, int unit, struct vfm_other_store *x, struct vfm_err *err);
+/* Copies the base weights of a unit to *x: to host memory, unless on_device and they are on the device, too.  No-op for a
+ * unit without a store.  Local. */
+int vfm_params_copy_store(
+	struct vfm_params *ps, int unit, bool on_device, struct vfm_other_store *x, struct vfm_err *err);
 void vfm_params_free_store(struct vfm_params *ps, int unit, struct vfm_other_store *x);
 /* Exchanges the base weights in host memory with *x.  Returns the bytes of those on the device, at *own, which the
  * caller exchanges; 0: none are left.  No fetch may be pending: call vfm_params_update_begin before.  Local; blocks. */

@@ -20,15 +20,33 @@
 
 /* ---- memory ---- */
 
-/* A file without a name; its pages may be written to the disk. */
+/* Returns a file without a name; -1: failed.  Some file systems need a name at first. */
+static int open_scratch(const char *dir)
+{
+	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	char *path;
+
+	if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR))
+		return fd;
+	path = vfm_strfmt("%s/vfm-weights-XXXXXX", dir);
+	fd = mkostemp(path, O_CLOEXEC);
+	if (fd >= 0)
+		unlink(path);
+	free(path);
+	return fd;
+}
+
+/* Maps a new file; its pages may be written to the disk. */
 static void *map_scratch(size_t bytes, struct vfm_err *err)
 {
-	const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp";
-	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), rc;
+	const char *tmp = getenv("TMPDIR"), *dir = tmp && *tmp ? tmp : "/var/tmp";
+	int fd = open_scratch(dir), rc;
 	void *p = MAP_FAILED;
 
 	if (fd < 0) {
-		vfm_fail_errno(err, VFM_EENV, "cannot create a file for weights in '%s'", dir);
+		vfm_fail_errno(err, VFM_EENV,
+			"cannot create a file in '%s' (TMPDIR) for weights that train.host_gib leaves no memory to",
+			dir);
 		return NULL;
 	}
 	rc = posix_fallocate(fd, 0, (off_t)bytes); /* a full disk is an error now, not a signal later */
@@ -36,7 +54,7 @@ static void *map_scratch(size_t bytes, struct vfm_err *err)
 		p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	errno = rc ? rc : errno;
 	if (p == MAP_FAILED)
-		vfm_fail_errno(err, VFM_EENV, "no space for %zu bytes of weights in '%s'", bytes, dir);
+		vfm_fail_errno(err, VFM_EENV, "no space for %zu bytes of weights in '%s' (TMPDIR)", bytes, dir);
 	close(fd);
 	return p == MAP_FAILED ? NULL : p;
 }
@@ -238,14 +256,12 @@ static double host_room(const struct vfm_params *ps)
  */
 static int move_to_host(struct vfm_unit *x, double *room, struct vfm_err *err)
 {
-	const bool fits = (double)x->store_bytes <= *room;
+	const bool fits = (double)x->store_bytes <= *room, is_pinned = x->store && x->place == VFM_STORE_PINNED;
 
-	if (fits)
+	if (fits && (is_pinned || move_store(x, VFM_STORE_PINNED, NULL) == 0)) {
 		*room -= (double)x->store_bytes;
-	if (fits && x->store && x->place == VFM_STORE_PINNED)
 		return 0;
-	if (fits && move_store(x, VFM_STORE_PINNED, NULL) == 0)
-		return 0;
+	}
 	if (x->store && x->place == VFM_STORE_MAPPED)
 		return 0;
 	TRY(reserve_bounce(x->ps, err));
@@ -337,16 +353,22 @@ static double own_pinned(const struct vfm_params *ps)
 	return bytes;
 }
 
-int vfm_params_copy_store(struct vfm_params *ps, int unit, struct vfm_other_store *x, struct vfm_err *err)
+int vfm_params_copy_store(
+	struct vfm_params *ps, int unit, bool on_device, struct vfm_other_store *x, struct vfm_err *err)
 {
 	const struct vfm_dev_table *t = ps->stream->dev->t;
 	const struct vfm_unit *u = &ps->unit[unit];
 	const size_t bytes = (size_t)u->store_bytes;
 
-	*x = (struct vfm_other_store){.place = VFM_STORE_PINNED};
+	*x = (struct vfm_other_store){.bytes = bytes, .place = VFM_STORE_PINNED};
 	if (!bytes)
 		return 0;
 	TRY(vfm_params_close_store(ps, err));
+	if (on_device && u->place == VFM_STORE_DEVICE) {
+		x->place = VFM_STORE_DEVICE;
+		x->p = alloc_store(ps, VFM_STORE_DEVICE, u->store_bytes, err);
+		return x->p ? t->to_host(ps->stream, x->p, u->store, bytes, err) : VFM_EENV;
+	}
 	if (ps->other_pinned + own_pinned(ps) + (double)bytes <= host_room(ps))
 		x->p = alloc_store(ps, VFM_STORE_PINNED, u->store_bytes, NULL);
 	if (x->p) {
@@ -376,7 +398,7 @@ void vfm_params_free_store(struct vfm_params *ps, int unit, struct vfm_other_sto
 size_t vfm_params_swap_store(struct vfm_params *ps, int unit, struct vfm_other_store *x, void **own)
 {
 	struct vfm_unit *u = &ps->unit[unit];
-	const struct vfm_other_store mine = {u->store, u->place};
+	const struct vfm_other_store mine = {u->store, x->bytes, u->place};
 
 	*own = u->store;
 	if (!x->p || u->place == VFM_STORE_DEVICE)

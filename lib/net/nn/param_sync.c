@@ -410,6 +410,7 @@ int vfm_params_update_begin(struct vfm_params *ps, struct vfm_err *err)
 		set_version(ps, 0);
 	TRY(vfm_params_register_buffers(ps, err));
 	TRY(vfm_params_wait(ps, err));
+	TRY(vfm_params_close_store(ps, err));
 	return vfm_params_drop_units(ps, err);
 }
 

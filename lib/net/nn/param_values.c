@@ -151,7 +151,9 @@ int vfm_param_put(struct vfm_params *ps, const struct vfm_array *a, const struct
 	struct vfm_axpby cast = {.alpha = 1, .x = vfm_t1((float *)x, VFM_F32, n)};
 	struct owned_location m;
 
-	if (n == 0 && !(!a && vfm_param_put_is_collective(p)))
+	if (!a && vfm_param_put_is_collective(p))
+		return vfm_param_encode(ps, p, &o, x, err);
+	if (n == 0)
 		return 0;
 	TRY(locate_owned(ps, a, p, &o, &m, err));
 	TRY(vfm_params_wait(ps, err));
@@ -190,48 +192,64 @@ out:
 static int fill_param(struct vfm_params *ps, const struct vfm_param *p, struct vfm_fill *a, struct vfm_err *err)
 {
 	struct vfm_owned o = vfm_param_owned(ps, p);
-	struct owned_location m;
+	struct owned_location m = {0};
 	float *x;
 	int rc;
 
-	if (o.b == o.a && !vfm_param_put_is_collective(p))
-		return 0;
-	TRY(locate_owned(ps, NULL, p, &o, &m, err));
+	if (o.b == o.a)
+		return vfm_param_put_is_collective(p) ? vfm_param_put(ps, NULL, p, NULL, err) : 0;
+	if (!vfm_param_put_is_collective(p))
+		TRY(locate_owned(ps, NULL, p, &o, &m, err));
 	if (m.f32)
 		return fill_runs(ps, p, &o, m.f32, a, err);
 	x = vfm_dev_alloc(ps->stream, (size_t)(o.b - o.a) * 4, "initial values of a parameter", err);
-	if (!x)
-		return VFM_EENV;
-	rc = fill_runs(ps, p, &o, x, a, err);
+	rc = x ? fill_runs(ps, p, &o, x, a, err) : VFM_EENV;
 	if (rc == 0)
 		rc = vfm_param_put(ps, NULL, p, x, err);
-	vfm_dev_free(ps->stream, x, (size_t)(o.b - o.a) * 4);
+	else if (vfm_param_put_is_collective(p))
+		vfm_param_put(ps, NULL, p, NULL, NULL);
+	if (x)
+		vfm_dev_free(ps->stream, x, (size_t)(o.b - o.a) * 4);
 	return rc;
+}
+
+/* Fills all parameters.  After a failure, takes part in the collective calls of the others, which then fail, too. */
+static int fill_params(struct vfm_params *ps, struct vfm_fill (*fill_of)(const struct vfm_param *p, uint64_t seed),
+	uint64_t seed, struct vfm_err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < ps->n; i++) {
+		struct vfm_fill a = fill_of(ps->p[i], seed);
+
+		if (rc == 0)
+			rc = fill_param(ps, ps->p[i], &a, err);
+		else if (vfm_param_put_is_collective(ps->p[i]))
+			vfm_param_put(ps, NULL, ps->p[i], NULL, NULL);
+	}
+	return rc < 0 ? rc : vfm_params_refresh(ps, err);
+}
+
+static struct vfm_fill initial_fill(const struct vfm_param *p, uint64_t seed)
+{
+	return (struct vfm_fill){.mean = p->init == VFM_INIT_ONE ? 1 : 0,
+		.std = p->init == VFM_INIT_NORMAL ? p->std : 0,
+		.rng = vfm_rng_stream(seed, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_INIT)};
+}
+
+static struct vfm_fill dense_fill(const struct vfm_param *p, uint64_t seed)
+{
+	return (struct vfm_fill){.mean = p->init == VFM_INIT_ONE ? 1 : 0,
+		.std = vfm_param_is_matrix(p) ? (float)(0.7 / sqrt((double)p->d.shape[p->d.ndim - 1])) : 0.1f,
+		.rng = vfm_rng_stream(seed, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_TEST)};
 }
 
 int vfm_params_fill(struct vfm_params *ps, uint64_t seed, struct vfm_err *err)
 {
-	for (size_t i = 0; i < ps->n; i++) {
-		struct vfm_param *p = ps->p[i];
-		struct vfm_fill a = {
-			.mean = p->init == VFM_INIT_ONE ? 1 : 0, .std = p->init == VFM_INIT_NORMAL ? p->std : 0};
-
-		a.rng = vfm_rng_stream(seed, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_INIT);
-		TRY(fill_param(ps, p, &a, err));
-	}
-	return vfm_params_refresh(ps, err);
+	return fill_params(ps, initial_fill, seed, err);
 }
 
 int vfm_params_fill_dense(struct vfm_params *ps, uint64_t seed, struct vfm_err *err)
 {
-	for (size_t i = 0; i < ps->n; i++) {
-		struct vfm_param *p = ps->p[i];
-		struct vfm_fill a = {.mean = p->init == VFM_INIT_ONE ? 1 : 0, .std = 0.1f};
-
-		if (vfm_param_is_matrix(p))
-			a.std = (float)(0.7 / sqrt((double)p->d.shape[p->d.ndim - 1]));
-		a.rng = vfm_rng_stream(seed, 0, vfm_fnv64(p->name, strlen(p->name)), VFM_RNG_TEST);
-		TRY(fill_param(ps, p, &a, err));
-	}
-	return vfm_params_refresh(ps, err);
+	return fill_params(ps, dense_fill, seed, err);
 }

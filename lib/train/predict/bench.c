@@ -245,7 +245,7 @@ static int predict_exchange(struct vfm_idle *idle, struct vfm_trainer *tr, const
 	vfm_sim_host_now(x->device.dev, out->s);
 	for (int e = 0; e < VFM_ESTIMATES; e++)
 		out->s[e] -= start[e];
-	out->bytes = (int64_t)idle->bytes;
+	out->bytes = (int64_t)idle->moved;
 	return 0;
 }
 

@@ -14,8 +14,9 @@ struct lever {
 	bool rounds;
 	bool frozen; /* only for frozen weights */
 };
-enum { WEIGHTS, ACTIVATIONS, OPTIMIZER, SPLIT, EXACT };
+enum { RECOMPUTE, WEIGHTS, ACTIVATIONS, OPTIMIZER, SPLIT, EXACT };
 static const struct lever exact[EXACT] = {
+	[RECOMPUTE] = {"train.recompute=auto", false, false},
 	[WEIGHTS] = {"train.offload_weights=auto", false, true},
 	[ACTIVATIONS] = {"train.offload=activations", false, false},
 	[OPTIMIZER] = {"train.offload=optimizer", false, false},
@@ -45,6 +46,8 @@ static bool is_open(const struct vfm_config *c, const struct lever *l)
 {
 	if (l->frozen && !has_frozen(c))
 		return false;
+	if (l == &exact[RECOMPUTE])
+		return c->train.recompute != VFM_RECOMPUTE_AUTO;
 	if (l == &exact[WEIGHTS])
 		return !c->train.offload_weights;
 	if (l == &exact[ACTIVATIONS])
@@ -81,9 +84,8 @@ static int apply_levers(
 		add_word(text, exact[SPLIT].set);
 	if (round)
 		add_word(text, round->set);
-	/* activations and weights are planned with what blocks keep */
-	if (c->train.recompute != VFM_RECOMPUTE_AUTO) {
-		add_word(text, "train.recompute=auto");
+	if (on >> RECOMPUTE & 1) {
+		add_word(text, exact[RECOMPUTE].set);
 		c->train.recompute_blocks = 0;
 	}
 	for (char *copy = vfm_strdup(text), *save = NULL, *w = strtok_r(copy, " ", &save);;
@@ -99,17 +101,24 @@ static int apply_levers(
 	}
 }
 
+static void refuse(struct vfm_lever_row *x, const struct vfm_err *err)
+{
+	x->refused = true;
+	memcpy(x->why, err->msg, sizeof(x->why));
+}
+
 /* Simulates the run with a configuration; *x has set and ranks. */
 static void try_run(const struct lever_search *s, const struct vfm_config *c, struct vfm_lever_row *x)
 {
 	struct vfm_dry_run_opts o = *s->o;
+	struct vfm_err err = {0};
 	struct vfm_dry_run d;
 
 	o.config = c;
 	o.ranks = x->ranks;
 	o.timeline = o.memory = false;
 	o.trace = NULL;
-	if (vfm_dry_run(&o, &d, NULL) == 0) {
+	if (vfm_dry_run(&o, &d, &err) == 0) {
 		x->fits = d.fits;
 		x->bytes = d.mem_peak + d.mem_beside;
 		x->s = d.s[VFM_MID];
@@ -117,7 +126,7 @@ static void try_run(const struct lever_search *s, const struct vfm_config *c, st
 		for (int i = 0; i < d.n; i++)
 			x->host = fmax(x->host, d.rank[i].host_bytes);
 	} else {
-		x->refused = true;
+		refuse(x, &err);
 	}
 	vfm_dry_run_release(&d);
 }
@@ -126,11 +135,10 @@ static struct vfm_lever_row try_levers(const struct lever_search *s, unsigned on
 {
 	struct vfm_lever_row x = {.ranks = s->o->ranks, .rounds = round != NULL};
 	struct vfm_config c = *s->o->config;
+	struct vfm_err err = {0};
 
-	if (on == 0 && !round)
-		try_run(s, &c, &x);
-	else if (apply_levers(&c, on, round, x.set, NULL) < 0)
-		x.refused = true;
+	if (apply_levers(&c, on, round, x.set, &err) < 0)
+		refuse(&x, &err);
 	else
 		try_run(s, &c, &x);
 	return x;
@@ -164,8 +172,9 @@ static void add_fastest(const struct lever_search *s, const struct lever *round,
 		for (unsigned on = 0; on < SETS; on++) {
 			struct vfm_lever_row x;
 
-			/* with frozen weights, moments are few */
-			if ((on & ~open) || (n && (!is_open(c, &round[k]) || round[k].frozen != has_frozen(c))))
+			/* activations and weights are planned with recompute; with frozen weights, moments are few */
+			if ((on & ~open) || (~on & open & 1U << RECOMPUTE) ||
+				(n && (!is_open(c, &round[k]) || round[k].frozen != has_frozen(c))))
 				continue;
 			x = try_levers(s, on, n ? &round[k] : NULL);
 			if (is_faster(&x, &best))
@@ -205,46 +214,36 @@ static void add_more_ranks(const struct lever_search *s)
 {
 	struct vfm_lever_row x = {.ranks = 2 * s->o->ranks};
 	struct vfm_config c = *s->o->config;
+	struct vfm_err err = {0};
 
 	snprintf(x.set, sizeof(x.set), "parallel.cp=%lld", (long long)(2 * c.parallel.cp));
-	if (vfm_config_set(&c, x.set, NULL) == 0 && vfm_config_check(&c, NULL) == 0)
+	if (vfm_config_set(&c, x.set, &err) == 0 && vfm_config_check(&c, &err) == 0)
 		try_run(s, &c, &x);
 	else
-		x.refused = true;
-	if (!x.refused)
-		add_lever_row(s->out, &x);
+		refuse(&x, &err);
+	add_lever_row(s->out, &x);
 }
 
-int vfm_levers_find(const struct vfm_dry_run_opts *o, struct vfm_levers *out, struct vfm_err *err)
+void vfm_levers_find(const struct vfm_dry_run_opts *o, struct vfm_levers *out)
 {
 	struct lever_search s = {.o = o, .out = out, .unlimited = find_unlimited(o)};
 	struct vfm_lever_row x = try_levers(&s, 0, NULL);
-	struct vfm_dry_run d;
 
 	*out = (struct vfm_levers){0};
-	if (x.refused) { /* for the message */
-		int rc = vfm_dry_run(o, &d, err);
-
-		vfm_dry_run_release(&d);
-		return rc < 0 ? rc : vfm_fail(err, VFM_EENV, "the run needs more than 8 times the memory");
-	}
 	add_lever_row(out, &x);
 	for (unsigned i = 0; i < EXACT; i++)
 		if (is_open(o->config, &exact[i])) {
 			x = try_levers(&s, 1U << i, NULL);
-			if (!x.refused)
-				add_lever_row(out, &x);
+			add_lever_row(out, &x);
 		}
 	for (int i = 0; i < ROUNDING; i++)
 		if (is_open(o->config, &rounding[i])) {
 			x = try_levers(&s, 0, &rounding[i]);
-			if (!x.refused)
-				add_lever_row(out, &x);
+			add_lever_row(out, &x);
 		}
 	add_fastest(&s, NULL, 0);
 	add_fastest(&s, rounding, ROUNDING);
 	add_more_ranks(&s);
-	return 0;
 }
 
 void vfm_levers_release(struct vfm_levers *l)

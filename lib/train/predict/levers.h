@@ -15,7 +15,8 @@ struct vfm_lever_row {
 	char set[VFM_LEVER_TEXT]; /* "train.offload=activations train.offload_weights=auto"; "": none */
 	bool rounds;              /* stores weights or moments with fewer bits */
 	int ranks;
-	bool refused; /* such a run is refused, or needs more than 8 times the memory; only set and ranks */
+	bool refused;          /* such a run is refused, or needs more than 8 times the memory; `why` says so */
+	char why[VFM_ERR_MAX]; /* of a refused run, which has no other results */
 	bool fits;
 	int64_t bytes; /* of the fullest device, as in struct vfm_dry_run */
 	double host;   /* bytes of pinned host memory of a rank */
@@ -28,8 +29,8 @@ struct vfm_levers {
 	int n;
 };
 
-/* The run of *o, whose timeline, memory and trace are unused.  The caller releases *out, even after a failure. */
-int vfm_levers_find(const struct vfm_dry_run_opts *o, struct vfm_levers *out, struct vfm_err *err);
+/* The run of *o, whose timeline, memory and trace are unused.  The caller releases *out. */
+void vfm_levers_find(const struct vfm_dry_run_opts *o, struct vfm_levers *out);
 void vfm_levers_release(struct vfm_levers *l);
 
 #endif

@@ -84,8 +84,10 @@ int vfm_idle_new(struct vfm_idle *s, struct vfm_trainer *tr, bool on_device, str
 	}
 	if (ps->stores)
 		s->store = vfm_calloc((size_t)ps->units, sizeof(*s->store));
-	for (int u = 0; u < ps->units && s->store; u++)
-		TRY(vfm_params_copy_store(ps, u, &s->store[u], err));
+	for (int u = 0; u < ps->units && s->store; u++) {
+		TRY(vfm_params_copy_store(ps, u, on_device, &s->store[u], err));
+		s->bytes += s->store[u].bytes;
+	}
 	for (size_t i = 0; i < s->n; i++) {
 		struct vfm_idle_array *a = &s->v[i];
 
@@ -136,6 +138,7 @@ static int exchange_stores(struct vfm_idle *s, struct vfm_err *err)
 		void *own;
 		size_t bytes = vfm_params_swap_store(ps, u, &s->store[u], &own);
 
+		s->moved += bytes;
 		TRY(exchange_array(s, own, s->store[u].p, bytes, err));
 	}
 	return 0;
@@ -146,13 +149,16 @@ int vfm_idle_exchange(struct vfm_idle *s, struct vfm_err *err)
 	struct vfm_params *ps = vfm_trainer_params(s->tr);
 	const struct vfm_dev_table *t = ps->stream->dev->t;
 
+	s->moved = 0;
 	TRY(vfm_params_wait(ps, err));
 	TRY(vfm_trainer_wait_held(s->tr, err));
 	vfm_dev_drop_copies(ps->stream);
 	if (s->store)
 		TRY(exchange_stores(s, err));
-	for (size_t i = 0; i < s->n; i++)
+	for (size_t i = 0; i < s->n; i++) {
 		TRY(exchange_array(s, s->v[i].own, s->v[i].idle, s->v[i].bytes, err));
+		s->moved += s->v[i].bytes;
+	}
 	for (int64_t i = 0; ps->scales && i < ps->scales->n; i++) {
 		bool filled = ps->scales->of[i].filled;
 

@@ -30,6 +30,7 @@ struct vfm_idle { /* `= {0}` may be released */
 	struct vfm_event *written[2], *sent[2];
 	int64_t blocks; /* exchanged so far */
 	size_t bytes;   /* of all copies */
+	size_t moved;   /* by the last exchange; base weights in host memory are not */
 };
 
 /* Local.  Allocates the copies and fills them.  VFM_EENV: out of memory.  Release *s in any case. */

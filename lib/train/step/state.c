@@ -274,6 +274,7 @@ struct upload {
 	int64_t n, at;             /* elements per chunk; elements used in the current chunk */
 	int now;                   /* current chunk */
 	struct vfm_event *gone[2]; /* recorded after the copy of each chunk */
+	int rc;                    /* < 0: the upload cannot be used; ranks that load together still call load_part */
 };
 
 enum { UPLOAD_CHUNK = 8 << 20 }; /* elements per chunk, unless a parameter is larger */
@@ -289,6 +290,7 @@ static void upload_release(struct upload *g)
 		t->free_host(g->ps->stream->dev, g->host, 2 * (size_t)g->n * sizeof(float));
 }
 
+/* The caller releases *g, also after a failure. */
 static int upload_init(struct upload *g, struct vfm_params *ps, struct vfm_err *err)
 {
 	struct vfm_dev *dev = ps->stream->dev;
@@ -308,10 +310,7 @@ static int upload_init(struct upload *g, struct vfm_params *ps, struct vfm_err *
 		dev->t->alloc_host(dev, 2 * (size_t)g->n * sizeof(float), "parameters on their way to the device", err);
 	for (int i = 0; i < 2 && g->host; i++)
 		g->gone[i] = dev->t->event_new(dev, err);
-	if (g->gone[0] && g->gone[1])
-		return 0;
-	upload_release(g);
-	return VFM_EENV;
+	return g->gone[0] && g->gone[1] ? 0 : VFM_EENV;
 }
 
 /* Reserves n elements, at most the size of a chunk.  May block until the other chunk is copied. */
@@ -428,10 +427,19 @@ static int load_param(struct upload *g, const struct vfm_param *p, struct vfm_ck
 static int load_part(struct upload *g, struct vfm_ckpt *c, const struct state_part *part, const struct vfm_array *own,
 	struct vfm_err *err)
 {
-	for (size_t i = 0; i < g->ps->n; i++)
-		if (is_loaded(c, part, g->ps->p[i]))
-			TRY(load_param(g, g->ps->p[i], c, part, own, err));
-	return 0;
+	int rc = g->rc;
+
+	for (size_t i = 0; i < g->ps->n; i++) {
+		const struct vfm_param *p = g->ps->p[i];
+
+		if (!is_loaded(c, part, p))
+			continue;
+		if (rc == 0)
+			rc = load_param(g, p, c, part, own, err);
+		else if (!own && vfm_param_put_is_collective(p))
+			vfm_param_put(g->ps, own, p, NULL, NULL); /* so do the other ranks, which fail, too */
+	}
+	return rc;
 }
 
 /* Loads 8-bit moments.  Blocks span parameters, so all values are read before the first block is quantized. */
@@ -463,9 +471,9 @@ static int load_parts(struct vfm_params *ps, struct vfm_ckpt *c, const struct st
 	struct upload g;
 	int rc, synced;
 
-	TRY(upload_init(&g, ps, err));
-	rc = 0;
-	for (int k = 0; k < n && rc == 0; k++) {
+	rc = upload_init(&g, ps, err);
+	for (int k = 0; k < n && (rc == 0 || k == 0); k++) {
+		g.rc = rc;
 		rc = part[k].own && part[k].own->dtype == VFM_U8 ? load_packed(&g, c, &part[k], optim, err)
 								 : load_part(&g, c, &part[k], part[k].own, err);
 	}
