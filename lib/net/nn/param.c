@@ -438,7 +438,7 @@ double vfm_params_unit_bytes(const struct vfm_params *ps)
 		most_decoded = decoded > most_decoded ? decoded : most_decoded;
 		most_fetched = fetched > most_fetched ? fetched : most_fetched;
 	}
-	return 2 * most + most_decoded + 2 * most_fetched;
+	return 2 * most + most_decoded + VFM_STORES_FETCHED * most_fetched;
 }
 
 double vfm_params_unit_grad_bytes(const struct vfm_params *ps)

@@ -263,6 +263,8 @@ void vfm_unit_end(struct vfm_tape *t, struct vfm_params *ps, int unit);
 /* Returns the maximum number of bytes, beyond those already allocated, that gathered weights, gradients of units,
  * fetched and decoded weights take on the device during a step; 0 without fsdp, stores and other dtypes. */
 double vfm_params_unit_bytes(const struct vfm_params *ps);
+/* The stores of base weights that it counts: two are fetched at a time, and gaps that they leave in the pool. */
+enum { VFM_STORES_FETCHED = 3 };
 /* Returns the bytes of the gradients of the largest unit; 0 without fsdp.  Each unit with deferred weight gradients
  * holds that many. */
 double vfm_params_unit_grad_bytes(const struct vfm_params *ps);

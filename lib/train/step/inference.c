@@ -84,7 +84,7 @@ static int64_t blocks_to_offload(const struct vfm_params *ps, const struct vfm_c
 	mine = room / fmax(1, o->networks) - (double)ps->copy_bytes - vfm_params_unit_bytes(ps);
 	if ((double)of * most <= mine)
 		return 0;
-	return (int64_t)fmin((double)of, fmax(1, ceil((double)of + 2 - mine / most)));
+	return (int64_t)fmin((double)of, fmax(1, ceil((double)of + VFM_STORES_FETCHED - mine / most)));
 }
 
 int vfm_inference_new(struct vfm_params *ps, struct vfm_model **model, const struct vfm_config *c,

@@ -540,7 +540,7 @@ static bool try_offloaded(struct weight_search *w, int64_t n)
 {
 	struct vfm_keep_plan_in in = w->in;
 	struct vfm_recompute_plan p = w->p;
-	const double resident = (double)(p.stores - n) * w->bytes - (n == 0 ? 2 * w->bytes : 0);
+	const double resident = (double)(p.stores - n) * w->bytes - (n == 0 ? VFM_STORES_FETCHED * w->bytes : 0);
 
 	in.room -= resident;
 	w->s->in = &in;
@@ -557,13 +557,13 @@ static bool try_offloaded(struct weight_search *w, int64_t n)
 }
 
 /* Finds the number with the fastest step that fits.  More offloaded weights leave room for activations, and so save
- * recompute until their copies take longer than the blocks that run meanwhile.  One or two offloaded blocks only take
+ * recompute until their copies take longer than the blocks that run meanwhile.  A few offloaded blocks only take
  * buffers. */
 static void plan_weights(struct pp_stage *s, struct vfm_keep_plan_in *in, double bytes, struct vfm_recompute_plan *p)
 {
 	enum { BETWEEN = 4 };
 	struct weight_search w = {.s = s, .in = *in, .p = *p, .bytes = bytes};
-	int64_t few = 2, enough = p->stores, hidden;
+	int64_t few = VFM_STORES_FETCHED, enough = p->stores, hidden;
 
 	if (try_offloaded(&w, 0) && w.best.blocks.again_s == 0)
 		enough = 0;
