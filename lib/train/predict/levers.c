@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 
-/* A setting.  Levers of one `kind` exclude each other; those of the optimizer and of activations share a key. */
+/* A setting. */
 struct lever {
 	const char *set;
 	bool rounds;
@@ -66,6 +66,18 @@ static void add_word(char *text, const char *word)
 	snprintf(text + at, VFM_LEVER_TEXT - at, "%s%s", at ? " " : "", word);
 }
 
+/* Sets the keys of a list such as "train.lr=1 train.moments=bf16". */
+static int set_words(struct vfm_config *c, const char *text, struct vfm_err *err)
+{
+	char *copy = vfm_strdup(text), *save = NULL;
+	int rc = 0;
+
+	for (char *w = strtok_r(copy, " ", &save); w && rc == 0; w = strtok_r(NULL, " ", &save))
+		rc = vfm_config_set(c, w, err);
+	free(copy);
+	return rc;
+}
+
 /* Sets the levers in the bits of `on`, and `round` unless it is NULL; writes them to `text`. */
 static int apply_levers(
 	struct vfm_config *c, unsigned on, const struct lever *round, char text[VFM_LEVER_TEXT], struct vfm_err *err)
@@ -88,17 +100,8 @@ static int apply_levers(
 		add_word(text, exact[RECOMPUTE].set);
 		c->train.recompute_blocks = 0;
 	}
-	for (char *copy = vfm_strdup(text), *save = NULL, *w = strtok_r(copy, " ", &save);;
-		w = strtok_r(NULL, " ", &save)) {
-		if (!w) {
-			free(copy);
-			return vfm_config_check(c, err);
-		}
-		if (vfm_config_set(c, w, err) < 0) {
-			free(copy);
-			return err->code;
-		}
-	}
+	TRY(set_words(c, text, err));
+	return vfm_config_check(c, err);
 }
 
 static void refuse(struct vfm_lever_row *x, const struct vfm_err *err)
