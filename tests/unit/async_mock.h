@@ -422,10 +422,20 @@ static int mock_copy(struct vfm_stream *s, struct mock_copy x, struct vfm_err *e
 	return mock.cpu->host_call(s, mock_copy_callback, &x, sizeof(x), err);
 }
 
+/* Longer than the work of a block, also on a busy machine. */
+static int mock_late_callback(void *arg, struct vfm_err *err)
+{
+	(void)arg, (void)err;
+	nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+	return 0;
+}
+
 static int mock_to_device(struct vfm_stream *s, void *dst, const void *host, size_t bytes, struct vfm_err *err)
 {
 	int rc;
 
+	if (s == mock.faulty && mock.lost_wait == MOCK_LOSES_ARRIVAL)
+		TRY(mock.cpu->host_call(s, mock_late_callback, NULL, 0, err));
 	if (s != mock.compute)
 		return mock_copy(s, (struct mock_copy){.dst = dst, .src = host, .bytes = bytes}, err);
 	if (!mock_is_pinned(host) && !mock_owns(host))
