@@ -151,43 +151,44 @@ static int check_not_source(const struct dec *c, const char *path, struct vfm_er
 	return 0;
 }
 
-/* A video that is written while it is decoded. */
-struct reconstruction {
-	const char *path;
-	const struct vfm_video_out_opts *o;
+/* A file that is written while its pictures are decoded. */
+struct picture_file {
+	const struct vfm_decoded_file *f;
 	size_t picture;          /* bytes */
 	uint8_t *rgb;            /* a picture, and ROOM */
+	int64_t n;               /* pictures so far */
 	struct vfm_video_out *v; /* NULL before the first picture */
 };
 
-static int write_decoded(void *ctx, const uint8_t *rgb, struct vfm_err *err)
+static int write_picture(void *ctx, const uint8_t *rgb, struct vfm_err *err)
 {
-	struct reconstruction *r = ctx;
+	struct picture_file *w = ctx;
 
-	if (!r->v)
-		TRY(vfm_video_out_open(&r->v, r->path, r->o, err));
-	memcpy(r->rgb, rgb, r->picture);
-	return vfm_video_out_write(r->v, r->rgb, err);
+	if (w->n++ >= w->f->most)
+		return 0;
+	if (!w->v)
+		TRY(vfm_video_out_open(&w->v, w->f->path, &w->f->opts, err));
+	memcpy(w->rgb, rgb, w->picture);
+	return vfm_video_out_write(w->v, w->rgb, err);
 }
 
-static int write_reconstruction(const struct dec *c, int worker, const char *path, const struct vfm_video_out_opts *o,
-	struct vfm_video_out_facts *facts, struct vfm_err *err)
+int vfm_decode_latent(const struct vfm_encoder_handle *decoder, int worker, const float *latent, const int32_t dims[3],
+	int64_t frames, const struct vfm_decoded_file *f, struct vfm_video_out_facts *facts, struct vfm_err *err)
 {
-	const struct vfm_encoder_handle *decoder = c->d->encoder;
-	struct reconstruction r = {.path = path, .o = o, .picture = (size_t)c->width * (size_t)c->height * 3};
+	struct picture_file w = {.f = f, .picture = (size_t)f->opts.width * (size_t)f->opts.height * 3};
 	int rc;
 
-	r.rgb = vfm_big_alloc(r.picture + ROOM, "a picture", err);
-	if (!r.rgb)
+	w.rgb = vfm_big_alloc(w.picture + ROOM, "a picture", err);
+	if (!w.rgb)
 		return VFM_EENV;
 	rc = decoder->ops->decode(
-		decoder->ctx, worker, c->x, c->dims, c->frames, &(struct vfm_picture_sink){write_decoded, &r}, err);
-	vfm_big_free(r.rgb, r.picture + ROOM);
+		decoder->ctx, worker, latent, dims, frames, &(struct vfm_picture_sink){write_picture, &w}, err);
+	vfm_big_free(w.rgb, w.picture + ROOM);
 	if (rc >= 0) {
-		*facts = vfm_video_out_facts(r.v);
-		return vfm_video_out_close(r.v, err);
+		*facts = vfm_video_out_facts(w.v);
+		return vfm_video_out_close(w.v, err);
 	}
-	vfm_video_out_abort(r.v);
+	vfm_video_out_abort(w.v);
 	return rc;
 }
 
@@ -206,19 +207,21 @@ static void set_reconstruction(struct dec *c, const char *path, const struct vfm
 static int decode_to_file(struct dec *c, const char *id, int worker, struct vfm_err *err)
 {
 	const bool image = c->frames == 1 && !strcmp(vfm_rec_str(c->rec, "kind", ""), "image");
-	struct vfm_video_out_opts o = {.width = c->width,
-		.height = c->height,
-		.codec = image ? "png" : c->d->video_codec,
-		.crf = c->d->crf,
-		.threads = c->d->threads};
 	char *path = vfm_strfmt("%s/%s.%s", c->d->dir, id, image ? "png" : vfm_video_out_extension(c->d->video_codec));
+	struct vfm_decoded_file f = {.path = path,
+		.opts = {.width = c->width,
+			.height = c->height,
+			.codec = image ? "png" : c->d->video_codec,
+			.crf = c->d->crf,
+			.threads = c->d->threads},
+		.most = c->frames};
 	struct vfm_video_out_facts facts;
 	double resampled;
 	int rc;
 
-	find_rate(c, &o, &resampled);
+	find_rate(c, &f.opts, &resampled);
 	TRY_OUT(check_not_source(c, path, err));
-	TRY_OUT(write_reconstruction(c, worker, path, &o, &facts, err));
+	TRY_OUT(vfm_decode_latent(c->d->encoder, worker, c->x, c->dims, c->frames, &f, &facts, err));
 	set_reconstruction(c, path, &facts, resampled);
 out:
 	free(path);

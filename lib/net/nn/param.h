@@ -221,8 +221,8 @@ struct vfm_other_store {
 	size_t bytes;
 	enum vfm_store_place place;
 };
-/* Copies the base weights of a unit to *x: to host memory, unless on_device and they are on the device, too.  No-op for a
- * unit without a store.  Local. */
+/* Copies the base weights of a unit to *x: to host memory, unless on_device and they are on the device, too.  No-op for
+ * a unit without a store.  Local. */
 int vfm_params_copy_store(
 	struct vfm_params *ps, int unit, bool on_device, struct vfm_other_store *x, struct vfm_err *err);
 void vfm_params_free_store(struct vfm_params *ps, int unit, struct vfm_other_store *x);

@@ -322,6 +322,7 @@ static int move_stores(struct vfm_params *ps, int64_t n, bool to_host, struct vf
 int vfm_params_place(struct vfm_params *ps, int64_t n, struct vfm_err *err)
 {
 	double most;
+	int64_t of;
 
 	if (!ps->stores)
 		return 0;
@@ -333,7 +334,8 @@ int vfm_params_place(struct vfm_params *ps, int64_t n, struct vfm_err *err)
 		ps->fetch_stream = ps->stream->dev->t->stream_new(ps->stream->dev, true, err);
 	if (!ps->fetch_stream)
 		return VFM_EENV;
-	n = n < vfm_params_stores(ps, &most) ? n : vfm_params_stores(ps, &most);
+	of = vfm_params_stores(ps, &most);
+	n = n < of ? n : of;
 	TRY(move_stores(ps, n, false, err));
 	TRY(move_stores(ps, n, true, err));
 	ps->host_units = n;

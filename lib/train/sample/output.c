@@ -3,13 +3,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "encoder/encode/decode.h"
 #include "encoder/encode/encode.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "media/av/video_out.h"
 #include "train/sample/sampling_impl.h"
 
-enum { OUTPUT_CRF = 10, ROOM = 64 /* bytes that a conversion may read after a picture */ };
+enum { OUTPUT_CRF = 10 };
 
 /* ---- records ---- */
 
@@ -98,59 +99,22 @@ static void describe_video(struct vfm_sample_item *it, const struct vfm_video_ou
 	json_object_set_new(it->rec, "fps", json_string(rate));
 }
 
-/* A video that is written while it is decoded. */
-struct video_writer {
-	const char *path;
-	const struct vfm_video_out_opts *o;
-	size_t picture;  /* bytes */
-	int64_t n, most; /* pictures so far; later ones are dropped */
-	uint8_t *rgb;    /* a picture, and ROOM */
-	struct vfm_video_out *v;
-};
-
-static int write_picture(void *ctx, const uint8_t *rgb, struct vfm_err *err)
-{
-	struct video_writer *w = ctx;
-
-	if (w->n++ >= w->most)
-		return 0;
-	if (!w->v)
-		TRY(vfm_video_out_open(&w->v, w->path, w->o, err));
-	memcpy(w->rgb, rgb, w->picture);
-	return vfm_video_out_write(w->v, w->rgb, err);
-}
-
 static int write_video(struct vfm_sampling *s, struct vfm_sample_item *it, const float *latent, struct vfm_err *err)
 {
 	const struct vfm_prompt *p = &it->p;
-	const struct vfm_encoder_handle *video = &s->encoders.video;
-	struct vfm_video_out_opts o = {.width = p->width,
-		.height = p->height,
-		.fps_num = p->fps_num,
-		.fps_den = p->fps_den,
-		.crf = OUTPUT_CRF};
 	const char *slash = strrchr(it->path, '/');
-	struct video_writer w = {.path = it->path,
-		.o = &o,
-		.picture = (size_t)p->width * (size_t)p->height * 3,
+	const struct vfm_decoded_file f = {.path = it->path,
+		.opts = {.width = p->width,
+			.height = p->height,
+			.fps_num = p->fps_num,
+			.fps_den = p->fps_den,
+			.crf = OUTPUT_CRF},
 		.most = !vfm_name_ends(it->path, ".png") || strchr(slash ? slash : it->path, '%') ? p->frames : 1};
 	struct vfm_video_out_facts facts;
-	int rc;
 
-	w.rgb = vfm_big_alloc(w.picture + ROOM, "a picture", err);
-	if (!w.rgb)
-		return VFM_EENV;
-	TRY_OUT(video->ops->decode(
-		video->ctx, 0, latent, it->dims, p->frames, &(struct vfm_picture_sink){write_picture, &w}, err));
-	facts = vfm_video_out_facts(w.v);
-	rc = vfm_video_out_close(w.v, err);
-	w.v = NULL;
-	TRY_OUT(rc);
-	describe_video(it, &facts, w.most);
-out:
-	vfm_video_out_abort(w.v);
-	vfm_big_free(w.rgb, w.picture + ROOM);
-	return rc;
+	TRY(vfm_decode_latent(&s->encoders.video, 0, latent, it->dims, p->frames, &f, &facts, err));
+	describe_video(it, &facts, f.most);
+	return 0;
 }
 
 /* Writes the files of an item.  VFM_EINPUT: this item failed. */
