@@ -16,7 +16,8 @@ enum { BLOCK = VFM_NF4_BLOCK, PAR_BLOCKS = 1 << 12, DECODED = 512 /* of the op: 
 
 struct vfm_base_code {
 	struct vfm_weight_segment *segment; /* [n] of the bucket; the device has a copy */
-	int64_t n, cap;
+	int64_t n;
+	size_t cap;
 	int64_t *first, *base; /* [parameters] first segment; first scale */
 	int64_t scales;
 	struct vfm_tensor d_segment, d_scale, d_offset;
@@ -65,7 +66,7 @@ static void add_segment(struct vfm_base_code *c, const struct vfm_param_bucket *
 		last->rows++;
 		return;
 	}
-	vfm_grow(&c->segment, (size_t *)&c->cap, (size_t)c->n + 1, sizeof(*c->segment));
+	vfm_grow(&c->segment, &c->cap, (size_t)c->n + 1, sizeof(*c->segment));
 	c->segment[c->n++] = x;
 }
 

@@ -171,7 +171,7 @@ static void add_fastest(const struct lever_search *s, const struct lever *round,
 
 	for (unsigned i = 0; i < EXACT; i++)
 		open |= is_open(c, &exact[i]) << i;
-	for (int k = 0; k < n || (n == 0 && k == 0); k++)
+	for (int k = 0; k < (n ? n : 1); k++) /* once without a lever of a round */
 		for (unsigned on = 0; on < SETS; on++) {
 			struct vfm_lever_row x;
 
