@@ -26,7 +26,7 @@ static struct sample_opts o = {
 };
 static struct vfm_sampling_opts *const so = &o.sampling;
 static const char *size, *fps = "8", *interval;
-static double shift = NAN, shift_terminal = NAN, boundary = NAN, sigma_max = NAN;
+static double shift = NAN, shift_terminal = NAN, boundary = NAN, sigma_min = NAN, sigma_max = NAN;
 static int64_t order = VFM_UNSET;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 
@@ -56,7 +56,7 @@ static const struct vfm_opt opts[] = {
 		HUGE_VAL},
 	{VFM_OPT_NUM, 0, "shift-terminal", "X", "flow: stretch the noise levels so that the last is X", &shift_terminal,
 		VFM_ABOVE_0, HUGE_VAL},
-	{VFM_OPT_NAME, 0, "schedule", "default|diffusers", "flow: noise levels of vfm, or those of diffusers",
+	{VFM_OPT_NAME, 0, "schedule", "default|diffusers|karras", "flow: noise levels of vfm, of diffusers, or of edm",
 		&o.sampling.sampler.solver.schedule},
 	{VFM_OPT_NUM, 0, "cfg", "X", "classifier-free guidance scale; 1: none (3)", &o.sampling.prompt.cfg},
 	{VFM_OPT_NUM, 0, "cfg-end", "X", "scale of the last step; linear from --cfg (constant)",
@@ -74,7 +74,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_FLAG, 0, "skip-missing", NULL, "leave out adapters of layers that the model lacks",
 		&o.net.skip_missing},
 	{VFM_OPT_INT, 0, "seed", "N", "of the noise (0)", &o.sampling.prompt.seed},
-	{VFM_OPT_NUM, 0, "sigma-max", "X", "edm: where sampling starts (80)", &sigma_max},
+	{VFM_OPT_NUM, 0, "sigma-max", "X", "edm, karras: where sampling starts (80)", &sigma_max},
+	{VFM_OPT_NUM, 0, "sigma-min", "X", "edm, karras: the last noise level (0.002)", &sigma_min},
 	{VFM_OPT_STR, 0, "tokenizer", "SPEC", "decoder of the latents (wavelet with the model's channels)",
 		&o.sampling.encoder.tokenizer},
 	{VFM_OPT_STR, 0, "exec", "CMD", "decode with a child: vfm-exec(7)", &o.sampling.encoder.exec},
@@ -147,6 +148,7 @@ static int check_sampler_options(struct vfm_err *err)
 		s->order = order;
 	s->shift = isnan(shift) ? 0 : shift;
 	s->shift_terminal = isnan(shift_terminal) ? 0 : shift_terminal;
+	s->sigma_min = isnan(sigma_min) ? s->sigma_min : sigma_min;
 	s->sigma_max = isnan(sigma_max) ? s->sigma_max : sigma_max;
 	if (interval)
 		TRY(parse_interval(interval, so->sampler.cfg_interval, err));
@@ -243,12 +245,14 @@ static int read_request(struct sample_job *j, struct vfm_err *err)
 /* Warns if pictures are given as first frames to a model that does not say that it was trained with them. */
 static void check_first_frames(const struct sample_job *j)
 {
+	const struct vfm_config *c = &j->net.c;
+	const bool masked = vfm_model_mask_dim(&c->model) && c->model.mask_channels > 1;
 	bool given = so->first_frame;
 
 	for (size_t i = 0; i < j->s.n; i++)
 		given = given || j->s.v[i].p.image;
-	if (given && !j->net.c.model.cond_channels && !(j->net.c.diffusion.image_cond > 0) &&
-		j->x->job.world->rank == 0)
+
+	if (given && !masked && !c->model.cond_channels && !(c->diffusion.image_cond > 0) && j->x->job.world->rank == 0)
 		vfm_warn("%s does not say that it was trained with given first frames (diffusion.image_cond)",
 			o.net.ckpt);
 }
@@ -260,8 +264,11 @@ static int open_request(struct sample_job *j, struct vfm_err *err)
 
 	TRY(vfm_sample_net_open(&j->net, &o.net, &so->sampler, j->x->job.world, err));
 	ckpt = j->net.of[0].ckpt;
-	if (!isnan(sigma_max) && j->net.c.diffusion.kind != VFM_EDM)
-		return vfm_fail(err, VFM_EUSAGE, "--sigma-max: it is for edm; this model was trained with flow");
+	if ((!isnan(sigma_max) || !isnan(sigma_min)) && j->net.c.diffusion.kind != VFM_EDM &&
+		so->sampler.solver.schedule != VFM_SCHEDULE_KARRAS)
+		return vfm_fail(err, VFM_EUSAGE,
+			"--sigma-%s: it is for edm, and for --schedule karras; this model was trained with flow",
+			isnan(sigma_max) ? "min" : "max");
 	check_first_frames(j);
 	if (isnan(shift) && ckpt->step < 0 && j->net.c.diffusion.kind == VFM_FLOW && j->x->job.world->rank == 0)
 		vfm_info("%s does not record the shift of its training; --shift is %g", ckpt->path,

@@ -32,7 +32,7 @@ struct adapters_export {
 	const struct adapter_layout *as;
 	int layout; /* of the names of layers */
 	double alpha;
-	int64_t rank;
+	int64_t rank, head_dim;
 	json_t *targets; /* names of layers, for PEFT */
 	struct ckpt_faults unknown;
 };
@@ -53,16 +53,23 @@ static const char *exported_name(struct adapters_export *j, const char *layer, c
 	return out;
 }
 
-/* Adds rows [row, row + rows) of A or B. */
+/* Adds rows [row, row + rows) of A or B.  halves: in the order of layouts with rope_halves (spec/model/foreign.h). */
 static void add_exported(struct adapters_export *j, const char *layer, bool first, const struct vfm_ckpt_tensor *src,
-	int64_t row, int64_t rows)
+	int64_t row, int64_t rows, bool halves)
 {
+	const double scale = j->as->scaled && !first ? j->alpha / (double)j->rank : 1;
+	const int64_t n = halves ? rows : 1, size = rows / n * src->shape[1];
+	struct ckpt_export_part *p = vfm_arena_alloc(&j->files.arena, (size_t)n * sizeof(*p));
 	char *suffix = vfm_strfmt(".%s.weight", first ? j->as->a : j->as->b);
 
-	ckpt_export_add(&j->files, exported_name(j, layer, suffix), ckpt_out_dtype(src, j->x->dtype), 2,
-		(int64_t[]){rows, src->shape[1]},
-		(struct ckpt_export_part){src, row * src->shape[1], (row + rows) * src->shape[1],
-			j->as->scaled && !first ? j->alpha / (double)j->rank : 1});
+	for (int64_t i = 0; i < n; i++) {
+		const int64_t at = row * src->shape[1] + i * size;
+
+		p[halves ? vfm_foreign_half_row(j->head_dim, i) : i] =
+			(struct ckpt_export_part){src, at, at + size, scale};
+	}
+	ckpt_export_add_parts(&j->files, exported_name(j, layer, suffix), ckpt_out_dtype(src, j->x->dtype), 2,
+		(int64_t[]){rows, src->shape[1]}, p);
 	free(suffix);
 }
 
@@ -86,7 +93,7 @@ static bool add_adapter_parts(
 		char *layer = vfm_foreign_their_name(&l);
 		int64_t rows = src->shape[0] / l.parts;
 
-		add_exported(j, layer, first, src, l.part * rows, rows);
+		add_exported(j, layer, first, src, l.part * rows, rows, !first && l.part < l.row->rope_halves);
 		if (first && j->as->alpha)
 			add_alpha(j, layer);
 		if (first)
@@ -180,9 +187,12 @@ static int write_peft(struct adapters_export *j, struct vfm_err *err)
 
 static int find_adapter_layout(struct adapters_export *j, struct vfm_err *err)
 {
-	const char *arch = json_string_value(json_object_get(json_object_get(j->files.c->config, "model"), "arch"));
+	const json_t *model = json_object_get(j->files.c->config, "model");
+	const char *arch = json_string_value(json_object_get(model, "arch"));
+	const int64_t heads = json_integer_value(json_object_get(model, "heads"));
 	const struct vfm_arch *a = vfm_arch_find(arch);
 
+	j->head_dim = heads > 0 ? json_integer_value(json_object_get(model, "hidden")) / heads : 0;
 	j->f = a ? a->foreign : NULL;
 	if (!j->f)
 		return vfm_fail(err, VFM_EUSAGE, "%s: no other program has models of model.arch '%s'", j->files.c->path,

@@ -160,6 +160,9 @@ struct ckpt_exports {
 	struct vfm_arena arena; /* names, parts */
 	uint8_t *buf;           /* of the writer */
 };
+/* Adds a tensor that consists of parts, which the arena owns. */
+void ckpt_export_add_parts(struct ckpt_exports *x, const char *name, enum vfm_dtype dtype, int ndim,
+	const int64_t *shape, const struct ckpt_export_part *parts);
 /* Adds a tensor with a single part. */
 void ckpt_export_add(struct ckpt_exports *x, const char *name, enum vfm_dtype dtype, int ndim, const int64_t *shape,
 	struct ckpt_export_part part);

@@ -69,9 +69,12 @@ static int put_exported(void *ctx, const struct vfm_st_tensor *t, FILE *f, struc
 	return 0;
 }
 
-static void add_export(struct ckpt_exports *x, struct vfm_st_tensor t, const int64_t *shape)
+void ckpt_export_add_parts(struct ckpt_exports *x, const char *name, enum vfm_dtype dtype, int ndim,
+	const int64_t *shape, const struct ckpt_export_part *parts)
 {
-	memcpy(t.shape, shape, (size_t)t.ndim * sizeof(*shape));
+	struct vfm_st_tensor t = {.name = name, .dtype = dtype, .ndim = ndim, .source = parts};
+
+	memcpy(t.shape, shape, (size_t)ndim * sizeof(*shape));
 	vfm_grow(&x->t, &x->cap, x->n + 1, sizeof(*x->t));
 	x->t[x->n++] = t;
 }
@@ -82,7 +85,7 @@ void ckpt_export_add(struct ckpt_exports *x, const char *name, enum vfm_dtype dt
 	struct ckpt_export_part *p = vfm_arena_alloc(&x->arena, sizeof(*p));
 
 	*p = part;
-	add_export(x, (struct vfm_st_tensor){.name = name, .dtype = dtype, .ndim = ndim, .source = p}, shape);
+	ckpt_export_add_parts(x, name, dtype, ndim, shape, p);
 }
 
 int ckpt_export_write(struct ckpt_exports *x, struct vfm_st_tensor *t, size_t n, const char *const (*meta)[2],
@@ -325,9 +328,7 @@ static int add_foreign(struct export_job *j, const struct vfm_foreign_tensor *th
 				"--dtype TYPE gives them one",
 				j->files.c->path, first->name, p[i].src->name, j->x->layout);
 	}
-	add_export(&j->files,
-		(struct vfm_st_tensor){.name = theirs->name, .dtype = dtype, .ndim = theirs->ndim, .source = p},
-		theirs->shape);
+	ckpt_export_add_parts(&j->files, theirs->name, dtype, theirs->ndim, theirs->shape, p);
 	return 0;
 }
 

@@ -23,17 +23,16 @@ struct translation {
 	struct vfm_buf faults;
 };
 
-/* Returns whether a tensor is of another model in the same file, or the empty _extra_state of a module of Transformer
- * Engine.
- */
+/* Returns whether a tensor is no weight of the network, such as the empty _extra_state of a module of Transformer
+ * Engine.  name: without the prefix, if it has that. */
 static bool is_ignored(const struct translation *x, const char *name)
 {
-	const char *other = x->arch->foreign->layout[x->layout].ignored;
+	const char *ignored = x->arch->foreign->layout[x->layout].ignored;
+	struct vfm_patterns others;
 	size_t n = strlen(name);
 
-	if (other && !strncmp(name, other, strlen(other)))
-		return true;
-	return n > 12 && !strcmp(name + n - 12, "_extra_state");
+	snprintf(others.text, sizeof(others.text), "%s", ignored ? ignored : "");
+	return vfm_patterns_match(&others, name) || (n > 12 && !strcmp(name + n - 12, "_extra_state"));
 }
 
 /* ---- detection ---- */
@@ -290,7 +289,7 @@ static void place_tensors(struct translation *x, struct ckpt_faults *unknown, st
 		const struct vfm_foreign_tensor *want;
 
 		if (hit < 0) {
-			if (!is_ignored(x, t->name) && !x->quant.known[i])
+			if (!is_ignored(x, name ? name : t->name) && !x->quant.known[i])
 				ckpt_fault_add(unknown, t->name, "");
 			continue;
 		}

@@ -59,9 +59,13 @@ int vfm_key_check_value(const void *base, const struct vfm_key *k, struct vfm_er
 			TRY(vfm_key_check_int(k->path, ((const int64_t *)p)[i], lo, hi, err));
 		return 0;
 	case VFM_KEY_NUM:
-		x = *(const double *)p;
-		if (!(x >= k->min && x <= k->max))
-			return vfm_fail(err, VFM_EUSAGE, "%s: expected %g to %g, got %g", k->path, k->min, k->max, x);
+	case VFM_KEY_NUM3:
+		for (int i = 0; i < (k->type == VFM_KEY_NUM ? 1 : 3); i++) {
+			x = ((const double *)p)[i];
+			if (!(x >= k->min && x <= k->max))
+				return vfm_fail(
+					err, VFM_EUSAGE, "%s: expected %g to %g, got %g", k->path, k->min, k->max, x);
+		}
 		return 0;
 	default:
 		return 0;

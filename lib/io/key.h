@@ -16,6 +16,7 @@ enum vfm_key_type {
 	VFM_KEY_BOOL,     /* bool */
 	VFM_KEY_ENUM,     /* int */
 	VFM_KEY_INT3,     /* int64_t [3] */
+	VFM_KEY_NUM3,     /* double [3] */
 	VFM_KEY_NAME,     /* char [16] */
 	VFM_KEY_WEIGHTS,  /* struct vfm_name_weights */
 	VFM_KEY_PATTERNS, /* struct vfm_patterns */

@@ -322,7 +322,7 @@ bad "a shift of edm" "shift: it is for flow; this model was trained with edm" --
 bad "a last level of 1" "shift_terminal: expected a level above 0, below 1, got 1" --ckpt flow --shift-terminal 1 -p x -o bad.mp4
 bad "no last level" "--shift-terminal': expected more than 0, got '0'" --ckpt flow --shift-terminal 0 -p x -o bad.mp4
 bad "no shift" "--shift': expected more than 0, got '0'" --ckpt flow --shift 0 -p x -o bad.mp4
-bad "--sigma-max of flow" "--sigma-max: it is for edm; this model was trained with flow" --ckpt flow --sigma-max 20 -p x -o bad.mp4
+bad "--sigma-max of flow" "--sigma-max: it is for edm, and for --schedule karras; this model was trained with flow" --ckpt flow --sigma-max 20 -p x -o bad.mp4
 bad "an unknown schedule" "--schedule': expected default\|diffusers, got 'karras'" --ckpt flow --schedule karras -p x -o bad.mp4
 bad "a schedule of diffusers for edm" "schedule: those of diffusers are for flow; this model was trained with edm" --ckpt edm --schedule diffusers -p x -o bad.mp4
 bad "a schedule that diffusers lacks" "schedule: diffusers has none for the sampler res" --ckpt flow --sampler res --schedule diffusers -p x -o bad.mp4

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares vfm-train with diffusers on a model: check_diffusers.py [--bin DIR] [--steps N] [--lora RANK] DIR
 
-DIR is a folder of WanTransformer3DModel or LTXVideoTransformer3DModel (config.json and safetensors), as save_pretrained
+DIR is a folder of a transformer in diffusers_models.py (config.json and safetensors), as save_pretrained
 writes it.  vfm-train takes its weights with --init and dumps a training step on two packs of mixed sizes (README.md,
 "Parity dump").  The same samples then pass through diffusers, one at a time, in fp64 (its norms compute in fp32):
 
@@ -59,12 +59,13 @@ class Samples:
         noise = philox.normal(self.seed, step, int(p["ids"][i]), philox.NOISE, x0.size).reshape(x0.shape)
         x, target = coef[0] * x0 + coef[1] * noise, coef[2] * x0 + coef[3] * noise
         weight = np.full(n, w)
-        time = tensor([t_cond * 1000])
+        scale = self.family.time_scale
+        time = tensor([t_cond * scale])
         if self.ti2v:
-            time = torch.full((1, n), t_cond * 1000, dtype=DTYPE)
+            time = torch.full((1, n), t_cond * scale, dtype=DTYPE)
         if given:
-            first = int(grid[1] * grid[2])
-            x[:first], weight[:first], time[:, :first] = x0[:first], 0, 0
+            first = given * int(grid[1] * grid[2])
+            x[:first], weight[:first], time[:, :first] = x0[:first], 0, self.family.given_time * scale
         cond = tensor(p["cond"][lo:hi]) if "cond" in p else None
         text = p["text"][int(p["cu_text"][i]):int(p["cu_text"][i + 1])]
         rows = self.cfg["image_len"]
@@ -166,12 +167,16 @@ def check_adapters(report, s, folder, path, rank, alpha):
         parts = s.family.layers(k)
         for m in "AB":
             for layer, x in zip(parts, np.split(init[f"{k}.lora_{m}.weight"], len(parts))):
+                x = s.family.reorder(layer, x, False) if m == "B" else x
                 params[f"base_model.model.{layer}.lora_{m}.default.weight"].data.copy_(torch.tensor(x))
     loss, preds = s.total(model, s.step, s.dumped_draws())
     report.line("loss", abs(s.loss - loss) / abs(loss), 1e-5, f"with adapters: {s.loss:.9g}, peft {loss:.9g}")
-    want = {f"{k}.lora_{m}.weight": np.concatenate(
-        [params[f"base_model.model.{layer}.lora_{m}.default.weight"].grad.numpy() for layer in s.family.layers(k)])
-        for k in stems for m in "AB"}
+    def gradient(layer, m):
+        x = params[f"base_model.model.{layer}.lora_{m}.default.weight"].grad.numpy()
+        return s.family.reorder(layer, x, True) if m == "B" else x
+
+    want = {f"{k}.lora_{m}.weight": np.concatenate([gradient(layer, m) for layer in s.family.layers(k)])
+            for k in stems for m in "AB"}
     compare(report, "adapters", ours, want, 1e-4, 1e-6 * max(np.abs(g).max() for g in want.values()))
 
 
@@ -182,6 +187,7 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--lora", type=int, default=0, metavar="RANK")
     parser.add_argument("--ti2v", action="store_true")
+    parser.add_argument("--given", type=int, default=1, help="with --ti2v, most given frames: 1 or 2")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("dir")
     o = parser.parse_args()
@@ -193,6 +199,7 @@ def main():
                     "--set", f"train.seed={o.seed}", "--set", "train.dtype=fp32"]
             if o.ti2v:
                 args += ["--set", "diffusion.image_cond=0.5"]
+                args += ["--set", "diffusion.given_max=2"] if o.given == 2 else []
             subprocess.run(args + list(more), check=True)
             return f"{tmp}/{name}"
 

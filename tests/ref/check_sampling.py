@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares vfm-sample with pipelines of diffusers: check_sampling.py [--tree TREE] [--only text|image|ltx] DIR
+"""Compares vfm-sample with pipelines of diffusers: check_sampling.py [--tree TREE] [--only text|image|ltx|cosmos] DIR
 
 text: small models of the architecture wan are trained for a few steps in DIR, and their weights copied into
 WanTransformer3DModel; both programs sample in fp32 from the same noise: each sampler with the schedule of diffusers,
@@ -10,6 +10,10 @@ image: random weights in the folders of WanImageToVideoPipeline, a PNG and a tex
 share/exec what the pipeline computes with its modules: latents of the picture, hidden states of the text and of the picture.
 
 ltx: a small model of the architecture ltx, and LTXPipeline with the shift that it computes from the number of tokens.
+
+cosmos: random weights in the folders of Cosmos2_5_PredictBasePipeline, text and image to video, and of
+Cosmos2TextToImagePipeline.  The first pipeline leaves 1/201 of the noise in the frames that are given, so they are not compared.
+The second ends at sigma 0.002, which is changed to 0.
 
 It needs diffusers, transformers and torch, and a built TREE (by default that of this file).  A difference above 1e-4 of
 the largest value is a failure.
@@ -311,11 +315,80 @@ def check_ltx(run, steps):
     return failed
 
 
+def random_cosmos(seed, channels, masks, text_proj):
+    torch.manual_seed(seed)
+    m = diffusers.CosmosTransformer3DModel(
+        in_channels=channels + masks - 1, out_channels=channels, num_attention_heads=3, attention_head_dim=24, num_layers=3,
+        text_embed_dim=text_proj or TEXT_DIM, adaln_lora_dim=8, rope_scale=(1.0, 3.0, 3.0), extra_pos_embed_type=None,
+        use_crossattn_projection=text_proj > 0, crossattn_proj_in_channels=TEXT_DIM, encoder_hidden_states_channels=text_proj)
+    with torch.no_grad():
+        for p in m.parameters():
+            p.add_(torch.randn_like(p) * 0.05)
+    return m.eval()
+
+
+class NoGuard:
+    """In the place of Cosmos-Guardrail, whose weights are another download."""
+
+    def to(self, device):
+        return self
+
+    def check_text_safety(self, prompt):
+        return True
+
+
+def check_cosmos(run, tree, steps):
+    """Returns the number of failures."""
+    call([sys.executable, os.path.join(tree, "tests/tools/tiny_models.py"), "models", "wan"])
+    vae = diffusers.AutoencoderKLWan.from_pretrained("models/wan/vae")
+    picture, failed, channels = write_png("picture.png", 1), 0, vae.config.z_dim
+    text = {"prompt_embeds": text_rows(PROMPT), "negative_prompt_embeds": text_rows(NEGATIVE)}
+    size, noise = {"height": SIZE[1], "width": SIZE[0]}, start_noise((channels, *LATENT[1:]), 7)
+    common = dict(text_encoder=None, tokenizer=None, vae=vae, safety_checker=NoGuard())
+
+    def sample(what, want, folder, options, same=True, frames=SIZE[2]):
+        call(run("vfm-sample") + ["-q", "--ckpt", folder, "-p", PROMPT, "--negative", NEGATIVE, "--cfg", "4",
+                                  "--size", "%dx%d" % SIZE[:2], "--frames", str(frames), "--seed", "7", "--schedule", "karras",
+                                  "--steps", str(steps), "--vae", "models/wan/vae", "-o", "ours.npy"] + options)
+        ours = np.load("ours.npy")
+        np.save("ours.npy", ours[:, ours.shape[1] - want.shape[1]:])
+        return report_difference(what, want, same)
+
+    net = random_cosmos(1, channels, 2, 12)
+    net.save_pretrained("cosmos2.5")
+    pipeline = diffusers.Cosmos2_5_PredictBasePipeline(transformer=net, **common, scheduler=diffusers.UniPCMultistepScheduler(
+        **FLOW, use_karras_sigmas=True, sigma_max=200.0, sigma_min=0.01))
+    pipeline.set_progress_bar_config(disable=True)
+    levels = ["--sampler", "unipc", "--sigma-max", "200", "--sigma-min", "0.01"]
+    for image in (None, picture):
+        with torch.no_grad():
+            want = pipeline(image=image, num_frames=SIZE[2], guidance_scale=3.0, num_inference_steps=steps, latents=noise,
+                            output_type="latent", return_dict=False, **text, **size)[0][0]
+        for ranks in ([], ["-n", "2"]):
+            given = ["--image", "picture.png"] if image else []
+            failed += sample(" ".join(["cosmos 2.5"] + given + ranks), want[:, 1:] if image else want, "cosmos2.5", levels + given + ranks)
+    failed += sample("cosmos 2.5, another last level", want[:, 1:], "cosmos2.5", levels[:-1] + ["0.02", "--image", "picture.png"], False)
+    return failed + check_cosmos2(common, channels, text, size, steps, sample)
+
+
+def check_cosmos2(common, channels, text, size, steps, sample):
+    net = random_cosmos(2, channels, 1, 0)
+    net.save_pretrained("cosmos2")
+    scheduler = diffusers.FlowMatchEulerDiscreteScheduler(use_karras_sigmas=True)
+    pipeline = diffusers.Cosmos2TextToImagePipeline(transformer=net, scheduler=scheduler, **common)
+    pipeline.scheduler.register_to_config(final_sigmas_type="zero")  # the pipeline ends at 0.002
+    pipeline.set_progress_bar_config(disable=True)
+    with torch.no_grad():
+        want = pipeline(guidance_scale=3.0, num_inference_steps=steps, latents=start_noise((channels, 1, *LATENT[2:]), 7),
+                        output_type="latent", return_dict=False, **text, **size)[0][0][:, None]
+    return sample("cosmos 2, text to image", want, "cosmos2", ["--sampler", "euler"], frames=1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tree", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--only", choices=("text", "image", "ltx"))
+    parser.add_argument("--only", choices=("text", "image", "ltx", "cosmos"))
     parser.add_argument("dir")
     o = parser.parse_args()
     tree = os.path.abspath(o.tree)
@@ -332,6 +405,8 @@ def main():
         failed += check_pictures(run, tree, o.steps)
     if o.only in (None, "ltx"):
         failed += check_ltx(run, o.steps)
+    if o.only in (None, "cosmos"):
+        failed += check_cosmos(run, tree, o.steps)
     sys.exit(failed > 0)
 
 

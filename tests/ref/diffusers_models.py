@@ -5,7 +5,7 @@ import diffusers
 import numpy as np
 import torch
 from diffusers.models import embeddings
-from diffusers.models.transformers import transformer_ltx
+from diffusers.models.transformers import transformer_cosmos, transformer_ltx
 
 ATTENTION = {
     "attn.qkv": ["attn1.to_q", "attn1.to_k", "attn1.to_v"], "attn.proj": ["attn1.to_out.0"], "attn.qn": ["attn1.norm_q"],
@@ -17,6 +17,7 @@ ATTENTION = {
 class Family:
     """What models of a class have in common.  fixed, block: our linear layers and norms; theirs are [out, in]."""
     channels_last = False  # in the rows of the last layer
+    time_scale, given_time = 1000, 0  # of the time input; the time of given frames
 
     def __init__(self, config):
         self.channels = config["out_channels"]
@@ -28,6 +29,17 @@ class Family:
             return self.fixed[stem]
         _, i, rest = stem.split(".", 2)
         return [f"{self.blocks}.{i}.{name}" for name in self.block[rest]]
+
+    def halves(self, layer):
+        """Whether RoPE rotates features i and i + d/2 of a head, not 2i and 2i + 1, of this layer or norm."""
+        return False
+
+    def reorder(self, layer, x, to_ours):
+        """Rows in our order, or theirs."""
+        if not self.halves(layer):
+            return x
+        heads = x.reshape(-1, *((2, self.head // 2) if to_ours else (self.head // 2, 2)), *x.shape[1:])
+        return np.moveaxis(heads, 1, 2).reshape(x.shape)
 
     def table(self, name):
         """Their name of a table."""
@@ -49,7 +61,7 @@ class Family:
             return parts[0].reshape(2, -1)[int(name == "head_scale")]
         if name.endswith("scale_shift_table"):
             return parts[0].reshape(6, -1)
-        x = np.concatenate(parts)
+        x = np.concatenate([self.reorder(k.rsplit(".", 1)[0], v, True) for k, v in zip(self.parameters(name), parts)])
         if name == "img_mlp.pos":
             return x[0]
         if name.startswith("out.") and self.channels_last:  # rows (t, h, w, c) -> (c, t, h, w)
@@ -58,14 +70,16 @@ class Family:
 
     def to_theirs(self, ours, shapes):
         """A state_dict of torch with these shapes, from a dictionary of ours."""
-        state = {"scale_shift_table": np.stack([ours["head_shift"], ours["head_scale"]])}
+        state = {}
+        if "head_shift" in ours:
+            state["scale_shift_table"] = np.stack([ours["head_shift"], ours["head_scale"]])
         for name, x in ours.items():
             if name.startswith("head_"):
                 continue
             if name.startswith("out.") and self.channels_last:
                 x = np.moveaxis(x.reshape(self.channels, -1, *x.shape[1:]), 0, 1).reshape(x.shape)
             names = self.parameters(name)
-            state.update(zip(names, np.split(x, len(names))))
+            state.update((k, self.reorder(k.rsplit(".", 1)[0], v, False)) for k, v in zip(names, np.split(x, len(names))))
         return {k: torch.from_numpy(np.array(x)).reshape(shapes[k].shape) for k, x in state.items()}
 
 
@@ -133,8 +147,47 @@ class Ltx(Family):
         return out[0][0]
 
 
+class Cosmos(Family):
+    model = diffusers.CosmosTransformer3DModel
+    blocks, channels_last = "transformer_blocks", True
+    time_scale, given_time = 1, 1e-4
+    fixed = {
+        "patch": ["patch_embed.proj"], "out": ["proj_out"], "t_mlp.0": ["time_embed.t_embedder.linear_1"],
+        "t_mlp.2": ["time_embed.t_embedder.linear_2"], "t_norm": ["time_embed.norm"], "ctx_proj": ["crossattn_proj.0"],
+        "ada_a": ["norm_out.linear_1"], "ada_b": ["norm_out.linear_2"],
+    }
+    block = {**ATTENTION, "fc1": ["ff.net.0.proj"], "fc2": ["ff.net.2"], "ada_a": [f"norm{i}.linear_1" for i in (1, 2, 3)],
+             **{f"ada_b.{i}": [f"norm{i + 1}.linear_2"] for i in range(3)}}
+    latents = Wan.latents
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.head = config["attention_head_dim"]
+
+    def halves(self, layer):
+        return layer.endswith(("attn1.to_q", "attn1.to_k", "attn1.norm_q", "attn1.norm_k"))
+
+    tokens = Wan.tokens
+
+    def forward(self, model, x, cond, grid, time, text, image):
+        """As Wan.forward.  Given frames are those at given_time."""
+        assert cond is None and image is None
+        x = self.latents(x, grid)
+        frames = torch.as_tensor(time, dtype=x.dtype).expand(1, int(np.prod(grid))).reshape(int(grid[0]), -1)[:, 0]
+        mask = None
+        if model.config.in_channels > self.channels:
+            mask = (frames == self.given_time).to(x.dtype)[None, None, :, None, None].expand(1, 1, *x.shape[1:])
+        # transformers.py of torchvision resizes no float64
+        padding = torch.zeros(1, 1, *x.shape[2:], dtype=torch.float32)
+        out = model(x[None], frames[None, None, :, None, None], text[None], fps=self.fps, condition_mask=mask, padding_mask=padding,
+                    return_dict=False)
+        return self.tokens(out[0][0], grid)
+
+    fps = None
+
+
 class Float64:
-    """torch for transformer_ltx, which asks it for float32 angles."""
+    """torch for the modules that ask it for float32 angles."""
     float32 = torch.float64
 
     def __getattr__(self, name):
@@ -150,7 +203,7 @@ def time_features(time, n, **how):
 def exact_angles(on, kept=embeddings.get_timestep_embedding):
     """Lets diffusers compute in fp64 what it computes in fp32 in any case: angles of times and of LTX's positions, up to
     1e3 and 1.6e4, where the last bit of fp32 is 6e-5 and 1e-3."""
-    transformer_ltx.torch = Float64() if on else torch
+    transformer_ltx.torch = transformer_cosmos.torch = Float64() if on else torch
     embeddings.get_timestep_embedding = time_features if on else kept
 
 
@@ -158,4 +211,4 @@ def family_of(folder):
     """The family of a folder of save_pretrained."""
     with open(folder + "/config.json") as f:
         config = json.load(f)
-    return next(c for c in (Wan, Ltx) if c.model.__name__ == config["_class_name"])(config)
+    return next(c for c in (Wan, Ltx, Cosmos) if c.model.__name__ == config["_class_name"])(config)

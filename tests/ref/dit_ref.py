@@ -12,17 +12,19 @@ Written to be read: one loop over the samples of a pack, no batching, float64 or
   pixart      one modulation for all blocks, to which each adds a table; cross-attention without a norm
   ltx         as pixart with the qk-norms, text MLP and head of wan; RMS norms in the blocks, RoPE over all heads
   moe         variant A with experts in the place of the MLP
+  cosmos      three low-rank modulations in a block and one in the head, which add to one of the time; a gated cross-attention
+              to the text as it is, or to GELU(ctx_proj); no other biases; masks after the latents; RoPE with a longer range
 
 A pack is a row of T tokens of S samples:
   x0, noise [T,F]   tokens in (t,h,w) order; features in (channel, pt, ph, pw) order
   cu [S+1]          boundaries of the samples; grids [S,3]: their token grids (t,h,w)
   text [C,E]        text rows of all samples; cu_text [S+1]: their boundaries
   coef [S,4]        a, b, c, e: input = a x0 + b n, target = c x0 + e n
-  t_cond [S]        what the timestep embedding sees (flow: t; EDM: ln(sigma)/4), times 1000
-  w [S]             loss weight of a token: 1 / tokens of the step, times that of the sample's noise level; of a sample with a given frame, times t / (t - 1)
+  t_cond [S]        what the timestep embedding sees (flow: t; EDM: ln(sigma)/4), times 1000 (cosmos: 1)
+  w [S]             loss weight of a token: 1 / tokens of the step, times that of the sample's noise level; of a sample with n given frames, times t / (t - n)
   cond [T,G]        optional: features behind those of the input
   image [S*L,I]     optional: L image rows of each sample
-  given [S]         optional: 1 where the first latent frame is given: its input is x0, its time 0, and it has no loss
+  given [S]         optional: how many first latent frames are given: their input is x0, their time given_time, without loss
   ids [S]           the ids of the samples: they name their noise
 """
 import dataclasses
@@ -46,7 +48,7 @@ class Config:
     qk_norm: bool = True
     pos: str = "rope"           # rope | sincos | both | learned
     adaln_lora_rank: int = 0    # 0: every block has its own full modulation
-    arch: str = "dit"           # dit | moviegen | stdit | moe | pixart | wan | ltx
+    arch: str = "dit"           # dit | moviegen | stdit | moe | pixart | wan | ltx | cosmos
     kv_heads: int = 0           # 0: heads
     pos_max: tuple = (8, 8, 8)  # rows of the learned tables of t, h, w
     experts: int = 0
@@ -60,7 +62,10 @@ class Config:
     image_len: int = 0          # image rows of a sample
     image_pos: int = 0          # learned positions added to them: image_len, or 0
     patch: tuple = (1, 2, 2)    # t, h, w
-    rope_fps: float = 0.0       # ltx: frames per second
+    rope_fps: float = 0.0       # ltx, cosmos: frames per second
+    rope_scale: tuple = ()      # cosmos: range of RoPE in t, h, w
+    text_proj: int = 0          # cosmos: outputs of ctx_proj; 0: none
+    mask_channels: int = 0      # cosmos: the padding, which is 0, after the mask of given frames if there are 2
     rope_stride: tuple = ()     # ltx: frames and pixels of a latent element
 
     @staticmethod
@@ -73,6 +78,7 @@ class Config:
 TABLE = ("pixart", "wan", "ltx")  # one modulation for all blocks, and a table in each
 ROWS = ("wan", "ltx")             # norms of q and k over all heads, an MLP for the text, a table in the head
 PLAIN_CROSS = ("pixart", "ltx")   # no norm in front of the cross-attention
+GIVEN_TIME = {"cosmos": 1e-4}
 
 
 def parameter_shapes(cfg):
@@ -90,13 +96,13 @@ def parameter_shapes(cfg):
             shapes[name + ".qn.weight"] = (d if cfg.arch in ROWS else one,)
             shapes[name + ".kn.weight"] = ((cfg.kv_heads or cfg.heads) * one if cfg.arch in ROWS else one,)
 
-    def attention_weights(name, fused, bias=True):
+    def attention_weights(name, fused, bias=True, context=d):
         kv = (cfg.kv_heads or cfg.heads) * (d // cfg.heads)
         if fused and kv == d:
             linear(name + ".qkv", d, 3 * d, bias)
         else:
             linear(name + ".q", d, d, bias)
-            linear(name + ".kv", d, 2 * kv, bias)
+            linear(name + ".kv", context, 2 * kv, bias)
         head_norms(name)
         if cfg.image_dim and not fused:
             linear(name + ".kv_img", d, 2 * kv, bias)
@@ -104,6 +110,27 @@ def parameter_shapes(cfg):
                 shapes[name + ".kn_img.weight"] = (kv if cfg.arch in ROWS else d // cfg.heads,)
         linear(name + ".proj", d, d, bias)
 
+    if cfg.arch == "cosmos":
+        r = cfg.adaln_lora_rank
+        linear("patch", cfg.features + cfg.mask_channels * math.prod(cfg.patch), d, bias=False)
+        linear("t_mlp.0", d, d, bias=False)
+        linear("t_mlp.2", d, 3 * d, bias=False)
+        shapes["t_norm.weight"] = (d,)
+        if cfg.text_proj:
+            linear("ctx_proj", cfg.text_dim, cfg.text_proj)
+        for i in range(cfg.layers):
+            b = f"blocks.{i}."
+            linear(b + "ada_a", d, 3 * r, bias=False)
+            for k in range(3):
+                linear(f"{b}ada_b.{k}", r, 3 * d, bias=False)
+            attention_weights(b + "attn", True, False)
+            attention_weights(b + "cross", False, False, cfg.text_proj or cfg.text_dim)
+            linear(b + "fc1", d, f, bias=False)
+            linear(b + "fc2", f, d, bias=False)
+        linear("ada_a", d, r, bias=False)
+        linear("ada_b", r, 2 * d, bias=False)
+        linear("out", d, cfg.features, bias=False)
+        return shapes
     llama, mods = cfg.arch == "moviegen", 12 if cfg.arch == "stdit" else 6
     linear("patch", cfg.features + cfg.cond_features, d)
     linear("t_mlp.0", 256, d)
@@ -177,6 +204,10 @@ def gelu_tanh(x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def gelu(x):
+    return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
+
+
 def layer_norm(x, eps=1e-6):
     centred = x - x.mean(-1, keepdim=True)
     return centred / torch.sqrt((centred**2).mean(-1, keepdim=True) + eps)
@@ -193,7 +224,7 @@ def plain_rms(x):
 def qk_norm(cfg, x, weight):
     """x [N,H,d]: over each head, or over all of them."""
     if cfg.arch not in ROWS:
-        return rms_norm(x, weight)
+        return rms_norm(x, weight, 1e-5 if cfg.arch == "cosmos" else 1e-6)
     return rms_norm(x.flatten(1), weight, 1e-5 if cfg.arch == "ltx" else 1e-6).reshape(x.shape)
 
 
@@ -203,13 +234,14 @@ def positions(grid):
     return [a.reshape(-1) for a in axes]
 
 
-def rope_angles(grid, head_dim):
+def rope_angles(grid, head_dim, scale=(), fps=0.0):
     """[N, head_dim/2]: the angles of the pairs; first those of t, then of h, then of w."""
     side = 2 * (head_dim // 6)
     parts = []
-    for pos, dim in zip(positions(grid), (head_dim - 2 * side, side, side)):
-        theta = 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
-        parts.append(torch.outer(pos, theta))
+    for i, (pos, dim) in enumerate(zip(positions(grid), (head_dim - 2 * side, side, side))):
+        base = 10000.0 * scale[i] ** (dim / (dim - 2)) if scale else 10000.0
+        pos = pos * 24 / fps if fps and i == 0 else pos
+        parts.append(torch.outer(pos, base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)))
     return torch.cat(parts, 1)
 
 
@@ -244,10 +276,10 @@ def sincos_embedding(grid, hidden):
     return torch.cat(parts, 1)
 
 
-def timestep_embedding(t, dtype):
-    """[256] of one number: [cos | sin] of 1000 t f_i, f_i = 10000^(-i/128); angles in float64."""
-    freq = 10000.0 ** (-torch.arange(128, dtype=torch.float64) / 128)
-    arg = 1000.0 * t.double() * freq
+def timestep_embedding(t, dtype, n=256, scale=1000.0):
+    """[n] of one number: [cos | sin] of scale t f_i, f_i = 10000^(-2i/n); angles in float64."""
+    freq = 10000.0 ** (-torch.arange(n // 2, dtype=torch.float64) / (n // 2))
+    arg = scale * t.double() * freq
     return torch.cat([arg.cos(), arg.sin()]).to(dtype)
 
 
@@ -361,6 +393,18 @@ def pixart_block(cfg, p, name, x, c, text, angles, grid):
     return x + gate2 * mlp(p, name, norm(x) * (1 + scale2) + shift2), 0.0
 
 
+def cosmos_block(cfg, p, name, x, c, text, angles, grid):
+    time, shared = c  # features, [.., 3 D]
+    low = linear(p, name + "ada_a", silu(time)).chunk(3, -1)
+    mods = [(linear(p, f"{name}ada_b.{k}", low[k]) + shared).chunk(3, -1) for k in range(3)]
+    branches = (lambda h: self_attention(cfg, p, name + "attn", h, angles),
+                lambda h: cross_attention(cfg, p, name + "cross", h, text),
+                lambda h: linear(p, name + "fc2", gelu(linear(p, name + "fc1", h))))
+    for branch, (shift, scale, gate) in zip(branches, mods):
+        x = x + gate * branch(layer_norm(x) * (1 + scale) + shift)
+    return x, 0.0
+
+
 def experts(cfg, p, name, x):
     """Mixture of experts over one sample x [N,D] -> [N,D], the load-balance loss of the sample.
 
@@ -395,10 +439,12 @@ def experts(cfg, p, name, x):
 
 
 BLOCKS = {"dit": dit_block, "moe": dit_block, "moviegen": moviegen_block, "stdit": stdit_block, "pixart": pixart_block,
-          "wan": pixart_block, "ltx": pixart_block}
+          "wan": pixart_block, "ltx": pixart_block, "cosmos": cosmos_block}
 
 
 def embed_text(cfg, p, text):
+    if cfg.arch == "cosmos":
+        return gelu(linear(p, "ctx_proj", text)) if cfg.text_proj else text
     if cfg.arch in ROWS:
         return linear(p, "ctx_mlp.2", gelu_tanh(linear(p, "ctx_mlp.0", text)))
     return linear(p, "ctx_proj", text)
@@ -408,13 +454,39 @@ def embed_image(p, rows):
     if "img_mlp.pos" in p:
         rows = rows + p["img_mlp.pos"]
     x = linear(p, "img_mlp.1", layer_norm(rows, 1e-5) * p["img_mlp.0.weight"] + p["img_mlp.0.bias"])
-    x = linear(p, "img_mlp.3", 0.5 * x * (1 + torch.erf(x / math.sqrt(2))))
+    x = linear(p, "img_mlp.3", gelu(x))
     return layer_norm(x, 1e-5) * p["img_mlp.4.weight"] + p["img_mlp.4.bias"]
 
 
-def forward_sample(cfg, p, x, grid, text, t_cond, image=None, given=False):
+def add_masks(cfg, x, clean):
+    """Appends the mask of the `clean` first tokens, then the padding, which is 0."""
+    masks = torch.zeros(len(x), cfg.mask_channels * math.prod(cfg.patch), dtype=x.dtype)
+    if cfg.mask_channels > 1:
+        masks[:clean, :math.prod(cfg.patch)] = 1
+    return torch.cat([x, masks], 1)
+
+
+def cosmos_sample(cfg, p, x, grid, text, t_cond, given):
+    """As forward_sample."""
+    clean = given * int(grid[1]) * int(grid[2])
+    angles = rope_angles(grid, cfg.hidden // cfg.heads, cfg.rope_scale, cfg.rope_fps)
+    times = torch.cat([torch.full((clean,), GIVEN_TIME["cosmos"]), t_cond.double().expand(len(x) - clean)])
+    f = torch.stack([timestep_embedding(t, x.dtype, cfg.hidden, 1.0) for t in times])
+    shared = linear(p, "t_mlp.2", silu(linear(p, "t_mlp.0", f)))
+    time = rms_norm(f, p["t_norm.weight"])
+    h = linear(p, "patch", add_masks(cfg, x, clean))
+    for i in range(cfg.layers):
+        h, _ = cosmos_block(cfg, p, f"blocks.{i}.", h, (time, shared), (embed_text(cfg, p, text), None), angles, grid)
+    mod = linear(p, "ada_b", linear(p, "ada_a", silu(time))) + shared[:, :2 * cfg.hidden]
+    shift, scale = mod.chunk(2, -1)
+    return linear(p, "out", layer_norm(h) * (1 + scale) + shift), 0.0
+
+
+def forward_sample(cfg, p, x, grid, text, t_cond, image=None, given=0):
     """x [N, F + features of the condition], text [L,E], t_cond a number, image [L,I] -> prediction [N,F], the auxiliary
-    loss of the sample.  given: the first frame has time 0."""
+    loss of the sample.  given: so many first frames have the time of given frames."""
+    if cfg.arch == "cosmos":
+        return cosmos_sample(cfg, p, x, grid, text, t_cond, given)
     angles = ltx_angles(grid, cfg) if cfg.arch == "ltx" else rope_angles(grid, cfg.hidden // cfg.heads)
     c = linear(p, "t_mlp.2", silu(linear(p, "t_mlp.0", timestep_embedding(t_cond, x.dtype))))
     if cfg.pooled_text:
@@ -426,8 +498,8 @@ def forward_sample(cfg, p, x, grid, text, t_cond, image=None, given=False):
         zero = linear(p, "t_mlp.2", silu(linear(p, "t_mlp.0", timestep_embedding(0 * t_cond, x.dtype))))
         if cfg.pooled_text:
             zero = zero + embed_text(cfg, p, mean)
-        area = int(grid[1]) * int(grid[2])
-        c = torch.cat([zero.expand(area, -1), c.expand(x.shape[0] - area, -1)])
+        clean = given * int(grid[1]) * int(grid[2])
+        c = torch.cat([zero.expand(clean, -1), c.expand(x.shape[0] - clean, -1)])
     h, aux = linear(p, "patch", x), 0.0
     if cfg.pos in ("sincos", "both"):
         h = h + sincos_embedding(grid, cfg.hidden).to(x.dtype)
@@ -456,8 +528,8 @@ def pack_loss(cfg, p, pack, noise, dtype):
         assert rows.stop - rows.start == int(np.prod(pack["grids"][s])), "grid and cu disagree"
         a, b, c, e = coef[s]
         x, grid, image = a * x0[rows] + b * n[rows], pack["grids"][s], None
-        given = bool(pack["given"][s]) if "given" in pack else False
-        clean = int(grid[1]) * int(grid[2]) if given else 0
+        given = int(pack["given"][s]) if "given" in pack else 0
+        clean = given * int(grid[1]) * int(grid[2])
         x = torch.cat([x0[rows][:clean], x[clean:]])
         if cfg.cond_features:
             x = torch.cat([x, tensor(pack["cond"][rows])], 1)

@@ -11,6 +11,7 @@ goldens are the truth, not another implementation's rounding.  README.md describ
 import json
 import math
 import os
+import re
 import sys
 
 import numpy as np
@@ -43,6 +44,10 @@ GOLDEN = {
     "wan-flf2v-flow": (dict(A, arch="wan", heads=3, ffn=96, cond_features=20, image_dim=24, image_len=6, image_pos=6), "flow"),
     "wan-ti2v-flow": (dict(A, arch="wan", heads=3, ffn=96, pooled_text=True), "flow, first frames given"),
     "ltx-flow": (dict(A, arch="ltx", hidden=64, heads=4, ffn=96, rope_fps=24.0, rope_stride=(4, 16, 32)), "flow"),
+    "cosmos-flow": (dict(A, arch="cosmos", hidden=96, heads=4, ffn=160, adaln_lora_rank=8, text_dim=40, rope_scale=(1.5, 3.0, 2.0),
+                         rope_fps=16.0, mask_channels=2), "flow, first frames given"),
+    "cosmos-t2i-flow": (dict(A, arch="cosmos", hidden=96, heads=4, ffn=160, adaln_lora_rank=8, text_dim=40, text_proj=24,
+                             rope_scale=(1.0, 4.0, 4.0), rope_fps=24.0, mask_channels=1), "flow"),
     "moe-expert": (dict(A, arch="moe", heads=6, kv_heads=3, experts=4, expert_ffn=32, shared_experts=1, moe_capacity=1.5), "flow"),
     "moe-token": (dict(A, arch="moe", experts=4, expert_ffn=32, shared_experts=0, moe_router="token_choice", moe_capacity=2.0,
                        moe_aux=0.125), "edm"),
@@ -56,11 +61,13 @@ PACKS = [([(1, 4, 4), (2, 4, 2), (3, 2, 2)], [5, 1, 3], [11, 12, BIG_ID]), ([(2,
 
 def init_rule(name, shape):
     """mean, std of a parameter's initial normals; powers of two, generic and nowhere zero."""
-    if name.endswith(("n.weight", "kn_img.weight", "ln_c.weight", "img_mlp.0.weight", "img_mlp.4.weight")):
+    if name.endswith(("n.weight", "kn_img.weight", "ln_c.weight", "t_norm.weight", "img_mlp.0.weight", "img_mlp.4.weight")):
         return 1.0, 0.125
     if len(shape) == 1:
         return 0.0, 0.0625
-    return 0.0, 2.0 ** round(math.log2(shape[-1] ** -0.5))
+    # Three gated branches of full size in each block would make the loss too steep for bf16.
+    part = re.fullmatch(r"(blocks\.\d+\.ada_b\.\d|ada_b)\.weight", name) or (name == "t_mlp.2.weight" and shape[0] > shape[1])
+    return 0.0, 2.0 ** round(math.log2(shape[-1] ** -0.5)) * (0.125 if part else 1.0)
 
 
 def init_weights(cfg):
@@ -94,8 +101,9 @@ def make_packs(cfg, kind, gamma=None):
             rows = len(grids) * cfg.image_len
             optional["image"] = philox.normal(SEED, number, 4, philox.TEST, rows * cfg.image_dim).reshape(-1, cfg.image_dim)
         if "given" in kind:  # of the second and third sample of the first pack
-            optional["given"] = np.array([number == 0 and i > 0 for i in range(len(grids))], np.int32)
-            w *= [g[0] / (g[0] - 1) if given else 1 for g, given in zip(grids, optional["given"])]
+            optional["given"] = np.array([g[0] - 1 if number == 0 else 0 for g in grids] if cfg.arch == "cosmos" else
+                                         [number == 0 and i > 0 for i in range(len(grids))], np.int32)
+            w *= [g[0] / (g[0] - given) for g, given in zip(grids, optional["given"])]
         packs.append({
             **optional,
             "x0": philox.normal(SEED, number, 1, philox.TEST, sum(counts) * cfg.features).reshape(-1, cfg.features),
@@ -113,7 +121,8 @@ def sampled(array):
 
 
 def config_json(cfg):
-    optional = ("cond_features", "image_dim", "image_len", "image_pos", "rope_fps", "rope_stride")
+    optional = ("cond_features", "image_dim", "image_len", "image_pos", "rope_fps", "rope_stride", "rope_scale", "text_proj",
+                "mask_channels")
     return {**{k: v for k, v in vars(cfg).items() if v or k not in optional}, "channels": 16, "patch": [1, 2, 2]}
 
 

@@ -29,7 +29,8 @@ struct golden {
 	struct vfm_model_spec m;
 	uint64_t seed;
 	int64_t stride, whole;
-	int64_t tokens;   /* of a step */
+	int64_t tokens; /* of a step */
+	struct vfm_diffusion d;
 	double snr_gamma; /* of the weighting min_snr; 0: no weighting */
 	enum vfm_diffusion_kind kind;
 };
@@ -37,7 +38,7 @@ struct golden {
 struct gpack {
 	struct vfm_pack p;
 	float *coef, *w, *t_cond, *pred;
-	bool given[8];
+	int32_t given[8]; /* latent frames */
 };
 
 /* How a model computes, and how far from the reference it may be (relative errors). */
@@ -145,7 +146,15 @@ static void golden_open(struct golden *g, const char *name)
 		g->m.rope_fps = json_number_value(json_object_get(c, "rope_fps"));
 	for (size_t i = 0; i < json_array_size(json_object_get(c, "rope_stride")); i++)
 		g->m.rope_stride[i] = json_integer_value(json_array_get(json_object_get(c, "rope_stride"), i));
+	for (size_t i = 0; i < json_array_size(json_object_get(c, "rope_scale")); i++)
+		g->m.rope_scale[i] = json_number_value(json_array_get(json_object_get(c, "rope_scale"), i));
+	g->m.text_proj = json_integer_value(json_object_get(c, "text_proj"));
+	if (json_object_get(c, "mask_channels"))
+		g->m.mask_channels = json_integer_value(json_object_get(c, "mask_channels"));
 	OK(vfm_model_check(&g->m, &err));
+	vfm_diffusion_defaults(&g->d);
+	g->d.kind = g->kind;
+	vfm_diffusion_follow(&g->d, &g->m);
 }
 
 /* Reads the arrays of a pack that not every golden has. */
@@ -179,20 +188,18 @@ static void load_conditions(struct golden *g, int k, struct gpack *q)
 /* The weights of the losses are those that training uses. */
 static void check_weights(const struct golden *g, const struct gpack *q)
 {
-	struct vfm_diffusion d;
+	struct vfm_diffusion d = g->d;
 
-	vfm_diffusion_defaults(&d);
-	d.kind = g->kind;
 	if (g->snr_gamma > 0) {
 		d.weighting = VFM_WEIGHT_MIN_SNR;
 		d.snr_gamma = g->snr_gamma;
 	}
 	for (int i = 0; i < q->p.n; i++) {
-		double t = (double)q->t_cond[i] / 1000, noise = g->kind == VFM_FLOW ? t : exp(4 * t);
+		double t = (double)q->t_cond[i] / d.time_scale, noise = g->kind == VFM_FLOW ? t : exp(4 * t);
 		double w = vfm_diffusion_at(&d, noise).weight / (double)g->tokens;
 
 		if (q->given[i])
-			w *= (double)q->p.grid[i][0] / (q->p.grid[i][0] - 1);
+			w *= (double)q->p.grid[i][0] / (q->p.grid[i][0] - q->given[i]);
 		assert_true(fabs((double)q->w[i] - w) <= 1e-6 * w);
 	}
 }
@@ -225,7 +232,7 @@ static void pack_load(struct golden *g, int k, struct gpack *q)
 	for (int i = 0; i < p->n; i++) {
 		vfm_pack_set(p, i, id[i], grids + 3 * i, cu_text[i + 1] - cu_text[i]);
 		assert_int_equal(p->cu_seqlens[i + 1], cu[i + 1]);
-		q->t_cond[i] *= 1000;
+		q->t_cond[i] *= (float)g->d.time_scale;
 	}
 	memcpy(p->x0, x0, (size_t)(p->tokens * p->patch_dim) * sizeof(*x0));
 	memcpy(p->text, text, (size_t)(p->text_tokens * p->text_dim) * sizeof(*text));
@@ -320,13 +327,13 @@ static void run_pack(
 	struct vfm_var *out;
 
 	OK(vfm_model_in_make(&in, m->d.stream, vfm_mesh_one(), &g->m, &q->p,
-		&(struct vfm_model_conds){.given_frame = q->given}, m->ps.dtype, &err));
+		&(struct vfm_model_conds){.given = q->given}, m->ps.dtype, &err));
 	in.moe.loss = m->loss;
 	assert_true(in.segs.n <= MAX_SEGS);
 	for (int s = 0; s < in.segs.n; s++) {
 		int i = in.seg_sample[s];
 
-		((float *)in.t_cond.data)[s] = in.seg_given[s] ? 0 : q->t_cond[i];
+		((float *)in.t_cond.data)[s] = in.seg_given[s] ? vfm_diffusion_given(&g->d).t_cond : q->t_cond[i];
 		w[s] = in.seg_given[s] ? 0 : q->w[i];
 		memcpy(coef + 4 * s, in.seg_given[s] ? (const float[]){1, 0, 0, 0} : q->coef + 4 * i,
 			4 * sizeof(*coef));

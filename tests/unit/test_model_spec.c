@@ -143,9 +143,12 @@ static void test_flops(void **state)
 										  : s);
 		linear = 2 * s * (double)active_params(&m);
 		/* modulation and time embedding are made once a sample, not once a token */
-		linear -= 2 * (s - 1) *
-			((a->mod == VFM_MOD_TABLE ? 1 : (double)m.layers) * a->n_mod * h * h + 256 * h +
-				(a->head_table ? 1 : 3) * h * h);
+		if (a->mod == VFM_MOD_LOW_RANK) /* of rank 0 */
+			linear -= 2 * (s - 1) * 4 * h * h;
+		else
+			linear -= 2 * (s - 1) *
+				((a->mod == VFM_MOD_TABLE ? 1 : (double)m.layers) * a->n_mod * h * h + 256 * h +
+					(a->head_table ? 1 : 3) * h * h);
 		if (m.pos == VFM_POS_LEARNED)
 			linear -= 2 * s * 768 * h;
 		got = vfm_model_flops(&m, &p);
@@ -197,7 +200,7 @@ static void test_check(void **state)
 	for (int at = 0; (p = vfm_preset_at(at)); at++) {
 		OK(vfm_model_preset(p->name, &m, &err));
 		m.adaln_lora = 4;
-		if (vfm_model_arch(&m)->mod == VFM_MOD_MATRIX) {
+		if (vfm_model_arch(&m)->mod != VFM_MOD_TABLE) {
 			OK(vfm_model_check(&m, &err));
 			continue;
 		}

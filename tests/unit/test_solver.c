@@ -421,7 +421,9 @@ static void test_refused(void **state)
 	BAD(&flow, "shift_terminal", s.shift_terminal = (double)NAN);
 	BAD(&edm, "shift_terminal", s.shift_terminal = 0.1);
 	BAD(&flow, "shift_terminal", (s.shift_terminal = 0.1, s.schedule = VFM_SCHEDULE_DIFFUSERS));
-	BAD(&edm, "diffusers", s.schedule = VFM_SCHEDULE_DIFFUSERS);
+	BAD(&edm, "schedule", s.schedule = VFM_SCHEDULE_DIFFUSERS);
+	BAD(&edm, "schedule", s.schedule = VFM_SCHEDULE_KARRAS);
+	BAD(&flow, "shift", (s.schedule = VFM_SCHEDULE_KARRAS, s.shift = 3));
 	BAD(&flow, "res", (s.schedule = VFM_SCHEDULE_DIFFUSERS, s.kind = VFM_SOLVER_RES));
 	BAD(&flow, "are equal", (s.steps = 100000, s.shift = 100, s.kind = VFM_SOLVER_UNIPC));
 	BAD(&edm, "sigma_min", s.sigma_min = 0);

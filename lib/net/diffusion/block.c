@@ -20,7 +20,7 @@ static void declare_text_attn(
 	const int l = (int)layer;
 	char prefix[64];
 
-	if (!b->arch->plain_cross)
+	if (!b->arch->plain_cross && !b->arch->cross_mod)
 		b->ln_w = vfm_vector_declare(ps, attn->unit, attn->hidden, VFM_INIT_ONE, "blocks.%d.ln_c.weight", l);
 	if (b->ln_w && !b->arch->rms_norm)
 		b->ln_b = vfm_vector_declare(ps, attn->unit, attn->hidden, VFM_INIT_ZERO, "blocks.%d.ln_c.bias", l);
@@ -35,6 +35,7 @@ static void declare_block_mlp(
 		.hidden = m->hidden,
 		.ffn = m->ffn,
 		.gated = b->arch->mlp == VFM_MLP_SWIGLU,
+		.exact = b->arch->mlp == VFM_MLP_GELU_EXACT,
 		.no_bias = b->arch->no_bias};
 	char prefix[64];
 
@@ -64,6 +65,7 @@ void vfm_block_declare(
 		.row_qk_norm = a->row_qk_norm,
 		.no_bias = a->no_bias,
 		.image = m->image_dim > 0,
+		.context = vfm_model_context_dim(m),
 		.eps = (float)(a->qk_eps > 0 ? a->qk_eps : m->norm_eps)};
 	char prefix[64];
 
@@ -133,9 +135,9 @@ static struct vfm_var *self_attn(
 	}
 }
 
-/* Adds the cross-attention to the text. */
-static void add_text_attn(
-	struct vfm_tape *t, const struct vfm_block *b, const struct vfm_block_in *in, struct residual *r)
+/* Adds the cross-attention to the text.  mod: its shift, scale and gate with cross_mod, else NULL. */
+static void add_text_attn(struct vfm_tape *t, const struct vfm_block *b, const struct vfm_block_in *in,
+	struct vfm_var *const *mod, struct residual *r)
 {
 	const struct vfm_attn_layout *l = &in->in->attn;
 	struct vfm_norm_args norm = {.kind = vfm_block_norm(b->arch),
@@ -148,11 +150,15 @@ static void add_text_attn(
 		norm.weight = &b->ln_w->var;
 	if (b->ln_b)
 		norm.bias = &b->ln_b->var;
-	y = b->ln_w ? residual_norm(t, r, &norm) : vfm_g_cast(t, residual_value(t, r), norm.out);
+	if (mod) {
+		norm.shift = mod[SHIFT];
+		norm.scale = mod[SCALE];
+	}
+	y = b->ln_w || mod ? residual_norm(t, r, &norm) : vfm_g_cast(t, residual_value(t, r), norm.out);
 	residual_add(t, r,
 		vfm_cross_attn(t, &b->cross, y, l,
 			&(struct vfm_cross_ctx){in->ctx, in->img, &in->in->text_seqs, &in->in->image_seqs}),
-		NULL);
+		mod ? mod[GATE] : NULL);
 }
 
 /* The sum over experts has the dtype of the residual stream. */
@@ -184,7 +190,9 @@ struct vfm_var *vfm_block(struct vfm_tape *t, const struct vfm_block *b, const s
 		residual_add(t, &s, self_attn(t, b, i, y, in->in), mod[GATE]);
 	}
 	if (b->has_text)
-		add_text_attn(t, b, in, &s);
+		add_text_attn(t, b, in, b->arch->cross_mod ? mod : NULL, &s);
+	if (b->arch->cross_mod)
+		mod += PER_PART;
 	norm.shift = mod[SHIFT];
 	norm.scale = mod[SCALE];
 	norm.fp8 = b->has_moe ? (struct vfm_norm_fp8){0} : vfm_linear_norm(&b->mlp.in, l);

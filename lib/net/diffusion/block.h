@@ -4,6 +4,7 @@
  *   h += gate_i * attn_i(norm(h) * (1 + scale_i) + shift_i)         for each self-attention
  *   h += cross(norm_affine(h), text)                                with cross_attention; plain_cross: no norm;
  *                                                                   with image_dim also attends to the image rows
+ *   h += gate_c * cross(norm(h) * (1 + scale_c) + shift_c, text)    instead, with cross_mod
  *   h += gate_m * mlp(norm(h) * (1 + scale_m) + shift_m)
  *
  * Attention within frames or columns redistributes rows over cp by an all-to-all, so that each frame, then each column,
@@ -31,7 +32,7 @@ struct vfm_block {
 struct vfm_block_in {
 	const struct vfm_model_in *in;
 	struct vfm_var *h;   /* [T,D] f32 or bf16: the residual stream */
-	struct vfm_var *ctx; /* [text,D] in the compute dtype; NULL without cross-attention */
+	struct vfm_var *ctx; /* [text, context dim] in the compute dtype; NULL without cross-attention */
 	struct vfm_var *img; /* [image rows, D] in the compute dtype; NULL without image rows */
 	struct vfm_var *pos; /* [T,D] f32: learned positions, added in every block; NULL without */
 	/* [n_mod of the architecture] shifts, scales and gates of this block, [G,D] f32 (modulation.h) */

@@ -21,7 +21,17 @@ void vfm_diffusion_defaults(struct vfm_diffusion *d)
 		.shift = 1,
 		.t_max = 1,
 		.snr_gamma = SNR_GAMMA,
-		.text_drop = 0.1};
+		.text_drop = 0.1,
+		.given_max = 1,
+		.time_scale = VFM_TIME_SCALE};
+}
+
+void vfm_diffusion_follow(struct vfm_diffusion *d, const struct vfm_model_spec *m)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+
+	d->time_scale = a->time_scale > 0 ? a->time_scale : VFM_TIME_SCALE;
+	d->given_time = a->given_time;
 }
 
 bool vfm_diffusion_has_mse(const struct vfm_diffusion *d)
@@ -87,7 +97,7 @@ struct vfm_draw vfm_diffusion_at(const struct vfm_diffusion *d, double noise)
 	double c_in = vfm_diffusion_c_in(d, noise), c_skip, c_out;
 
 	if (d->kind == VFM_FLOW) {
-		r.t_cond = (float)(VFM_TIME_SCALE * noise);
+		r.t_cond = (float)(d->time_scale * noise);
 		r.coef[0] = (float)(1 - noise);
 		r.coef[1] = (float)noise;
 		r.coef[2] = -1;
@@ -95,7 +105,7 @@ struct vfm_draw vfm_diffusion_at(const struct vfm_diffusion *d, double noise)
 		return r;
 	}
 	vfm_diffusion_denoise(d, noise, &c_skip, &c_out);
-	r.t_cond = (float)(VFM_TIME_SCALE * 0.25 * log(noise));
+	r.t_cond = (float)(d->time_scale * 0.25 * log(noise));
 	r.coef[0] = (float)c_in;
 	r.coef[1] = (float)(c_in * noise);
 	r.coef[2] = (float)((1 - c_skip) / c_out);
@@ -103,9 +113,9 @@ struct vfm_draw vfm_diffusion_at(const struct vfm_diffusion *d, double noise)
 	return r;
 }
 
-struct vfm_draw vfm_diffusion_given(void)
+struct vfm_draw vfm_diffusion_given(const struct vfm_diffusion *d)
 {
-	return (struct vfm_draw){.coef = {1, 0, 0, 0}};
+	return (struct vfm_draw){.t_cond = (float)(d->time_scale * d->given_time), .coef = {1, 0, 0, 0}};
 }
 
 /* Returns the noise that a standard normal z or, without one, a uniform u in (0, 1) gives.  It ascends with both. */
@@ -208,6 +218,8 @@ int vfm_diffusion_check(const struct vfm_diffusion *d, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "diffusion.mode_scale: only diffusion.t_dist=mode uses it");
 	if (!min_snr && d->snr_gamma != SNR_GAMMA)
 		return vfm_fail(err, VFM_EUSAGE, "diffusion.snr_gamma: only diffusion.weighting=min_snr uses it");
+	if (d->given_max != 1 && d->image_cond == 0)
+		return vfm_fail(err, VFM_EUSAGE, "diffusion.given_max: only diffusion.image_cond above 0 uses it");
 	if (d->kind != VFM_FLOW && d->image_cond > 0)
 		return vfm_fail(err, VFM_EUSAGE,
 			"diffusion.image_cond: only diffusion.kind=flow has a time 0 for the given frame");
@@ -225,7 +237,8 @@ struct vfm_draw vfm_diffusion_draw(
 	struct vfm_draw r = vfm_diffusion_at(d,
 		has_range(d) ? vfm_diffusion_quantile(d, u, tokens) : noise_of(d, vfm_rng_normal(&time, 0), u, tokens));
 
-	r.given = vfm_rng_uniform(&given, 0) < d->image_cond;
+	if (vfm_rng_uniform(&given, 0) < d->image_cond)
+		r.given = 1 + (int32_t)(vfm_rng_uniform(&given, 1) * (double)d->given_max);
 	r.drop_text = vfm_rng_uniform(&text, 0) < d->text_drop;
 	r.drop_image = vfm_rng_uniform(&image, 0) < d->image_drop;
 	return r;

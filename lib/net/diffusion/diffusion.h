@@ -15,9 +15,10 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "spec/model/model.h"
 
 enum vfm_diffusion_kind { VFM_EDM, VFM_FLOW };
-#define VFM_TIME_SCALE 1000.0 /* factor of the network's time input before its embedding */
+#define VFM_TIME_SCALE 1000.0 /* factor of most networks' time input before its embedding */
 
 /* Distributions of t in Esser et al. 2024 (arXiv 2403.03206), with u uniform in (0, 1). */
 enum vfm_time_dist {
@@ -40,21 +41,26 @@ struct vfm_diffusion {
 	int weighting;       /* enum vfm_weighting */
 	double snr_gamma;    /* min_snr */
 	double text_drop;    /* probability that a sample's text is dropped (classifier-free guidance) */
-	double image_cond;   /* flow: probability that the first latent frame of a video is given (image to video) */
+	double image_cond;   /* flow: probability that the first latent frames of a video are given (image to video) */
+	int64_t given_max;   /* their number is uniform in 1 ... given_max; a video keeps at least one that is not */
 	double image_drop;   /* probability that a sample's image condition is dropped */
+	/* of the architecture (spec/model/arch.h): the factor of the time input, and the time of given frames */
+	double time_scale, given_time;
 };
 
 struct vfm_draw {
 	double noise;    /* sigma or t */
-	float t_cond;    /* time input of the network, multiplied by VFM_TIME_SCALE */
+	float t_cond;    /* time input of the network, multiplied by time_scale */
 	float coef[4];   /* input = coef[0] x0 + coef[1] n, target = coef[2] x0 + coef[3] n */
 	double weight;   /* of the squared error of the output */
 	bool drop_text;  /* replace the text by the null text */
 	bool drop_image; /* replace condition and image rows by zeros; no frame is given */
-	bool given;      /* the first latent frame is given, if the sample has more than one and keeps its image */
+	int32_t given;   /* latent frames that are given, if the sample has more and keeps its image */
 };
 
 void vfm_diffusion_defaults(struct vfm_diffusion *d);
+/* Sets time_scale and given_time to those of the model's architecture. */
+void vfm_diffusion_follow(struct vfm_diffusion *d, const struct vfm_model_spec *m);
 /* VFM_EUSAGE: a setting has no effect with the others, such as cosmap with edm, or almost no t falls into the range. */
 int vfm_diffusion_check(const struct vfm_diffusion *d, struct vfm_err *err);
 /* Returns whether the loss is weighted, so that its unweighted mean is recorded, too.  False with given frames, since
@@ -70,8 +76,8 @@ struct vfm_draw vfm_diffusion_draw(
 /* Returns sigma or t at the quantile 0 < u < 1 of its distribution over draws of `tokens` tokens, in ascending order of
  * noise. */
 double vfm_diffusion_quantile(const struct vfm_diffusion *d, double u, int64_t tokens);
-/* Returns the draw of a given latent frame: clean, at time 0, with target 0 and weight 0. */
-struct vfm_draw vfm_diffusion_given(void);
+/* Returns the draw of a given latent frame: clean, at its own time, with target 0 and weight 0. */
+struct vfm_draw vfm_diffusion_given(const struct vfm_diffusion *d);
 /* Returns the draw for a given sigma or t, for sampling and tests. */
 struct vfm_draw vfm_diffusion_at(const struct vfm_diffusion *d, double noise);
 

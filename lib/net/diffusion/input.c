@@ -32,6 +32,8 @@ static void place_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 		in->text_mean = vfm_sub_t2(a, VFM_F32, G, m->text_dim);
 	if (m->cond_channels)
 		in->cond = vfm_sub_t2(a, p->x0_dtype, T, vfm_model_cond_dim(m));
+	if (vfm_model_mask_dim(m))
+		in->masks = vfm_sub_t2(a, VFM_F32, T, vfm_model_mask_dim(m));
 	if (m->image_dim) {
 		in->image = vfm_sub_t2(a, VFM_F32, in->image_seqs.total, m->image_dim);
 		in->image_seqs.dev_cu = vfm_sub_t1(a, VFM_I32, p->n + 1);
@@ -137,8 +139,11 @@ static void make_rope(
 {
 	struct vfm_row_rope r = {.hidden = m->hidden, .width = m->hidden / in->tok.tp, .theta = m->rope_theta};
 
+	struct vfm_rope_axes axes;
+
 	if (!vfm_model_has_row_rope(m)) {
-		vfm_rope_table(out, pos, in->rope.shape[0], vfm_model_head_dim(m), m->rope_theta);
+		vfm_model_rope_axes(m, &axes);
+		vfm_rope_table(out, pos, in->rope.shape[0], &axes);
 		return;
 	}
 	r.first = in->tok.tp_i * r.width;
@@ -226,6 +231,25 @@ static int zero_rows(
 		in->stream, (char *)dst->data + (size_t)first * row, NULL, (size_t)(end - first) * row, err);
 }
 
+/* Uploads the masks: 1 in the first channel of given frames if there are two channels, else 0. */
+static int upload_masks(struct vfm_model_in *in, const struct vfm_model_spec *m, struct vfm_err *err)
+{
+	const int64_t width = vfm_model_mask_dim(m), given = width - width / m->mask_channels;
+	float *host;
+	int rc;
+
+	if (!vfm_has(&in->masks))
+		return 0;
+	host = vfm_calloc((size_t)(in->tok.rows * width) + 1, sizeof(*host));
+	for (int g = 0; g < in->segs.n; g++)
+		for (int32_t r = in->host_cu_segs[g]; in->seg_given[g] && r < in->host_cu_segs[g + 1]; r++)
+			for (int64_t j = 0; j < given; j++)
+				host[r * width + j] = 1;
+	rc = upload_tensor(in, &in->masks, host, err);
+	free(host);
+	return rc;
+}
+
 /* Uploads the conditions and the image rows, then zeros over those of dropped samples. */
 static int upload_conds(struct vfm_model_in *in, const struct vfm_pack *p, const bool *dropped, struct vfm_err *err)
 {
@@ -256,6 +280,7 @@ static int upload_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 	gather_rows_i32(wide + T, rows, T, p->seg, 1);
 	TRY_OUT(upload_segments(in, p, err));
 	TRY_OUT(upload_conds(in, p, conds->drop_image, err));
+	TRY_OUT(upload_masks(in, m, err));
 	TRY_OUT(upload_tensor(in, &in->idx, wide, err));
 	TRY_OUT(upload_tensor(in, &in->seqs.seg, wide + T, err));
 	TRY_OUT(upload_tensor(in, &in->seqs.dev_cu, in->tok.cu, err));
@@ -302,15 +327,16 @@ static int check_conds(const struct vfm_model_spec *m, const struct vfm_pack *p,
 			"model.image_dim)",
 			(unsigned long long)p->id[0], p->image_dim ? p->image_len : 0, p->image_dim,
 			(long long)m->image_len, (long long)m->image_dim);
-	for (int i = 0; conds->given_frame && i < p->n; i++)
-		if (conds->given_frame[i] && p->grid[i][0] < 2)
-			return vfm_fail(err, VFM_EUSAGE, "sample %llu has one latent frame, so it cannot be given",
-				(unsigned long long)p->id[i]);
+	for (int i = 0; conds->given && i < p->n; i++)
+		if (conds->given[i] && p->grid[i][0] <= conds->given[i])
+			return vfm_fail(err, VFM_EUSAGE,
+				"sample %llu: %d given latent frames leave none of its %d to predict",
+				(unsigned long long)p->id[i], (int)conds->given[i], (int)p->grid[i][0]);
 	return 0;
 }
 
 /* Divides the samples of this rank's rows into segments.  The rows of a sample ascend. */
-static void divide_samples(struct vfm_model_in *in, const struct vfm_pack *p, const bool *given)
+static void divide_samples(struct vfm_model_in *in, const struct vfm_pack *p, const int32_t *given)
 {
 	const int32_t *rows = vfm_model_in_rows(in), *cu = in->tok.cu;
 	int g = 0;
@@ -319,10 +345,10 @@ static void divide_samples(struct vfm_model_in *in, const struct vfm_pack *p, co
 	in->seg_sample = vfm_calloc(2 * (size_t)p->n + 1, sizeof(int32_t));
 	in->seg_given = vfm_calloc(2 * (size_t)p->n + 1, sizeof(bool));
 	for (int i = 0; i < p->n; i++) {
-		int32_t area = p->grid[i][1] * p->grid[i][2], r = cu[i];
+		int32_t end = given ? given[i] * p->grid[i][1] * p->grid[i][2] : 0, r = cu[i];
 
 		if (given && given[i]) {
-			while (r < cu[i + 1] && p->idx[rows[r]] < area)
+			while (r < cu[i + 1] && p->idx[rows[r]] < end)
 				r++;
 			in->seg_sample[g] = i;
 			in->seg_given[g] = true;
@@ -367,7 +393,7 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 	in->host_cu = memcpy(vfm_malloc(cu), p->cu_seqlens, cu);
 	vfm_seqs_init(&in->seqs, p->n, in->tok.cu);
 	vfm_seqs_init(&in->text_seqs, p->n, in->host_cu_text);
-	divide_samples(in, p, conds->given_frame);
+	divide_samples(in, p, conds->given);
 	in->host_cu_image = vfm_calloc((size_t)p->n + 1, sizeof(int32_t));
 	for (int i = 0; i < p->n && m->image_dim; i++)
 		in->host_cu_image[i + 1] = in->host_cu_image[i] + (int32_t)m->image_len;

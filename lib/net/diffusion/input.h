@@ -10,11 +10,11 @@
 #include "spec/layout/pack.h"
 #include "spec/model/model.h"
 
-/* The caller's choices for the samples of a pack.  Arrays [n]; NULL: false for all samples. */
+/* The caller's choices for the samples of a pack.  Arrays [n]; NULL: false or 0 for all samples. */
 struct vfm_model_conds {
-	const bool *drop_text;   /* replaces the text by zeros */
-	const bool *drop_image;  /* replaces the condition and the image rows by zeros */
-	const bool *given_frame; /* the first latent frame is given: clean, at time 0, without loss */
+	const bool *drop_text;  /* replaces the text by zeros */
+	const bool *drop_image; /* replaces the condition and the image rows by zeros */
+	const int32_t *given;   /* the first n latent frames are given: clean, without loss; 0: none */
 };
 
 /* The part of a pack that this rank needs.  T: rows of this rank (spec/layout/tokens.h); R: rows of its cp rank. */
@@ -30,7 +30,7 @@ struct vfm_model_in {
 	struct vfm_seqs seqs; /* the samples within the T rows */
 	struct vfm_seqs text_seqs;
 	/* The G segments: ranges of the T rows with one time each, hence one modulation.  A sample is one segment, or
-	 * two if its first latent frame is given: that frame and the rest.  Norms, gates, noise and loss are per
+	 * two if its first latent frames are given: these frames and the rest.  Norms, gates, noise and loss are per
 	 * segment. */
 	struct vfm_seqs segs;
 	int32_t *host_cu_segs, *seg_sample; /* [G+1], [G] */
@@ -41,6 +41,7 @@ struct vfm_model_in {
 	struct vfm_tensor idx;              /* [T] i32 */
 	struct vfm_tensor text;             /* [text, text_dim] f32 */
 	struct vfm_tensor cond;             /* [T, cond_dim] f32 or bf16; absent without model.cond_channels */
+	struct vfm_tensor masks;            /* [T, mask_dim] f32; absent unless the architecture has masks */
 	struct vfm_tensor image;            /* [S * image_len, image_dim] f32; absent without model.image_dim */
 	struct vfm_seqs image_seqs;         /* the samples in the image rows */
 	/* [G, text_dim] f32: mean text row of each segment's sample, including padding; absent without pooled_text */

@@ -13,6 +13,7 @@
 
 enum { TIME_FEATURES = 256 };
 static const float IMAGE_EPS = 1e-5f;        /* of the norms of the image embedder */
+static const float TIME_EPS = 1e-6f;         /* of the norm of the time features */
 enum { UNIT_COND, UNIT_PATCH, UNIT_BLOCKS }; /* followed by the blocks and the head */
 
 struct head_chunk {
@@ -25,7 +26,9 @@ struct vfm_model {
 	const struct vfm_arch *arch;
 	struct vfm_params *ps;
 	enum vfm_dtype residual;
-	struct vfm_linear patch, t0, t2, text[2], image[2], ada_shared, ada, out; /* text[1]: with text_mlp */
+	/* text [0] and [1] as the architecture embeds the text; ada_a only with VFM_MOD_LOW_RANK */
+	struct vfm_linear patch, t0, t2, text[2], image[2], ada_shared, ada_a, ada, out;
+	struct vfm_param *t_norm; /* with VFM_MOD_LOW_RANK */
 	/* with image rows: weights and biases of the norms in front of image[0] and after image[1] */
 	struct vfm_param *image_w[2], *image_b[2];
 	struct vfm_param *image_pos;               /* [image_len, image_dim]; with model.image_pos */
@@ -44,11 +47,14 @@ static int unit_of(int64_t layer)
 
 static void declare_text_embedder(struct vfm_model *d)
 {
-	const struct vfm_linear_desc first = {.in = d->m.text_dim, .out = d->m.hidden},
+	const bool mlp = d->arch->text == VFM_TEXT_MLP;
+	const struct vfm_linear_desc first = {.in = d->m.text_dim, .out = vfm_model_context_dim(&d->m)},
 				     second = {.in = d->m.hidden, .out = d->m.hidden};
 
-	vfm_linear_declare(&d->text[0], d->ps, &first, d->arch->text_mlp ? "ctx_mlp.0" : "ctx_proj");
-	if (d->arch->text_mlp)
+	if (d->arch->text == VFM_TEXT_ROWS && !d->m.text_proj)
+		return;
+	vfm_linear_declare(&d->text[0], d->ps, &first, mlp ? "ctx_mlp.0" : "ctx_proj");
+	if (mlp)
 		vfm_linear_declare(&d->text[1], d->ps, &second, "ctx_mlp.2");
 }
 
@@ -72,14 +78,27 @@ static void declare_image_embedder(struct vfm_model *d)
 	}
 }
 
+/* With VFM_MOD_LOW_RANK the last layer is the shared modulation, which is 0 at first like the others. */
+static void declare_time(struct vfm_model *d)
+{
+	const int64_t h = d->m.hidden;
+	const bool low = d->arch->mod == VFM_MOD_LOW_RANK, no_bias = d->arch->no_bias_ends;
+	const struct vfm_linear_desc first = {.in = low ? h : TIME_FEATURES, .out = h, .no_bias = no_bias},
+				     second = {.in = h, .out = low ? 3 * h : h, .zero = low, .no_bias = no_bias};
+
+	vfm_linear_declare(&d->t0, d->ps, &first, "t_mlp.0");
+	vfm_linear_declare(&d->t2, d->ps, &second, "t_mlp.2");
+	if (low)
+		d->t_norm = vfm_vector_declare(d->ps, UNIT_COND, h, VFM_INIT_ONE, "t_norm.weight");
+}
+
 static void declare_conditioning(struct vfm_model *d)
 {
 	const struct vfm_model_spec *m = &d->m;
 	int64_t h = m->hidden;
 
 	vfm_params_all_pp_stages(d->ps, true);
-	vfm_linear_declare(&d->t0, d->ps, &(struct vfm_linear_desc){.in = TIME_FEATURES, .out = h}, "t_mlp.0");
-	vfm_linear_declare(&d->t2, d->ps, &(struct vfm_linear_desc){.in = h, .out = h}, "t_mlp.2");
+	declare_time(d);
 	if (m->cross_attention || m->pooled_text)
 		declare_text_embedder(d);
 	if (m->image_dim)
@@ -103,16 +122,26 @@ static void declare_head(struct vfm_model *d, int unit)
 	const int64_t h = d->m.hidden;
 	const struct vfm_pdesc row = {.ndim = 1, .shape = {h}};
 	const float std = 1 / sqrtf((float)h);
+	struct vfm_linear_desc ada = {
+		.unit = unit, .in = h, .out = 2 * h, .zero = true, .no_bias = d->arch->no_bias_ends};
 
-	if (d->arch->head_table) {
+	if (d->arch->mod == VFM_MOD_LOW_RANK) {
+		ada.in = d->m.adaln_lora;
+		vfm_linear_declare(&d->ada_a, d->ps,
+			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = ada.in, .no_bias = true}, "ada_a");
+		vfm_linear_declare(&d->ada, d->ps, &ada, "ada_b");
+	} else if (d->arch->head_table) {
 		d->head_shift = vfm_param_add(d->ps, unit, &row, VFM_INIT_NORMAL, std, "head_shift");
 		d->head_scale = vfm_param_add(d->ps, unit, &row, VFM_INIT_NORMAL, std, "head_scale");
 	} else {
-		vfm_linear_declare(&d->ada, d->ps,
-			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = 2 * h, .zero = true}, "ada");
+		vfm_linear_declare(&d->ada, d->ps, &ada, "ada");
 	}
 	vfm_linear_declare(&d->out, d->ps,
-		&(struct vfm_linear_desc){.unit = unit, .in = h, .out = vfm_model_patch_dim(&d->m), .zero = true},
+		&(struct vfm_linear_desc){.unit = unit,
+			.in = h,
+			.out = vfm_model_patch_dim(&d->m),
+			.zero = true,
+			.no_bias = d->arch->no_bias_ends},
 		"out");
 }
 
@@ -120,7 +149,10 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 {
 	const struct vfm_mesh *mesh = ps->mesh;
 	struct vfm_model *d = vfm_calloc(1, sizeof(*d));
-	int64_t h = m->hidden, f = vfm_model_patch_dim(m) + vfm_model_cond_dim(m);
+	const struct vfm_linear_desc patch = {.unit = UNIT_PATCH,
+		.in = vfm_model_input_dim(m),
+		.out = m->hidden,
+		.no_bias = vfm_model_arch(m)->no_bias_ends};
 	int pp = mesh->size[VFM_AX_PP], stage = mesh->coord[VFM_AX_PP];
 
 	d->m = *m;
@@ -140,8 +172,7 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 	}
 	declare_conditioning(d);
 	if (d->chunk[0].is_first)
-		vfm_linear_declare(
-			&d->patch, ps, &(struct vfm_linear_desc){.unit = UNIT_PATCH, .in = f, .out = h}, "patch");
+		vfm_linear_declare(&d->patch, ps, &patch, "patch");
 	for (int c = 0; c < d->chunks; c++)
 		for (int64_t i = d->chunk[c].first, group = i; i < d->chunk[c].end; i++) {
 			if (i == group) {
@@ -213,11 +244,15 @@ static struct vfm_var *run_block(struct vfm_tape *t, void *arg)
 	return vfm_block(t, &r->d->block[r->layer], &r->in);
 }
 
-/* Embeds rows of text [rows, text_dim] -> [rows, D]. */
+/* Embeds rows of text [rows, text_dim] -> [rows, context dim]. */
 static struct vfm_var *embed_text(struct vfm_model *d, struct vfm_tape *t, struct vfm_tensor text, enum vfm_dtype out)
 {
 	struct vfm_var *x = vfm_input(t, text);
 
+	if (d->arch->text == VFM_TEXT_ROWS && !d->text[0].w)
+		return vfm_g_cast(t, x, out);
+	if (d->arch->text == VFM_TEXT_ROWS)
+		return vfm_g_act(t, vfm_linear(t, &d->text[0], x, VFM_ACT_NONE, out), VFM_ACT_GELU);
 	if (d->text[1].w)
 		x = vfm_linear(t, &d->text[0], x, VFM_ACT_GELU_TANH, out);
 	return vfm_linear(t, &d->text[d->text[1].w != NULL], x, VFM_ACT_NONE, out);
@@ -252,32 +287,60 @@ static struct vfm_var *embed_image(struct vfm_model *d, struct vfm_tape *t, stru
 	return vfm_g_norm(t, x, &norm);
 }
 
-/* Returns the conditioning, [G,D]. */
-static struct vfm_var *conditioning(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in)
-{
-	struct vfm_var *c = vfm_g_timestep(t, in->t_cond, TIME_FEATURES, 10000.0f, VFM_F32);
+/* What modulates blocks and head. */
+struct conditioning {
+	struct vfm_var *c, *sc; /* [G,D] the conditioning; silu of it */
+	struct vfm_var *shared; /* [G, …] the modulation that blocks share; NULL: none */
+};
 
-	c = vfm_linear(t, &d->t0, c, VFM_ACT_SILU, VFM_F32);
-	c = vfm_linear(t, &d->t2, c, VFM_ACT_NONE, VFM_F32);
+static struct conditioning make_conditioning(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in)
+{
+	const bool low = d->arch->mod == VFM_MOD_LOW_RANK;
+	struct vfm_norm_args norm = {.kind = VFM_NORM_RMS, .eps = TIME_EPS, .out = VFM_F32};
+	struct vfm_var *f = vfm_g_timestep(t, in->t_cond, low ? d->m.hidden : TIME_FEATURES, 10000.0f, VFM_F32);
+	struct conditioning s = {0};
+
+	s.c = vfm_linear(t, &d->t0, f, VFM_ACT_SILU, VFM_F32);
+	s.c = vfm_linear(t, &d->t2, s.c, VFM_ACT_NONE, VFM_F32);
+	if (low) {
+		norm.weight = &d->t_norm->var;
+		s.shared = s.c;
+		s.c = vfm_g_norm(t, f, &norm);
+	}
 	if (d->m.pooled_text)
-		c = vfm_g_add(t, c, embed_text(d, t, in->text_mean, VFM_F32));
-	return c;
+		s.c = vfm_g_add(t, s.c, embed_text(d, t, in->text_mean, VFM_F32));
+	s.sc = vfm_g_act(t, s.c, VFM_ACT_SILU);
+	if (vfm_model_has_shared_mod(&d->m))
+		s.shared = vfm_linear(t, &d->ada_shared, s.sc, VFM_ACT_NONE, VFM_F32);
+	return s;
 }
 
 static struct vfm_var *patches(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in)
 {
+	const struct vfm_tensor *more = vfm_has(&in->masks) ? &in->masks : &in->cond;
 	struct vfm_var *h;
 
 	vfm_unit_begin(t, d->ps, UNIT_PATCH);
-	h = vfm_has(&in->cond) ? vfm_g_join_inputs(t, &in->x, &in->cond, in->x.dtype) : vfm_input(t, in->x);
+	h = vfm_has(more) ? vfm_g_join_inputs(t, &in->x, more, in->x.dtype) : vfm_input(t, in->x);
 	h = vfm_linear(t, &d->patch, h, VFM_ACT_NONE, d->residual);
 	vfm_unit_end(t, d->ps, UNIT_PATCH);
 	return vfm_has(&in->pos_embed) ? vfm_g_add(t, h, vfm_input(t, in->pos_embed)) : h;
 }
 
-/* c: the conditioning; sc: silu(c). */
+/* Returns the head's shift and scale, [G, 2 D]. */
+static struct vfm_var *head_modulation(struct vfm_model *d, struct vfm_tape *t, const struct conditioning *s)
+{
+	struct vfm_var *m;
+
+	if (d->arch->mod != VFM_MOD_LOW_RANK)
+		return vfm_linear(t, &d->ada, s->sc, VFM_ACT_NONE, VFM_F32);
+	m = vfm_linear(t, &d->ada_a, s->sc, VFM_ACT_NONE, d->ps->dtype);
+	m = vfm_linear(t, &d->ada, m, VFM_ACT_NONE, VFM_F32);
+	return vfm_g_add(t, m, vfm_view_cols(t, s->shared, 0, 2 * d->m.hidden));
+}
+
 static struct vfm_var *head(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in, struct vfm_var *h,
-	struct vfm_var *c, struct vfm_var *sc)
+	const struct conditioning *s)
 {
 	struct vfm_norm_args norm = {.kind = d->arch->head_layer_norm ? VFM_NORM_LAYER : vfm_block_norm(d->arch),
 		.eps = (float)d->m.norm_eps,
@@ -287,10 +350,10 @@ static struct vfm_var *head(struct vfm_model *d, struct vfm_tape *t, const struc
 
 	vfm_unit_begin(t, d->ps, unit_of(d->m.layers));
 	if (d->arch->head_table) {
-		norm.shift = vfm_g_add_row(t, c, &d->head_shift->var);
-		norm.scale = vfm_g_add_row(t, c, &d->head_scale->var);
+		norm.shift = vfm_g_add_row(t, s->c, &d->head_shift->var);
+		norm.scale = vfm_g_add_row(t, s->c, &d->head_scale->var);
 	} else {
-		m = vfm_linear(t, &d->ada, sc, VFM_ACT_NONE, VFM_F32);
+		m = head_modulation(d, t, s);
 		norm.shift = vfm_view_cols(t, m, 0, d->m.hidden);
 		norm.scale = vfm_view_cols(t, m, 1, d->m.hidden);
 	}
@@ -304,14 +367,16 @@ static struct vfm_var *head(struct vfm_model *d, struct vfm_tape *t, const struc
 static void end_block_scope(
 	struct vfm_model *d, struct vfm_tape *t, int stream, struct vfm_var *h, struct vfm_var **mod, int64_t n)
 {
-	struct vfm_var **keep = vfm_calloc((size_t)n + 1, sizeof(*keep));
+	struct vfm_var **keep = vfm_calloc((size_t)n * VFM_MODULATION_SOURCES + 1, sizeof(*keep));
 	int k = 0;
 
 	for (int64_t i = 0; i < n; i++) {
-		struct vfm_var *x = vfm_modulation_source(mod + i * d->arch->n_mod);
+		struct vfm_var *x[VFM_MODULATION_SOURCES];
+		const int sources = vfm_modulation_sources(mod + i * d->arch->n_mod, d->arch->n_mod, x);
 
-		if (!k || keep[k - 1] != x)
-			keep[k++] = x;
+		for (int j = 0; j < sources; j++)
+			if (!k || keep[k - 1] != x[j])
+				keep[k++] = x[j];
 	}
 	keep[k++] = h;
 	vfm_scope_end_keep(t, stream, keep, k);
@@ -328,6 +393,8 @@ static struct vfm_var *run_blocks(struct vfm_model *d, struct vfm_tape *t, const
 
 	for (int64_t i = k->first; i < k->end; i++, mod += d->arch->n_mod) {
 		struct block_run *r = vfm_tape_alloc(t, sizeof(*r));
+		struct vfm_var *reads[4 + VFM_MODULATION_SOURCES] = {h, in->ctx, in->pos, in->img};
+		int n;
 
 		vfm_unit_begin(t, d->ps, unit_of(i));
 		if (d->mod[i].layers) {
@@ -337,8 +404,8 @@ static struct vfm_var *run_blocks(struct vfm_model *d, struct vfm_tape *t, const
 		*r = (struct block_run){d, i, *in};
 		r->in.h = h;
 		r->in.mod = mod;
-		h = vfm_region(t, keeps ? keeps[i] : all_kept, run_block, r,
-			(struct vfm_var *[]){h, vfm_modulation_source(mod), in->ctx, in->pos, in->img}, 5);
+		n = 4 + vfm_modulation_sources(mod, d->arch->n_mod, reads + 4);
+		h = vfm_region(t, keeps ? keeps[i] : all_kept, run_block, r, reads, n);
 		vfm_unit_end(t, d->ps, unit_of(i));
 		end_block_scope(d, t, stream, h, mod + d->arch->n_mod, --left);
 	}
@@ -350,17 +417,15 @@ struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const
 {
 	const struct head_chunk *k = &d->chunk[chunk];
 	int all = vfm_scope_begin(t), stream;
-	struct vfm_var *c, *sc, *ctx = NULL, *img = NULL, *shared = NULL, *pos = NULL;
+	struct vfm_var *ctx = NULL, *img = NULL, *pos = NULL;
+	struct conditioning s;
 
 	vfm_unit_begin(t, d->ps, UNIT_COND);
-	c = conditioning(d, t, in);
-	sc = vfm_g_act(t, c, VFM_ACT_SILU);
+	s = make_conditioning(d, t, in);
 	if (d->m.cross_attention)
 		ctx = embed_text(d, t, in->text, d->ps->dtype);
 	if (d->m.image_dim)
 		img = embed_image(d, t, in->image);
-	if (vfm_model_has_shared_mod(&d->m))
-		shared = vfm_linear(t, &d->ada_shared, sc, VFM_ACT_NONE, VFM_F32);
 	if (d->arch->pos == VFM_POS_LEARNED)
 		pos = vfm_g_embed3(t, &d->pos[0]->var, &d->pos[1]->var, &d->pos[2]->var, in->pos, VFM_F32);
 	vfm_unit_end(t, d->ps, UNIT_COND);
@@ -369,9 +434,9 @@ struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const
 	if (k->is_first)
 		h = patches(d, t, in);
 	h = run_blocks(d, t, &(struct vfm_block_in){.in = in, .h = h, .ctx = ctx, .img = img, .pos = pos},
-		&(struct vfm_modulation_in){sc, shared}, k, stream, keeps);
+		&(struct vfm_modulation_in){s.sc, s.shared}, k, stream, keeps);
 	if (k->is_last)
-		h = head(d, t, in, h, c, sc);
+		h = head(d, t, in, h, &s);
 	vfm_scope_end(t, all, h);
 	return h;
 }

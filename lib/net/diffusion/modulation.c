@@ -56,17 +56,39 @@ static struct vfm_linear *declare_linears(const struct vfm_modulation *mod, stru
 	return l;
 }
 
+static void declare_parts(
+	struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int64_t first)
+{
+	const int64_t h = m->hidden, r = m->adaln_lora;
+	const struct vfm_linear_desc a = {.unit = unit, .in = h, .out = mod->parts * r, .no_bias = true},
+				     b = {.unit = unit,
+					     .in = r,
+					     .out = mod->n_mod / mod->parts * h,
+					     .zero = true,
+					     .no_bias = true};
+
+	mod->a = declare_linears(mod, ps, &a, "ada_a", first);
+	mod->b = vfm_calloc((size_t)(mod->layers * mod->parts), sizeof(*mod->b));
+	for (int i = 0; i < mod->layers * mod->parts; i++)
+		vfm_linear_declare(
+			&mod->b[i], ps, &b, "blocks.%d.ada_b.%d", (int)first + i / mod->parts, i % mod->parts);
+	vfm_linear_stack(&mod->a_all, mod->a, mod->layers);
+}
+
 void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit,
 	int64_t first, int64_t end)
 {
 	int64_t h = m->hidden, r = m->adaln_lora, size = size_of_group(m, ps);
 	int n_mod = vfm_model_arch(m)->n_mod;
 
-	*mod = (struct vfm_modulation){.layers = 1, .n_mod = n_mod, .hidden = h, .rank = r};
+	*mod = (struct vfm_modulation){.layers = 1, .n_mod = n_mod, .parts = 1, .hidden = h, .rank = r};
 	while (mod->layers < size && first + mod->layers < end && joins_group(ps, first, first + mod->layers))
 		mod->layers++;
 	if (vfm_model_arch(m)->mod == VFM_MOD_TABLE) {
 		declare_tables(mod, m, ps, unit, first);
+	} else if (vfm_model_arch(m)->mod == VFM_MOD_LOW_RANK) {
+		mod->parts = n_mod / 3;
+		declare_parts(mod, m, ps, unit, first);
 	} else if (r) {
 		mod->a = declare_linears(mod, ps,
 			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = r, .no_bias = true}, "ada_a", first);
@@ -90,7 +112,7 @@ void vfm_modulation_release(struct vfm_modulation *mod)
 	*mod = (struct vfm_modulation){0};
 }
 
-/* Returns [G, n_mod * D], the sum of the shared modulation and the addend of block i.  low: [G, layers * rank]. */
+/* Returns [G, n_mod / parts * D], the sum of the shared modulation and addend i.  low: [G, layers * parts * rank]. */
 static struct vfm_var *sum_with_shared(struct vfm_tape *t, const struct vfm_modulation *mod, int i,
 	const struct vfm_modulation_in *in, struct vfm_var *low)
 {
@@ -107,21 +129,27 @@ struct vfm_var **vfm_modulation(
 {
 	struct vfm_var **out = vfm_tape_alloc(t, (size_t)(mod->layers * mod->n_mod) * sizeof(*out)), *all = NULL,
 		       *low = NULL;
+	const int n = mod->n_mod / mod->parts;
 
 	if (mod->ada)
 		all = vfm_linears(t, &mod->ada_all, in->sc, VFM_F32);
 	else if (mod->a)
 		low = vfm_linears(t, &mod->a_all, in->sc, mod->a->w->ps->dtype);
-	for (int i = 0; i < mod->layers; i++) {
+	for (int i = 0; i < mod->layers * mod->parts; i++) {
 		struct vfm_var *m = all ? all : sum_with_shared(t, mod, i, in, low);
 
-		for (int k = 0; k < mod->n_mod; k++)
-			out[i * mod->n_mod + k] = vfm_view_cols(t, m, (all ? i * mod->n_mod : 0) + k, mod->hidden);
+		for (int k = 0; k < n; k++)
+			out[i * n + k] = vfm_view_cols(t, m, (all ? i * n : 0) + k, mod->hidden);
 	}
 	return out;
 }
 
-struct vfm_var *vfm_modulation_source(struct vfm_var *const *mod)
+int vfm_modulation_sources(struct vfm_var *const *mod, int n_mod, struct vfm_var *sources[VFM_MODULATION_SOURCES])
 {
-	return mod[0]->parent;
+	int n = 0;
+
+	for (int i = 0; i < n_mod; i++)
+		if (!n || sources[n - 1] != mod[i]->parent)
+			sources[n++] = mod[i]->parent;
+	return n;
 }

@@ -16,12 +16,15 @@
 #include "spec/model/model.h"
 
 /* Each block has a full matrix, or an addend to the modulation that all blocks share: either two rank-r matrices
- * (adaln_lora) or a table. */
+ * (adaln_lora) or a table.  The block may divide its modulation into equal parts, each with its own rank-r matrices;
+ * they share one part's modulation. */
 struct vfm_modulation {
 	int layers, n_mod; /* layers 0: no group */
+	int parts;         /* of a block; 1: undivided */
 	int64_t hidden, rank;
-	struct vfm_linear *ada, *a, *b; /* [layers]; NULL if the modulation has another form */
-	struct vfm_param **table;       /* [layers] [n_mod, D] */
+	/* [layers], b [layers * parts]; NULL if the modulation has another form */
+	struct vfm_linear *ada, *a, *b;
+	struct vfm_param **table; /* [layers] [n_mod, D] */
 	struct vfm_linear_stack ada_all, a_all;
 };
 
@@ -33,12 +36,13 @@ void vfm_modulation_release(struct vfm_modulation *mod);
 
 struct vfm_modulation_in {
 	struct vfm_var *sc;     /* [G,D] f32, silu of the conditioning */
-	struct vfm_var *shared; /* [G, n_mod * D] f32: modulation shared by all blocks; NULL without */
+	struct vfm_var *shared; /* [G, n_mod / parts * D] f32: modulation shared by all blocks; NULL without */
 };
 /* Returns [layers][n_mod] views [G,D] f32, in memory of the tape. */
 struct vfm_var **vfm_modulation(
 	struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_modulation_in *in);
-/* Returns the variable that holds the values of a block; mod: its n_mod views. */
-struct vfm_var *vfm_modulation_source(struct vfm_var *const *mod);
+/* Sets the variables that hold the values of a block; mod: its n_mod views.  Returns their number. */
+enum { VFM_MODULATION_SOURCES = 4 };
+int vfm_modulation_sources(struct vfm_var *const *mod, int n_mod, struct vfm_var *sources[VFM_MODULATION_SOURCES]);
 
 #endif

@@ -41,9 +41,9 @@ int vfm_sampler_check(const struct vfm_sampler *s, const struct vfm_diffusion *d
 }
 
 /* Returns whether the low-noise network computes an evaluation. */
-static bool is_low_noise(const struct vfm_sampler *s, const struct vfm_solver_eval *e)
+static bool is_low_noise(const struct vfm_sampler *s, const struct vfm_solver_plan *p, const struct vfm_solver_eval *e)
 {
-	return s->boundary > 0 && (double)e->t_cond < VFM_TIME_SCALE * s->boundary;
+	return s->boundary > 0 && (double)e->t_cond < p->d.time_scale * s->boundary;
 }
 
 bool vfm_sampler_is_guided(const struct vfm_sampler *s)
@@ -58,7 +58,7 @@ double vfm_sampler_cfg(const struct vfm_sampler *s, const struct vfm_solver_plan
 
 	if (e->noise < s->cfg_interval[0] || e->noise > s->cfg_interval[1])
 		return 1;
-	if (is_low_noise(s, e) && !isnan(s->low_noise_cfg))
+	if (is_low_noise(s, plan, e) && !isnan(s->low_noise_cfg))
 		return s->low_noise_cfg;
 	return isnan(s->cfg_end) ? s->cfg : s->cfg + (s->cfg_end - s->cfg) * (double)e->level / last;
 }
@@ -76,10 +76,10 @@ enum request_part { TEXTS = 1, NEGATIVES = 2 };
  * the samples and the copies; rows of a part are numbered from `first`. */
 struct request_pack {
 	struct vfm_pack p;
-	int parts;     /* enum request_part */
-	int64_t first; /* row of the whole pack */
-	bool *dropped; /* [p.n] samples with the null text */
-	bool *given;   /* [p.n] samples whose first frame is given */
+	int parts;      /* enum request_part */
+	int64_t first;  /* row of the whole pack */
+	bool *dropped;  /* [p.n] samples with the null text */
+	int32_t *given; /* [p.n] given latent frames */
 	struct block_span *span;
 	int n_spans;
 };
@@ -396,7 +396,7 @@ static int pass_make(struct sampling *g, struct pass *a, bool guided, struct vfm
 		parts = !j->cfg_pair ? TEXTS | NEGATIVES : j->cfg_pair->rank == 0 ? TEXTS : NEGATIVES;
 	TRY(make_request_pack(&a->pack, g->r, parts, j->model, err));
 	set_spans(&a->pack, g->r, guided);
-	conds = (struct vfm_model_conds){.drop_text = a->pack.dropped, .given_frame = a->pack.given};
+	conds = (struct vfm_model_conds){.drop_text = a->pack.dropped, .given = a->pack.given};
 	TRY(vfm_model_in_make(&a->in, j->stream, j->mesh, j->model, &a->pack.p, &conds, j->dtype, err));
 	TRY(alloc_received(g, a, F, err));
 	return spread_make(g, a, F, err);
@@ -491,13 +491,13 @@ static int apply_guidance(
 	return 0;
 }
 
-/* Sets the times of the segments: 0 for given frames. */
+/* Sets the times of the segments. */
 static int write_times(struct sampling *g, struct pass *a, const struct vfm_solver_eval *e, struct vfm_err *err)
 {
 	struct vfm_fill time = {.x = a->in.t_cond, .mean = e->t_cond};
 
 	TRY(vfm_op_fill(g->job->stream, &time, err));
-	time.mean = vfm_diffusion_given().t_cond;
+	time.mean = vfm_diffusion_given(g->job->diffusion).t_cond;
 	for (int s = 0; s < a->in.segs.n; s++) {
 		time.x = vfm_t1((float *)a->in.t_cond.data + s, VFM_F32, 1);
 		if (a->in.seg_given[s])
@@ -538,7 +538,7 @@ static int evaluate(struct sampling *g, const struct vfm_solver_eval *e, struct 
 	const struct vfm_sample_job *j = g->job;
 	double c_in = vfm_diffusion_c_in(j->diffusion, e->noise), cfg = vfm_sampler_cfg(g->s, &g->plan, e);
 	struct pass *a = cfg != 1 && has_guided(g->r) ? &g->guided : &g->plain;
-	bool low = is_low_noise(g->s, e);
+	bool low = is_low_noise(g->s, &g->plan, e);
 	struct vfm_tensor own, pred;
 	int rc;
 

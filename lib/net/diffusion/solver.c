@@ -18,13 +18,15 @@ void vfm_solver_defaults(struct vfm_solver *s)
 
 /* ---- levels ----
  *
- * Flow, with S(u) = shift u / (1 + (shift - 1) u), i = 0 ... N - 1; the network's time is 1000 l_i:
+ * Flow, with S(u) = shift u / (1 + (shift - 1) u), i = 0 ... N - 1; the network's time is time_scale l_i:
  *   VFM_SCHEDULE_DEFAULT    l_i = S(1 - i/N).  With shift_terminal = e, l_i = 1 - (1 - S(1 - i/N)) (1 - e) /
  *                           (1 - S(1/N)), as in FlowMatchEulerDiscrete of diffusers; the last level is e.
  *   VFM_SCHEDULE_DIFFUSERS, rounded to float32:
  *     euler, heun    FlowMatchEulerDiscrete, FlowMatchHeunDiscrete: l_i = S(1 + (S(1/1000) - 1) i / (N - 1))
- *     unipc          UniPCMultistep with use_flow_sigmas: l_i = S(1 - 0.999 i/N), time without its fraction
- *     dpm++          DPMSolverMultistep with use_flow_sigmas: l_i = S(0.999 (1 - i/N)), time without its fraction
+ *     unipc          UniPCMultistep with use_flow_sigmas: l_i = S(1 - 0.999 i/N); if time_scale is 1000, the time has
+ *                    no fraction
+ *     dpm++          DPMSolverMultistep with use_flow_sigmas: l_i = S(0.999 (1 - i/N)), the time as for unipc
+ *   VFM_SCHEDULE_KARRAS    l_i = s_i / (1 + s_i) with s_i as for edm; euler and heun begin with l_0 n
  * lambda is infinite at t = 1, so dpm++, res and unipc lower levels above 1 - 1e-6 to that value.
  *
  * Edm, Karras et al. 2022, equation 5:  l_i = (smax^(1/rho) + i/(N-1) (smin^(1/rho) - smax^(1/rho)))^rho. */
@@ -91,6 +93,7 @@ static double default_level(int64_t n, double shift, double terminal, int64_t i)
 static void set_level(struct vfm_solver_plan *p, const struct vfm_solver *s, int64_t i)
 {
 	const double shift = s->shift > 0 ? s->shift : p->d.shift;
+	const bool whole = uses_lambda(p->kind) && p->d.time_scale == VFM_TIME_SCALE;
 	double l;
 
 	if (p->d.kind == VFM_EDM) {
@@ -99,9 +102,11 @@ static void set_level(struct vfm_solver_plan *p, const struct vfm_solver *s, int
 	} else if (s->schedule == VFM_SCHEDULE_DIFFUSERS) {
 		l = diffusers_level(p->kind, p->steps, shift, i);
 		p->noise[i] = (double)(float)l;
-		p->t_cond[i] = uses_lambda(p->kind) ? (float)trunc(l * TRAIN_TIMESTEPS) : (float)l * TRAIN_TIMESTEPS;
+		p->t_cond[i] = whole ? (float)trunc(l * TRAIN_TIMESTEPS) : (float)l * (float)p->d.time_scale;
 	} else {
-		l = default_level(p->steps, shift, s->shift_terminal, i);
+		l = karras_level(s, i);
+		l = s->schedule == VFM_SCHEDULE_KARRAS ? l / (1 + l)
+						       : default_level(p->steps, shift, s->shift_terminal, i);
 		p->noise[i] = uses_lambda(p->kind) && l > LAST_T ? LAST_T : l;
 		p->t_cond[i] = vfm_diffusion_at(&p->d, p->noise[i]).t_cond;
 	}
@@ -129,9 +134,12 @@ static int check_settings(const struct vfm_solver *s, const struct vfm_diffusion
 		return vfm_fail(err, VFM_EUSAGE,
 			"expected 0 < sigma_min (%g) < sigma_max and rho > 0, got sigma_max %g", s->sigma_min,
 			s->sigma_max);
-	if (s->schedule == VFM_SCHEDULE_DIFFUSERS && d->kind != VFM_FLOW)
-		return vfm_fail(
-			err, VFM_EUSAGE, "schedule: those of diffusers are for flow; this model was trained with edm");
+	if (s->schedule != VFM_SCHEDULE_DEFAULT && d->kind != VFM_FLOW)
+		return vfm_fail(err, VFM_EUSAGE,
+			"schedule: only flow has a choice; this model was trained with edm, whose levels are those of "
+			"karras");
+	if (s->schedule == VFM_SCHEDULE_KARRAS && s->shift > 0)
+		return vfm_fail(err, VFM_EUSAGE, "shift: the levels of karras have none");
 	if (s->schedule == VFM_SCHEDULE_DIFFUSERS && kind == VFM_SOLVER_RES)
 		return vfm_fail(err, VFM_EUSAGE, "schedule: diffusers has none for the sampler res");
 	return 0;
@@ -160,7 +168,7 @@ int vfm_solver_plan_make(
 				"steps: %lld are too many: the noise levels of steps %lld and %lld are equal",
 				(long long)s->steps, (long long)i, (long long)i + 1);
 	}
-	p->start = d->kind == VFM_FLOW ? 1 : p->noise[0];
+	p->start = d->kind == VFM_EDM || (s->schedule == VFM_SCHEDULE_KARRAS && !uses_lambda(kind)) ? p->noise[0] : 1;
 	return 0;
 }
 

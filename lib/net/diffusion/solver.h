@@ -5,7 +5,8 @@
  * combinations (struct vfm_solver_eval), so a device needs only the op axpby:
  *
  *   h_0 = pred[0] y + pred[1] F
- *   x   = state[0] x + sum_j state[1+j] h_j      the state; it starts as n for flow (also if l_0 < 1), l_0 n for edm
+ *   x   = state[0] x + sum_j state[1+j] h_j      the state; it starts as n for flow (also if l_0 < 1, but see
+ *                                                karras in solver.c), as l_0 n for edm
  *   y   = point[0] x + sum_j point[1+j] h_j      the next point; after the last evaluation the sample
  *
  * The formulas of the solvers and of the levels are in solver.c, next to their code.
@@ -25,8 +26,9 @@ enum vfm_solver_kind {
 	VFM_SOLVER_RES,   /* exponential Adams-Bashforth, Zhang et al. 2023 (arXiv 2308.02157) */
 	VFM_SOLVER_KINDS
 };
-/* DIFFUSERS: the levels of the solver's scheduler in diffusers, rounded to float32; not available for res. */
-enum vfm_solver_schedule { VFM_SCHEDULE_DEFAULT, VFM_SCHEDULE_DIFFUSERS };
+/* DIFFUSERS: the levels of the solver's scheduler in diffusers, rounded to float32; not available for res.  KARRAS: the
+ * levels of edm as times of flow (Cosmos-Predict). */
+enum vfm_solver_schedule { VFM_SCHEDULE_DEFAULT, VFM_SCHEDULE_DIFFUSERS, VFM_SCHEDULE_KARRAS };
 enum { VFM_SOLVER_HISTORY = 4, VFM_SOLVER_MAX_STEPS = 100000 };
 
 struct vfm_solver {
@@ -37,7 +39,7 @@ struct vfm_solver {
 	double shift;  /* flow; 0: the shift of the diffusion */
 	/* flow, default schedule: the last level above 0; 0: as the shift gives it */
 	double shift_terminal;
-	double sigma_min, sigma_max, rho; /* edm */
+	double sigma_min, sigma_max, rho; /* edm, and the schedule karras */
 };
 void vfm_solver_defaults(struct vfm_solver *s); /* auto, 32 steps, order 2; sigmas 0.002 to 80, rho 7 */
 /* VFM_EUSAGE: invalid settings, including so many steps that two levels coincide. */

@@ -49,6 +49,7 @@ static int upload_rope(
 	int64_t n = u->d.rows, hd = vfm_model_head_dim(m);
 	int16_t(*pos)[3] = vfm_calloc((size_t)n + 1, sizeof(*pos));
 	size_t bytes = (size_t)(n * hd + 1) * sizeof(float);
+	struct vfm_rope_axes axes;
 	float *host = vfm_big_alloc(bytes, "position tables", err);
 	int rc = VFM_EENV;
 
@@ -56,7 +57,8 @@ static int upload_rope(
 		goto out;
 	for (int64_t i = 0; i < n; i++)
 		memcpy(pos[i], p->pos[u->d.pack_row[i]], sizeof(*pos));
-	vfm_rope_table(host, (const int16_t(*)[3])pos, n, hd, m->rope_theta);
+	vfm_model_rope_axes(m, &axes);
+	vfm_rope_table(host, (const int16_t(*)[3])pos, n, &axes);
 	rc = upload_array(u, &u->a.rope, host, err);
 out:
 	vfm_big_free(host, bytes);

@@ -201,11 +201,11 @@ static void qk_norm_declare(struct vfm_param **qn, struct vfm_param **kn, struct
 }
 
 /* Declares a column-split projection of attention with `groups` blocks of outputs. */
-static void column_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_attn_desc *d, int64_t out,
-	int groups, const char *prefix, const char *name)
+static void column_declare(struct vfm_linear *l, struct vfm_params *ps, const struct vfm_attn_desc *d, int64_t in,
+	int64_t out, int groups, const char *prefix, const char *name)
 {
 	struct vfm_linear_desc ld = {.unit = d->unit,
-		.in = d->hidden,
+		.in = in,
 		.out = out,
 		.split = VFM_SPLIT_COLUMN,
 		.keep = VFM_KEEP_QKV,
@@ -242,10 +242,10 @@ void vfm_self_attn_declare(
 		.head_dim = hd,
 		.eps = d->eps};
 	if (d->kv_heads == d->heads) {
-		column_declare(&a->qkv, ps, d, 3 * d->hidden, 3, prefix, "qkv");
+		column_declare(&a->qkv, ps, d, d->hidden, 3 * d->hidden, 3, prefix, "qkv");
 	} else {
-		column_declare(&a->q, ps, d, d->hidden, 1, prefix, "q");
-		column_declare(&a->kv, ps, d, 2 * d->kv_heads * hd, 2, prefix, "kv");
+		column_declare(&a->q, ps, d, d->hidden, d->hidden, 1, prefix, "q");
+		column_declare(&a->kv, ps, d, d->hidden, 2 * d->kv_heads * hd, 2, prefix, "kv");
 	}
 	qk_norm_declare(&a->qn, &a->kn, ps, d, prefix);
 	proj_declare(&a->proj, ps, d, false, prefix);
@@ -313,7 +313,7 @@ static void image_kv_declare(
 	const int64_t hd = d->hidden / d->heads;
 	struct vfm_pdesc norm = {.ndim = 1, .shape = {d->row_qk_norm ? d->kv_heads * hd : hd}};
 
-	column_declare(&a->kv_img, ps, d, 2 * d->kv_heads * hd, 2, prefix, "kv_img");
+	column_declare(&a->kv_img, ps, d, d->hidden, 2 * d->kv_heads * hd, 2, prefix, "kv_img");
 	if (!d->qk_norm)
 		return;
 	if (d->row_qk_norm)
@@ -331,8 +331,8 @@ void vfm_cross_attn_declare(
 		.kv_heads = d->kv_heads / tp,
 		.head_dim = hd,
 		.eps = d->eps};
-	column_declare(&a->q, ps, d, d->hidden, 1, prefix, "q");
-	column_declare(&a->kv, ps, d, 2 * d->kv_heads * hd, 2, prefix, "kv");
+	column_declare(&a->q, ps, d, d->hidden, d->hidden, 1, prefix, "q");
+	column_declare(&a->kv, ps, d, d->context ? d->context : d->hidden, 2 * d->kv_heads * hd, 2, prefix, "kv");
 	qk_norm_declare(&a->qn, &a->kn, ps, d, prefix);
 	if (d->image)
 		image_kv_declare(a, ps, d, prefix);
@@ -391,6 +391,7 @@ void vfm_mlp_declare(struct vfm_mlp *m, struct vfm_params *ps, const struct vfm_
 		.fp8 = true};
 
 	m->gated = d->gated;
+	m->exact = d->exact;
 	vfm_linear_declare(&m->in, ps, &in, "%s%s", prefix, d->gated ? "w13" : "fc1");
 	vfm_linear_declare(&m->out, ps, &out, "%s%s", prefix, d->gated ? "w2" : "fc2");
 }
@@ -399,7 +400,9 @@ struct vfm_var *vfm_mlp(struct vfm_tape *t, const struct vfm_mlp *m, struct vfm_
 {
 	enum vfm_dtype dt = x->v.dtype;
 
-	x = vfm_linear_column(t, &m->in, x, m->gated ? VFM_ACT_NONE : VFM_ACT_GELU_TANH, dt, l);
+	x = vfm_linear_column(t, &m->in, x, m->gated || m->exact ? VFM_ACT_NONE : VFM_ACT_GELU_TANH, dt, l);
+	if (m->exact) /* no product computes it */
+		x = vfm_g_act(t, x, VFM_ACT_GELU);
 	return vfm_linear_row(t, &m->out, m->gated ? vfm_g_swiglu(t, x) : x, dt, l);
 }
 
@@ -449,8 +452,8 @@ static void copy_pairs(int64_t i0, int64_t i1, void *arg)
 	}
 }
 
-/* fill writes the segment of one position: n features. */
-static void make_table(struct table *r, int64_t tokens, double theta,
+/* fill writes the segment of one position: n features.  theta [3] is that of each axis. */
+static void make_table(struct table *r, int64_t tokens, const double *theta,
 	void (*fill)(float *out, int64_t n, double position, double theta))
 {
 	for (int a = 0; a < 3; a++) {
@@ -461,7 +464,7 @@ static void make_table(struct table *r, int64_t tokens, double theta,
 				positions = r->pos[i][a] + 1;
 		r->axis[a] = vfm_calloc((size_t)(positions * r->segment[a]) + 1, sizeof(float));
 		for (int64_t p = 0; p < positions; p++)
-			fill(r->axis[a] + p * r->segment[a], r->segment[a], r->scale[a] * (double)p, theta);
+			fill(r->axis[a] + p * r->segment[a], r->segment[a], r->scale[a] * (double)p, theta[a]);
 	}
 	vfm_par_for(tokens, 1024, r->copy, r);
 	for (int a = 0; a < 3; a++)
@@ -478,17 +481,14 @@ static void rope_piece(float *out, int64_t n, double position, double theta)
 	}
 }
 
-void vfm_rope_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t head_dim, double theta)
+void vfm_rope_table(float *out, const int16_t (*pos)[3], int64_t tokens, const struct vfm_rope_axes *r)
 {
-	int64_t spatial = 2 * (head_dim / 6);
-	struct table r = {.out = out,
-		.pos = pos,
-		.width = head_dim,
-		.segment = {head_dim - 2 * spatial, spatial, spatial},
-		.copy = copy_rows,
-		.scale = {1, 1, 1}};
+	struct table t = {
+		.out = out, .pos = pos, .width = r->features[0] + r->features[1] + r->features[2], .copy = copy_rows};
 
-	make_table(&r, tokens, theta, rope_piece);
+	memcpy(t.segment, r->features, sizeof(t.segment));
+	memcpy(t.scale, r->scale, sizeof(t.scale));
+	make_table(&t, tokens, r->theta, rope_piece);
 }
 
 static void row_rope_piece(float *out, int64_t n, double position, double theta)
@@ -514,7 +514,7 @@ void vfm_row_rope_table(float *out, const int16_t (*pos)[3], int64_t tokens, con
 		.scale = {r->scale[0], r->scale[1], r->scale[2]},
 		.first_pair = (r->first - r->hidden % 6) / 2};
 
-	make_table(&t, tokens, r->theta, row_rope_piece);
+	make_table(&t, tokens, (const double[]){r->theta, r->theta, r->theta}, row_rope_piece);
 }
 
 static void sincos_piece(float *out, int64_t n, double position, double theta)
@@ -539,5 +539,5 @@ void vfm_sincos_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64
 		.copy = copy_rows,
 		.scale = {1, 1, 1}};
 
-	make_table(&r, tokens, 10000.0, sincos_piece);
+	make_table(&r, tokens, (const double[]){10000, 10000, 10000}, sincos_piece);
 }

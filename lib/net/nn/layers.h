@@ -74,8 +74,9 @@ struct vfm_attn_desc {
 	bool qk_norm;
 	bool row_qk_norm; /* norms of q and k over all heads; else over each */
 	bool no_bias;
-	bool image; /* cross-attention also reads image rows */
-	float eps;  /* of the norms of q and k */
+	bool image;      /* cross-attention also reads image rows */
+	int64_t context; /* cross-attention: features of a text row; 0: hidden */
+	float eps;       /* of the norms of q and k */
 };
 struct vfm_self_attn {
 	struct vfm_linear qkv, q, kv, proj;
@@ -100,8 +101,8 @@ struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_at
 	const struct vfm_attn_layout *l, const struct vfm_attn_units *u);
 
 /* Cross-attention to the text of the token's sample.  Image rows have their own projection "kv_img" and norm "kn_img".
- * Attention of the same q to them is added before proj (Wan 2.1).  proj is initialised to zero.  text [text rows, D]
- * and image [image rows, D] are the same on all ranks. */
+ * Attention of the same q to them is added before proj (Wan 2.1).  proj is initialised to zero.  text [text rows,
+ * context] and image [image rows, D] are the same on all ranks. */
 struct vfm_cross_attn {
 	struct vfm_linear q, kv, kv_img, proj; /* kv_img.w NULL: no image rows */
 	struct vfm_param *qn, *kn, *kn_img;
@@ -124,10 +125,11 @@ struct vfm_mlp_desc {
 	int unit;
 	int64_t hidden, ffn;
 	bool gated, no_bias;
+	bool exact; /* the GELU with the error function; else the tanh approximation */
 };
 struct vfm_mlp {
 	struct vfm_linear in, out; /* named fc1 and fc2, or w13 and w2 */
-	bool gated;
+	bool gated, exact;
 };
 void vfm_mlp_declare(struct vfm_mlp *m, struct vfm_params *ps, const struct vfm_mlp_desc *d,
 	const char *prefix); /* prefix "blocks.0." */
@@ -136,9 +138,9 @@ struct vfm_var *vfm_mlp(
 
 /* ---- positions, computed on the host ---- */
 
-/* 3-D RoPE of the head dimension d: 2*(d/6) features each rotate with h and w, the rest with t.  Pair i of an axis with
- * n features rotates by position * theta^(-2i/n).  out [tokens, d]: cos, sin of each pair. */
-void vfm_rope_table(float *out, const int16_t (*pos)[3], int64_t tokens, int64_t head_dim, double theta);
+/* 3-D RoPE over each head.  Pair i of an axis with n features rotates by scale * position * theta^(-2i/n).  out [tokens,
+ * the sum of features]: cos, sin of each pair. */
+void vfm_rope_table(float *out, const int16_t (*pos)[3], int64_t tokens, const struct vfm_rope_axes *r);
 /* 3-D RoPE over all heads (LTX-Video, arXiv 2501.00103).  The first D % 6 of the D features do not rotate; the pairs
  * that follow are (frequency 0: t, h, w), (frequency 1: t, h, w), ... With n = D / 6 frequencies, frequency j rotates
  * by pi / 2 theta^(j / (n - 1)) (2 scale position - 1).  out [tokens, width]: features [first, first + width), first

@@ -4,7 +4,7 @@
 
 #include "net/tape/tape.h"
 
-enum { VFM_NODE_IN = 6, VFM_NODE_SAVED = 8 };
+enum { VFM_NODE_IN = 8, VFM_NODE_SAVED = 10 };
 
 struct vfm_node {
 	int (*backward)(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err);

@@ -8,7 +8,7 @@
 /* Returns fn(t, ctx).  Unless how.keep has VFM_KEEP_REST, the backward runs fn a second time with the same inputs,
  * parameters and counters, but takes the results in the groups of how.keep from the first run.  fn must be a pure
  * function of these and make the same calls each time.  `in` lists the variables that fn reads, except parameters; at
- * most 6, and NULLs are skipped.  ctx must stay alive until the end of the backward. */
+ * most 8, and NULLs are skipped.  ctx must stay alive until the end of the backward. */
 struct vfm_var *vfm_region(struct vfm_tape *t, struct vfm_keeps how,
 	struct vfm_var *(*fn)(struct vfm_tape *t, void *ctx), void *ctx, struct vfm_var **in, int n_in);
 

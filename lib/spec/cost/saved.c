@@ -194,7 +194,7 @@ static void add_image_attention(struct saved_list *l, const struct vfm_model_spe
 	add_input(l, "sum of cross-attentions", h, VFM_LAYER_CROSS_PROJ, false);
 }
 
-/* The block adds the projection without a gate, so the backward does not read it. */
+/* Without a gate the backward does not read the projection. */
 static void add_cross_attention(struct saved_list *l, const struct vfm_model_spec *m)
 {
 	double h = (double)m->hidden;
@@ -210,7 +210,11 @@ static void add_cross_attention(struct saved_list *l, const struct vfm_model_spe
 	add_attention_output(l, m, l->how->pack.pairs_cross);
 	if (m->image_dim)
 		add_image_attention(l, m);
-	add_product(l, "cross projection", VFM_ROWS_TOKENS, VFM_LAYER_CROSS_PROJ, 1, VFM_KEEP_PROJ)->unread = true;
+	if (vfm_model_arch(m)->cross_mod)
+		add_branch(l, "cross projection", VFM_LAYER_CROSS_PROJ, VFM_KEEP_PROJ);
+	else
+		add_product(l, "cross projection", VFM_ROWS_TOKENS, VFM_LAYER_CROSS_PROJ, 1, VFM_KEEP_PROJ)->unread =
+			true;
 }
 
 /* Input and output of the gelu of an MLP, `per` rows for each token.  Returns the input. */
@@ -264,6 +268,7 @@ static void add_mlp(struct saved_list *l, const struct vfm_model_spec *m)
 		add_input(l, "gated", (double)m->ffn, VFM_LAYER_FC2, false);
 		break;
 	case VFM_MLP_GELU:
+	case VFM_MLP_GELU_EXACT:
 		add_gelu(l, 1, VFM_LAYER_FC1, VFM_LAYER_FC2);
 		break;
 	}
@@ -273,11 +278,12 @@ static void add_mlp(struct saved_list *l, const struct vfm_model_spec *m)
 /* It is computed in front of the block's region (net/diffusion/modulation.h), which keeps it in every mode. */
 static void add_modulation(struct saved_list *l, const struct vfm_model_spec *m)
 {
+	const int parts = vfm_model_arch(m)->mod == VFM_MOD_LOW_RANK ? vfm_model_arch(m)->n_mod / 3 : 1;
 	double h = (double)m->hidden;
 
-	if (vfm_model_arch(m)->mod == VFM_MOD_MATRIX && reads_input(l, VFM_LAYER_ADA_B))
-		add_saved(l, "low-rank modulation", VFM_ROWS_SEGMENTS, (double)m->adaln_lora, VFM_SAVED_COMPUTE,
-			VFM_KEEP_MODULATION);
+	if (vfm_model_arch(m)->mod != VFM_MOD_TABLE && reads_input(l, VFM_LAYER_ADA_B))
+		add_saved(l, "low-rank modulation", VFM_ROWS_SEGMENTS, (double)(parts * m->adaln_lora),
+			VFM_SAVED_COMPUTE, VFM_KEEP_MODULATION);
 	add_saved(l, "modulation", VFM_ROWS_SEGMENTS, vfm_model_arch(m)->n_mod * h, VFM_SAVED_F32, VFM_KEEP_MODULATION);
 }
 

@@ -120,6 +120,14 @@ const struct vfm_preset *vfm_preset_at(int i)
 	return NULL;
 }
 
+bool vfm_arch_lists_key(const struct vfm_arch *a, const char *path)
+{
+	for (const char *const *k = a->keys; k && *k; k++)
+		if (!strcmp(*k, path))
+			return true;
+	return false;
+}
+
 const struct vfm_arch *vfm_arch_find(const char *name)
 {
 	for (int i = 0; name && vfm_arch_names[i]; i++)

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* X(NAME): arch.c or arch_NAME.c has the row of NAME, its presets, and its layouts in other programs. */
-#define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan) X(ltx)
+#define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan) X(ltx) X(cosmos)
 
 enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH, VFM_POS_LEARNED };
 
@@ -16,15 +16,25 @@ enum { VFM_ARCH_ATTNS = 3 };
 enum vfm_attn_span { VFM_ATTN_FULL, VFM_ATTN_SPATIAL, VFM_ATTN_TEMPORAL };
 
 enum vfm_mlp_kind {
-	VFM_MLP_GELU,    /* fc2(gelu(fc1(x))) */
-	VFM_MLP_SWIGLU,  /* w2(silu(a) * b), [a | b] = w13(x) */
-	VFM_MLP_EXPERTS, /* a mixture of experts, and an MLP of width shared_experts * expert_ffn */
+	VFM_MLP_GELU,       /* fc2(gelu(fc1(x))), with the tanh approximation */
+	VFM_MLP_GELU_EXACT, /* the same with the error function */
+	VFM_MLP_SWIGLU,     /* w2(silu(a) * b), [a | b] = w13(x) */
+	VFM_MLP_EXPERTS,    /* a mixture of experts, and an MLP of width shared_experts * expert_ffn */
 };
 
 enum vfm_mod_kind {
 	VFM_MOD_MATRIX, /* one matrix per block; with adaln_lora, two low-rank matrices per block and one shared matrix
 			 */
 	VFM_MOD_TABLE,  /* adaLN-single: one matrix for all blocks, and a table [n_mod, hidden] per block */
+	/* Two low-rank matrices (adaln_lora) for each attention, each MLP and the head.  They read the norm of the time
+	 * features, and add to a shift, scale and gate of the time that all of them share. */
+	VFM_MOD_LOW_RANK,
+};
+
+enum vfm_text_kind {
+	VFM_TEXT_LINEAR, /* one layer embeds the text */
+	VFM_TEXT_MLP,    /* two layers with a GELU */
+	VFM_TEXT_ROWS,   /* none: attention reads the rows, or with model.text_proj the GELU of a layer of them */
 };
 
 struct vfm_preset;
@@ -34,18 +44,30 @@ struct vfm_arch {
 	const char *name;
 	int n_attn; /* self-attentions per block */
 	enum vfm_attn_span attn[VFM_ARCH_ATTNS];
-	int n_mod; /* modulation vectors per block: shift, scale and gate of each self-attention and of the MLP */
+	/* modulation vectors per block: shift, scale and gate of each self-attention, with cross_mod of the
+	 * cross-attention, and of the MLP */
+	int n_mod;
 	enum vfm_mod_kind mod;
 	enum vfm_mlp_kind mlp;
-	bool rms_norm;    /* RMS norms; else layer norms */
-	bool no_bias;     /* no biases in attention and MLP */
-	bool plain_cross; /* no norm before the cross-attention */
-	bool row_qk_norm; /* RMS norm of q and k over all heads; else over each head */
-	double qk_eps;    /* epsilon of the norms of q and k; 0: model.norm_eps */
+	bool rms_norm;     /* RMS norms; else layer norms */
+	bool no_bias;      /* no biases in attention and MLP */
+	bool no_bias_ends; /* no biases in patches, time, modulation and head */
+	bool plain_cross;  /* no norm before the cross-attention */
+	bool cross_mod;    /* the cross-attention has shift, scale and gate; its norm has no weights */
+	bool row_qk_norm;  /* RMS norm of q and k over all heads; else over each head */
+	double qk_eps;     /* epsilon of the norms of q and k; 0: model.norm_eps */
 	/* Extent of RoPE in seconds and pixels (t, h, w): positions are fractions of it, and RoPE runs over all heads.
 	 * 0: RoPE runs over each head, and positions are in patches.  Needs row_qk_norm and only VFM_ATTN_FULL. */
 	double rope_extent[3];
-	bool text_mlp;        /* two layers with a GELU embed the text; else one layer */
+	/* Frames per second of the published models' videos.  With RoPE over each head, positions in t are patches of
+	 * such videos.  0: positions do not depend on model.rope_fps. */
+	double rope_fps;
+	enum vfm_text_kind text;
+	/* The input has channels of masks after the latents, which the model sets itself (model.mask_channels): 1 in
+	 * given frames, then padding, which is 0. */
+	bool masks;
+	double time_scale;    /* of the network's time input; 0: VFM_TIME_SCALE */
+	double given_time;    /* time of given latent frames, between 0 and 1 */
 	bool head_table;      /* the head's shift and scale are two vectors plus the conditioning; else a layer of it */
 	bool head_layer_norm; /* the norm of the head is a layer norm; else that of the blocks */
 	enum vfm_pos pos; /* of its presets; architectures without VFM_POS_LEARNED here cannot use learned positions */
@@ -57,9 +79,10 @@ struct vfm_arch {
 #define X(name) extern const struct vfm_arch vfm_arch_##name;
 VFM_ARCH_LIST(X)
 #undef X
-extern const struct vfm_arch *const vfm_archs[];        /* NULL-terminated */
-const struct vfm_arch *vfm_arch_find(const char *name); /* NULL if name is NULL or unknown */
-extern const char *const vfm_arch_names[];              /* NULL-terminated, in the order of vfm_archs */
+extern const struct vfm_arch *const vfm_archs[];                     /* NULL-terminated */
+const struct vfm_arch *vfm_arch_find(const char *name);              /* NULL if name is NULL or unknown */
+bool vfm_arch_lists_key(const struct vfm_arch *a, const char *path); /* whether a->keys has "model.KEY" */
+extern const char *const vfm_arch_names[];                           /* NULL-terminated, in the order of vfm_archs */
 
 struct vfm_preset {
 	const char *name;
@@ -68,6 +91,8 @@ struct vfm_preset {
 	int64_t experts, expert_ffn, shared_experts; /* experts 0: the defaults */
 	int64_t channels, text_dim, patch[3];        /* 0: the defaults */
 	int64_t cond_channels, image_dim, image_pos; /* 0: none */
+	int64_t text_proj, mask_channels;            /* 0: the defaults */
+	double rope_scale[3];                        /* 0: 1 */
 	bool no_qk_norm;
 };
 

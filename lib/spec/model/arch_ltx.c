@@ -93,7 +93,7 @@ static const struct vfm_foreign foreign_ltx = {
 	.layout =
 		{
 			{"diffusers", "time_embed.linear.weight", "LTXVideoTransformer3DModel", .keys = keys_diffusers},
-			{"original", "patchify_proj.weight", .ignored = "vae.", .import_only = true,
+			{"original", "patchify_proj.weight", .ignored = "vae.*", .import_only = true,
 				.keys = keys_diffusers},
 		},
 	.rows = rows_ltx,
@@ -116,7 +116,8 @@ const struct vfm_arch vfm_arch_ltx = {
 	.row_qk_norm = true,
 	.qk_eps = 1e-5,
 	.rope_extent = {20, 2048, 2048},
-	.text_mlp = true,
+	.rope_fps = 25,
+	.text = VFM_TEXT_MLP,
 	.head_table = true,
 	.head_layer_norm = true,
 	.keys = keys_ltx,

@@ -15,7 +15,8 @@ enum { TIME_FEATURES = 256, BLOCKS_MAX = 1024 };
 
 #define OFF(f) offsetof(struct vfm_model_spec, f)
 
-/* Returns the value of a letter in *m, or NULL.  Until vfm_foreign_finish, model.cond_channels is that of X. */
+/* Returns the value of a letter in *m, or NULL.  Until vfm_foreign_finish, model.cond_channels is that of X, and
+ * model.text_proj that of Y. */
 static int64_t *dim_of_letter(struct vfm_model_spec *m, char letter)
 {
 	static const struct {
@@ -23,7 +24,8 @@ static int64_t *dim_of_letter(struct vfm_model_spec *m, char letter)
 		size_t off;
 	} dims[] = {{'D', OFF(hidden)}, {'M', OFF(ffn)}, {'E', OFF(text_dim)}, {'C', OFF(channels)},
 		{'X', OFF(cond_channels)}, {'I', OFF(image_dim)}, {'L', OFF(image_pos)}, {'t', OFF(patch[0])},
-		{'h', OFF(patch[1])}, {'w', OFF(patch[2])}};
+		{'h', OFF(patch[1])}, {'w', OFF(patch[2])}, {'R', OFF(adaln_lora)}, {'K', OFF(text_proj)},
+		{'Y', OFF(text_proj)}};
 
 	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
 		if (dims[i].letter == letter)
@@ -41,9 +43,38 @@ static const char *next_dim(const char *p, int64_t *factor, char *letter)
 	return *p == ',' ? p + 1 : p;
 }
 
-static int read_shape(const char *text, const struct vfm_model_spec *m, int64_t *shape)
+/* Returns the channels of the input. */
+static int64_t input_channels(const struct vfm_model_spec *m)
+{
+	return m->channels + m->cond_channels + (vfm_model_arch(m)->masks ? m->mask_channels : 0);
+}
+
+static int64_t value_of_letter(const struct vfm_model_spec *m, char letter)
 {
 	struct vfm_model_spec copy = *m;
+
+	switch (letter) {
+	case 0:
+		return 1;
+	case 'F':
+		return vfm_model_patch_dim(m);
+	case 'P':
+		return vfm_model_input_dim(m);
+	case 'X':
+		return input_channels(m);
+	case 'T':
+		return TIME_FEATURES;
+	case 'H':
+		return vfm_model_head_dim(m);
+	case 'Y':
+		return vfm_model_context_dim(m);
+	default:
+		return *dim_of_letter(&copy, letter);
+	}
+}
+
+static int read_shape(const char *text, const struct vfm_model_spec *m, int64_t *shape)
+{
 	int ndim = 0;
 
 	while (*text) {
@@ -51,17 +82,7 @@ static int read_shape(const char *text, const struct vfm_model_spec *m, int64_t 
 		char letter;
 
 		text = next_dim(text, &factor, &letter);
-		if (letter == 'F')
-			factor *= vfm_model_patch_dim(m);
-		else if (letter == 'P')
-			factor *= vfm_model_patch_dim(m) + vfm_model_cond_dim(m);
-		else if (letter == 'X')
-			factor *= m->channels + m->cond_channels;
-		else if (letter == 'T')
-			factor *= TIME_FEATURES;
-		else if (letter)
-			factor *= *dim_of_letter(&copy, letter);
-		shape[ndim++] = factor;
+		shape[ndim++] = factor * value_of_letter(m, letter);
 	}
 	return ndim;
 }
@@ -198,6 +219,25 @@ static void map_elements(struct expansion *e, int ours, int theirs, int64_t a, i
 	}
 }
 
+int64_t vfm_foreign_half_row(int64_t head_dim, int64_t at)
+{
+	const int64_t j = at % head_dim;
+
+	return at - j + j / 2 + j % 2 * (head_dim / 2);
+}
+
+/* Maps a row with rotated parts; rows: of all our tensors. */
+static void map_rotated(
+	struct expansion *e, const struct vfm_foreign_row *r, int ours, int theirs, int64_t numel, int64_t rows)
+{
+	const int64_t part = rows / r->parts, width = numel / rows, turned = r->rope_halves * part;
+
+	for (int64_t i = 0; i < turned; i++)
+		map_elements(
+			e, ours, theirs, i * width, vfm_foreign_half_row(vfm_model_head_dim(e->m), i) * width, width);
+	map_elements(e, ours, theirs, turned * width, turned * width, numel - turned * width);
+}
+
 /* Maps the tensors of a row, from the indices ours and theirs on; numel: of all ours. */
 static void map_row(struct expansion *e, const struct vfm_foreign_row *r, int ours, int theirs, int64_t numel)
 {
@@ -216,6 +256,10 @@ static void map_row(struct expansion *e, const struct vfm_foreign_row *r, int ou
 			for (int64_t h = 0; h < m->heads; h++)
 				map_elements(
 					e, ours, theirs, (p * m->heads + h) * row, (h * r->per_head + p) * row, row);
+		return;
+	}
+	if (r->rope_halves) {
+		map_rotated(e, r, ours, theirs, numel, numel / e->map->ours[ours].numel * e->map->ours[ours].shape[0]);
 		return;
 	}
 	map_elements(e, ours, theirs, 0, 0, numel);
@@ -268,7 +312,7 @@ void vfm_foreign_expand(struct vfm_foreign_map *map, const struct vfm_model_spec
 			continue;
 		for (int i = 0; i < n; i++) {
 			expand_row(&e, r, i, r->linear ? ".weight" : "");
-			if (r->linear)
+			if (r->linear && !r->no_bias)
 				expand_row(&e, r, i, ".bias");
 		}
 	}
@@ -313,6 +357,7 @@ void vfm_foreign_begin(struct vfm_model_spec *m, const struct vfm_arch *a)
 	m->pos = a->pos;
 	m->layers = m->hidden = m->heads = m->ffn = m->channels = m->text_dim = m->text_len = 0;
 	memset(m->patch, 0, sizeof(m->patch));
+	memset(m->rope_scale, 0, sizeof(m->rope_scale));
 	if (a->foreign->fixed_patch)
 		memcpy(m->patch, a->foreign->patch, sizeof(m->patch));
 	m->text_pad = a->foreign->text_pad;
@@ -332,20 +377,66 @@ static int assume_heads(struct vfm_model_spec *m, const struct vfm_foreign *f, s
 	return 0;
 }
 
+/* Moves the channels of the input after the latents to the keys that count them. */
+static int split_inputs(struct vfm_model_spec *m, struct vfm_err *err)
+{
+	const int64_t more = m->cond_channels - m->channels;
+
+	if (more < 0)
+		return vfm_fail(err, VFM_EUSAGE, "the input has %lld channels, the output %lld",
+			(long long)m->cond_channels, (long long)m->channels);
+	m->cond_channels = more;
+	if (!vfm_model_arch(m)->masks)
+		return 0;
+	if (more < 1 || more > 2)
+		return vfm_fail(err, VFM_EUSAGE, "the input has %lld channels after the latents; expected 1 or 2 masks",
+			(long long)more);
+	m->mask_channels = more;
+	m->cond_channels = 0;
+	return 0;
+}
+
+/* Sets a range of RoPE that no file gives to that of the preset with these dimensions. */
+static int assume_rope_scale(struct vfm_model_spec *m, struct vfm_err *err)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+
+	for (int i = 0; i < 3; i++)
+		m->rope_scale[i] = 1;
+	if (!vfm_arch_lists_key(a, "model.rope_scale"))
+		return 0;
+	for (const struct vfm_preset *p = a->presets; p->name; p++) {
+		const int64_t masks = p->mask_channels ? p->mask_channels : 2;
+
+		if (p->layers != m->layers || p->hidden != m->hidden || p->text_proj != m->text_proj ||
+			(a->masks && masks != m->mask_channels))
+			continue;
+		memcpy(m->rope_scale, p->rope_scale, sizeof(m->rope_scale));
+		return 0;
+	}
+	return vfm_fail(err, VFM_EUSAGE,
+		"without config.json model.rope_scale is unknown, since no published model has these dimensions; -c "
+		"FILE gives it");
+}
+
 int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err)
 {
 	static const char *const names[] = {"layers", "hidden", "channels", "ffn", "text_dim"};
-	const int64_t dims[] = {m->layers, m->hidden, m->channels, m->ffn, m->text_dim};
+	int64_t dims[5];
 
+	if (!m->text_dim) { /* no layer embeds the text */
+		m->text_dim = m->text_proj;
+		m->text_proj = 0;
+	}
+	memcpy(dims, (int64_t[]){m->layers, m->hidden, m->channels, m->ffn, m->text_dim}, sizeof(dims));
 	for (int i = 0; i < 3; i++)
 		m->patch[i] = m->patch[i] ? m->patch[i] : f->patch[i];
 	for (int i = 0; i < 5; i++)
 		if (!dims[i])
 			return vfm_fail(err, VFM_EUSAGE, "neither config.json nor the tensors give model.%s", names[i]);
-	if (m->cond_channels < m->channels)
-		return vfm_fail(err, VFM_EUSAGE, "the input has %lld channels, the output %lld",
-			(long long)m->cond_channels, (long long)m->channels);
-	m->cond_channels -= m->channels;
+	TRY(split_inputs(m, err));
+	if (m->rope_scale[0] == 0)
+		TRY(assume_rope_scale(m, err));
 	if (!m->text_len)
 		m->text_len = f->text_len;
 	if (m->image_pos)
@@ -442,26 +533,71 @@ static int set_dim(int64_t *dim, int64_t v, const char *where, const char *key, 
 	return 0;
 }
 
-static int read_foreign_key(struct vfm_model_spec *m, const struct vfm_foreign_key *k, const json_t *v,
-	const char *where, int64_t *head_dim, struct vfm_err *err)
+/* Values that become dimensions together with others. */
+struct foreign_ratios {
+	int64_t head_dim;
+	double mlp; /* 0: not read */
+};
+
+static int read_foreign_int(struct vfm_model_spec *m, const struct vfm_foreign_key *k, const json_t *v,
+	const char *where, struct foreign_ratios *r, struct vfm_err *err)
 {
-	int64_t *dim = (int64_t *)(void *)((char *)m + k->off);
+	int64_t *dim = (int64_t *)(void *)((char *)m + k->off), more = 0;
+
+	if (k->type != VFM_FOREIGN_HEAD_DIM && json_is_null(v))
+		return 0;
+	if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1 << 20)
+		return bad_value(v, where, k->key, "an integer of 1 to 1048576", err);
+	switch (k->type) {
+	case VFM_FOREIGN_IMAGE:
+		return 0;
+	case VFM_FOREIGN_HEAD_DIM:
+		dim = &r->head_dim;
+		break;
+	case VFM_FOREIGN_INPUTS:
+		dim = dim_of_letter(m, 'X');
+		more = (int64_t)k->off;
+		break;
+	case VFM_FOREIGN_CONTEXT:
+		dim = dim_of_letter(m, 'Y');
+		break;
+	default:
+		break;
+	}
+	return set_dim(dim, json_integer_value(v) + more, where, k->key, err);
+}
+
+static int read_foreign_num(const struct vfm_foreign_key *k, const json_t *v, double *x, const char *where,
+	const char *want, struct vfm_err *err)
+{
+	if (!json_is_number(v) || !(json_number_value(v) > 0 && json_number_value(v) < 1e9))
+		return bad_value(v, where, k->key, want, err);
+	*x = json_number_value(v);
+	return 0;
+}
+
+static int read_foreign_key(struct vfm_model_spec *m, const struct vfm_foreign_key *k, const json_t *v,
+	const char *where, struct foreign_ratios *r, struct vfm_err *err)
+{
+	void *field = (char *)m + k->off;
+	int64_t *dim = field;
 
 	switch (k->type) {
 	case VFM_FOREIGN_INT:
 	case VFM_FOREIGN_HEAD_DIM:
 	case VFM_FOREIGN_INPUTS:
 	case VFM_FOREIGN_IMAGE:
-		if (k->type != VFM_FOREIGN_HEAD_DIM && json_is_null(v))
-			return 0;
-		if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1 << 20)
-			return bad_value(v, where, k->key, "an integer of 1 to 1048576", err);
-		if (k->type == VFM_FOREIGN_IMAGE)
-			return 0;
-		dim = k->type == VFM_FOREIGN_HEAD_DIM   ? head_dim
-			: k->type == VFM_FOREIGN_INPUTS ? dim_of_letter(m, 'X')
-							: dim;
-		return set_dim(dim, json_integer_value(v), where, k->key, err);
+	case VFM_FOREIGN_CONTEXT:
+		return read_foreign_int(m, k, v, where, r, err);
+	case VFM_FOREIGN_MLP_RATIO:
+		return read_foreign_num(k, v, &r->mlp, where, "a number above 0", err);
+	case VFM_FOREIGN_NUM3:
+		if (json_array_size(v) != 3)
+			return bad_value(v, where, k->key, "an array of three numbers", err);
+		for (size_t i = 0; i < 3; i++)
+			TRY(read_foreign_num(k, json_array_get(v, i), (double *)field + i, where,
+				"an array of three numbers above 0", err));
+		return 0;
 	case VFM_FOREIGN_INT3:
 		if (json_array_size(v) != 3)
 			return bad_value(v, where, k->key, "an array of three integers", err);
@@ -474,10 +610,7 @@ static int read_foreign_key(struct vfm_model_spec *m, const struct vfm_foreign_k
 		}
 		return 0;
 	case VFM_FOREIGN_NUM:
-		if (!json_is_number(v) || !(json_number_value(v) > 0 && json_number_value(v) < 1e9))
-			return bad_value(v, where, k->key, "a number above 0", err);
-		*(double *)(void *)((char *)m + k->off) = json_number_value(v);
-		return 0;
+		return read_foreign_num(k, v, field, where, "a number above 0", err);
 	case VFM_FOREIGN_ONE_OF:
 		return read_one_of(k, v, where, err);
 	case VFM_FOREIGN_ANY:
@@ -489,7 +622,7 @@ static int read_foreign_key(struct vfm_model_spec *m, const struct vfm_foreign_k
 int vfm_foreign_read_config(struct vfm_model_spec *m, const struct vfm_foreign *f, int layout, const json_t *config,
 	const char *where, struct vfm_err *err)
 {
-	int64_t head_dim = 0;
+	struct foreign_ratios ratios = {0};
 	const char *key;
 	json_t *v;
 
@@ -502,13 +635,15 @@ int vfm_foreign_read_config(struct vfm_model_spec *m, const struct vfm_foreign *
 		while (k && k->key && strcmp(k->key, key) != 0)
 			k++;
 		if (k && k->key)
-			TRY(read_foreign_key(m, k, v, where, &head_dim, err));
+			TRY(read_foreign_key(m, k, v, where, &ratios, err));
 		else if (key[0] != '_' && !json_is_null(v))
 			return vfm_fail(err, VFM_EUSAGE, "%s: unknown key '%.80s' of the layout %s of %s", where, key,
 				f->layout[layout].name, m->arch);
 	}
-	if (head_dim && m->heads)
-		return set_dim(&m->hidden, head_dim * m->heads, where, "attention_head_dim", err);
+	if (ratios.head_dim && m->heads)
+		TRY(set_dim(&m->hidden, ratios.head_dim * m->heads, where, "attention_head_dim", err));
+	if (ratios.mlp > 0 && m->hidden)
+		TRY(set_dim(&m->ffn, (int64_t)(ratios.mlp * (double)m->hidden), where, "mlp_ratio", err));
 	return 0;
 }
 
@@ -526,8 +661,15 @@ static json_t *foreign_value(const struct vfm_model_spec *m, const struct vfm_fo
 		return json_real(*(const double *)(const void *)((const char *)m + k->off));
 	case VFM_FOREIGN_HEAD_DIM:
 		return json_integer(vfm_model_head_dim(m));
+	case VFM_FOREIGN_NUM3:
+		return json_pack("[fff]", ((const double *)(const void *)dim)[0],
+			((const double *)(const void *)dim)[1], ((const double *)(const void *)dim)[2]);
 	case VFM_FOREIGN_INPUTS:
-		return json_integer(m->channels + m->cond_channels);
+		return json_integer(input_channels(m) - (int64_t)k->off);
+	case VFM_FOREIGN_MLP_RATIO:
+		return json_real((double)m->ffn / (double)m->hidden);
+	case VFM_FOREIGN_CONTEXT:
+		return json_integer(vfm_model_context_dim(m));
 	case VFM_FOREIGN_IMAGE:
 		return m->image_dim ? json_integer(m->hidden) : json_null();
 	case VFM_FOREIGN_ONE_OF:
@@ -574,8 +716,18 @@ json_t *vfm_foreign_model_json(const struct vfm_model_spec *m)
 	json_object_set_new(o, "text_len", json_integer(m->text_len));
 	json_object_set_new(o, "text_pad", json_boolean(m->text_pad));
 	json_object_set_new(o, "norm_eps", json_real(m->norm_eps));
-	if (vfm_model_has_row_rope(m)) {
+	if (m->adaln_lora)
+		json_object_set_new(o, "adaln_lora", json_integer(m->adaln_lora));
+	if (m->text_proj)
+		json_object_set_new(o, "text_proj", json_integer(m->text_proj));
+	if (vfm_model_arch(m)->masks)
+		json_object_set_new(o, "mask_channels", json_integer(m->mask_channels));
+	if (vfm_arch_lists_key(vfm_model_arch(m), "model.rope_scale"))
+		json_object_set_new(
+			o, "rope_scale", json_pack("[fff]", m->rope_scale[0], m->rope_scale[1], m->rope_scale[2]));
+	if (vfm_model_arch(m)->rope_fps > 0)
 		json_object_set_new(o, "rope_fps", json_real(m->rope_fps));
+	if (vfm_model_has_row_rope(m)) {
 		json_object_set_new(o, "rope_stride",
 			json_pack("[III]", (json_int_t)m->rope_stride[0], (json_int_t)m->rope_stride[1],
 				(json_int_t)m->rope_stride[2]));
@@ -595,6 +747,18 @@ static int parse_rope_stride(struct vfm_model_spec *m, const json_t *v, const ch
 	return 0;
 }
 
+static int parse_rope_scale(struct vfm_model_spec *m, const json_t *v, const char *where, struct vfm_err *err)
+{
+	if (json_array_size(v) != 3)
+		return vfm_fail(err, VFM_EUSAGE, "%s.rope_scale: expected an array of three numbers", where);
+	for (size_t i = 0; i < 3; i++) {
+		if (!json_is_number(json_array_get(v, i)))
+			return vfm_fail(err, VFM_EUSAGE, "%s.rope_scale[%zu]: expected a number", where, i);
+		m->rope_scale[i] = json_number_value(json_array_get(v, i));
+	}
+	return 0;
+}
+
 int vfm_foreign_model_parse(struct vfm_model_spec *m, const json_t *model, const char *where, struct vfm_err *err)
 {
 	const json_t *pad = json_object_get(model, "text_pad");
@@ -607,6 +771,8 @@ int vfm_foreign_model_parse(struct vfm_model_spec *m, const json_t *model, const
 	TRY(vfm_json_f64(model, where, "rope_fps", false, &m->rope_fps, err));
 	if (json_object_get(model, "rope_stride"))
 		TRY(parse_rope_stride(m, json_object_get(model, "rope_stride"), where, err));
+	if (json_object_get(model, "rope_scale"))
+		TRY(parse_rope_scale(m, json_object_get(model, "rope_scale"), where, err));
 	if (json_is_boolean(pad))
 		m->text_pad = json_is_true(pad);
 	return 0;
@@ -639,12 +805,15 @@ static const char *inexpressible_key(const struct vfm_model_spec *m, int layout)
 		{"cross_attention", m->cross_attention != common.cross_attention},
 		{"pooled_text", m->pooled_text != common.pooled_text},
 		{"qk_norm", m->qk_norm != common.qk_norm},
-		{"adaln_lora", m->adaln_lora != common.adaln_lora},
+		{"adaln_lora",
+			m->adaln_lora != common.adaln_lora && !has_foreign_key(l, VFM_FOREIGN_INT, OFF(adaln_lora))},
 		{"pos", m->pos != common.pos},
 		{"rope_theta", m->rope_theta != common.rope_theta},
 		{"patch", f->fixed_patch && memcmp(m->patch, f->patch, sizeof(m->patch)) != 0},
 		{"norm_eps", m->norm_eps != common.norm_eps && !has_foreign_key(l, VFM_FOREIGN_NUM, OFF(norm_eps))},
-		{"ffn", m->ffn && m->ffn != 4 * m->hidden && !has_foreign_key(l, VFM_FOREIGN_INT, OFF(ffn))},
+		{"ffn",
+			m->ffn && m->ffn != 4 * m->hidden && !has_foreign_key(l, VFM_FOREIGN_INT, OFF(ffn)) &&
+				!has_foreign_key(l, VFM_FOREIGN_MLP_RATIO, 0)},
 	};
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)

@@ -8,8 +8,9 @@
  * A shape is a list of dimensions; each is a number, a letter, or a number times a letter:
  *
  *	D model.hidden   F features of a token   M model.ffn   E model.text_dim   T features of the time, 256
- *	C model.channels   X channels of the input, model.channels + model.cond_channels   P features of an input token
- *	I model.image_dim   L model.image_pos   t h w model.patch
+ *	C model.channels   X channels of the input: latents, condition and masks   P features of an input token
+ *	I model.image_dim   L model.image_pos   t h w model.patch   H features of a head   R model.adaln_lora
+ *	K model.text_proj   Y features of a row that cross-attention reads
  */
 #ifndef VFM_SPEC_MODEL_FOREIGN_H
 #define VFM_SPEC_MODEL_FOREIGN_H
@@ -29,6 +30,7 @@ struct vfm_foreign_row {
 	const char *ours;  /* names, separated by '|'; "blocks.%d." makes one row for each block */
 	const char *shape; /* of each of our tensors */
 	bool linear;       /* a layer: each name gets ".weight" of this shape, and ".bias" of its first dimension */
+	bool no_bias;      /* of a layer: it has no ".bias" */
 	/* The names in each layout, "%d" for the block.  NULL: no known model of this layout has the row. */
 	const char *theirs[VFM_FOREIGN_LAYOUTS];
 	const char *form; /* shape of each of their tensors; NULL: ours, divided equally along dimension 0 */
@@ -37,17 +39,23 @@ struct vfm_foreign_row {
 	char needs; /* the row exists if the dimension of this letter is not 0; 0: always */
 	/* In layouts with .by_head, their tensor interleaves n projections by head: those of head 0, of head 1, ... */
 	int per_head;
+	/* RoPE rotates the first n of `parts` equal parts of the rows.  In each head, theirs have the first elements of
+	 * all rotated pairs before the second elements; ours alternate. */
+	int rope_halves, parts;
 };
 
 enum vfm_foreign_type {
-	VFM_FOREIGN_INT,      /* an integer at `off` of struct vfm_model_spec; null is 0 */
-	VFM_FOREIGN_INT3,     /* an array of three */
-	VFM_FOREIGN_NUM,      /* a number */
-	VFM_FOREIGN_HEAD_DIM, /* model.hidden / model.heads */
-	VFM_FOREIGN_INPUTS,   /* model.channels + model.cond_channels */
-	VFM_FOREIGN_IMAGE,    /* model.hidden, or null without image rows; the reader takes it from the shapes */
-	VFM_FOREIGN_ONE_OF,   /* a JSON array of the supported values; the first is written */
-	VFM_FOREIGN_ANY,      /* no effect on the weights; `values` is written */
+	VFM_FOREIGN_INT,       /* an integer at `off` of struct vfm_model_spec; null is 0 */
+	VFM_FOREIGN_INT3,      /* an array of three */
+	VFM_FOREIGN_NUM,       /* a number */
+	VFM_FOREIGN_NUM3,      /* an array of three */
+	VFM_FOREIGN_HEAD_DIM,  /* model.hidden / model.heads */
+	VFM_FOREIGN_INPUTS,    /* channels of the input, less `off` of them */
+	VFM_FOREIGN_MLP_RATIO, /* model.ffn / model.hidden */
+	VFM_FOREIGN_CONTEXT,   /* features of a row that cross-attention reads */
+	VFM_FOREIGN_IMAGE,     /* model.hidden, or null without image rows; the reader takes it from the shapes */
+	VFM_FOREIGN_ONE_OF,    /* a JSON array of the supported values; the first is written */
+	VFM_FOREIGN_ANY,       /* no effect on the weights; `values` is written */
 };
 
 struct vfm_foreign_key { /* of config.json */
@@ -64,7 +72,7 @@ struct vfm_foreign_layout {
 	const char *name;       /* "diffusers" */
 	const char *signs;      /* tensors that identify this layout, separated by '|' */
 	const char *class_name; /* NULL: its files have no config.json */
-	/* Tensors whose names begin with this belong to another model in the file and are skipped; NULL: none. */
+	/* Patterns (io/key.h) of tensors that are not the network's weights, which are skipped; NULL: none. */
 	const char *ignored;
 	bool by_head;
 	bool import_only;
@@ -94,6 +102,8 @@ struct vfm_foreign_layer {
 bool vfm_foreign_own_layer(const struct vfm_foreign *f, const char *name, struct vfm_foreign_layer *l);
 /* Returns the name of the part in the layout; the caller frees it. */
 char *vfm_foreign_their_name(const struct vfm_foreign_layer *l);
+/* Returns the row of theirs that is our row `at` of a part whose pairs rotate (rope_halves). */
+int64_t vfm_foreign_half_row(int64_t head_dim, int64_t at);
 
 /* ---- a model in a layout ---- */
 

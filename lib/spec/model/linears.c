@@ -16,9 +16,13 @@ struct listing {
 
 static bool has_bias(const struct listing *l, const char *name, unsigned layer)
 {
+	const struct vfm_arch *a = vfm_model_arch(l->m);
+
 	if (layer & (VFM_LAYER_ROUTER | VFM_LAYER_EXPERTS_FC1 | VFM_LAYER_EXPERTS_FC2) || !strcmp(name, "ada_a"))
 		return false;
-	return l->block < 0 || layer & (VFM_LAYER_ADA_B | VFM_LAYER_MODULATION) || !vfm_model_arch(l->m)->no_bias;
+	if (!strcmp(name, "ctx_proj"))
+		return true;
+	return l->block < 0 || layer & (VFM_LAYER_ADA_B | VFM_LAYER_MODULATION) ? !a->no_bias_ends : !a->no_bias;
 }
 
 static void list_linear(const struct listing *l, const char *name, unsigned layer, double rows, bool tokens, int64_t in,
@@ -45,20 +49,31 @@ void vfm_linear_name(const struct vfm_linear_shape *l, const char *suffix, char 
 		snprintf(name, size, "blocks.%lld.%s%s", (long long)l->block, l->name, suffix);
 }
 
+static void list_text(const struct listing *l)
+{
+	const struct vfm_model_spec *m = l->m;
+	const double n = (m->cross_attention ? l->p->text_rows : 0) + (m->pooled_text ? l->p->samples : 0);
+	const unsigned layers = VFM_LAYER_CROSS_KV | (m->pooled_text ? VFM_LAYER_MODULATION : 0);
+	const bool mlp = vfm_model_arch(m)->text == VFM_TEXT_MLP;
+
+	if (n == 0 || (vfm_model_arch(m)->text == VFM_TEXT_ROWS && !m->text_proj))
+		return;
+	list_linear(l, mlp ? "ctx_mlp.0" : "ctx_proj", layers, n, false, m->text_dim, vfm_model_context_dim(m), 1);
+	if (mlp)
+		list_linear(l, "ctx_mlp.2", layers, n, false, m->hidden, m->hidden, 1);
+}
+
 static void list_conditioning(const struct listing *l)
 {
 	const struct vfm_model_spec *m = l->m;
 	const struct vfm_arch *a = vfm_model_arch(m);
-	const double n = l->p->samples, texts = (m->cross_attention ? l->p->text_rows : 0) + (m->pooled_text ? n : 0);
-	const unsigned text = VFM_LAYER_CROSS_KV | (m->pooled_text ? VFM_LAYER_MODULATION : 0);
+	const bool low = a->mod == VFM_MOD_LOW_RANK;
+	const double n = l->p->samples;
 	const int64_t h = m->hidden;
 
-	list_linear(l, "t_mlp.0", VFM_LAYER_MODULATION, n, false, TIME_FEATURES, h, 1);
-	list_linear(l, "t_mlp.2", VFM_LAYER_MODULATION, n, false, h, h, 1);
-	if (texts > 0)
-		list_linear(l, a->text_mlp ? "ctx_mlp.0" : "ctx_proj", text, texts, false, m->text_dim, h, 1);
-	if (texts > 0 && a->text_mlp)
-		list_linear(l, "ctx_mlp.2", text, texts, false, h, h, 1);
+	list_linear(l, "t_mlp.0", VFM_LAYER_MODULATION, n, false, low ? h : TIME_FEATURES, h, 1);
+	list_linear(l, "t_mlp.2", VFM_LAYER_MODULATION, n, false, h, low ? 3 * h : h, 1);
+	list_text(l);
 	if (m->image_dim) {
 		list_linear(l, "img_mlp.1", VFM_LAYER_CROSS_KV_IMG, n * (double)m->image_len, false, m->image_dim,
 			m->image_dim, 1);
@@ -74,9 +89,13 @@ static void list_ends(const struct listing *l)
 	const struct vfm_model_spec *m = l->m;
 	const int64_t h = m->hidden;
 
-	list_linear(l, "patch", 0, l->p->tokens, true, vfm_model_patch_dim(m) + vfm_model_cond_dim(m), h, 1);
-	if (!vfm_model_arch(m)->head_table)
+	list_linear(l, "patch", 0, l->p->tokens, true, vfm_model_input_dim(m), h, 1);
+	if (vfm_model_arch(m)->mod == VFM_MOD_LOW_RANK) {
+		list_linear(l, "ada_a", 0, l->p->samples, false, h, m->adaln_lora, 1);
+		list_linear(l, "ada_b", 0, l->p->samples, false, m->adaln_lora, 2 * h, 1);
+	} else if (!vfm_model_arch(m)->head_table) {
 		list_linear(l, "ada", 0, l->p->samples, false, h, 2 * h, 1);
+	}
 	list_linear(l, "out", 0, l->p->tokens, true, h, vfm_model_patch_dim(m), 1);
 }
 
@@ -105,7 +124,7 @@ static void list_attentions(const struct listing *l)
 	if (!m->cross_attention)
 		return;
 	list_linear(l, "cross.q", VFM_LAYER_CROSS_Q, q, true, h, h, 1);
-	list_linear(l, "cross.kv", VFM_LAYER_CROSS_KV, l->p->text_rows, false, h, 2 * kv, 2);
+	list_linear(l, "cross.kv", VFM_LAYER_CROSS_KV, l->p->text_rows, false, vfm_model_context_dim(m), 2 * kv, 2);
 	if (m->image_dim)
 		list_linear(l, "cross.kv_img", VFM_LAYER_CROSS_KV_IMG, l->p->samples * (double)m->image_len, false, h,
 			2 * kv, 2);
@@ -140,12 +159,17 @@ static void list_mlp(const struct listing *l)
 
 static void list_modulation(const struct listing *l)
 {
+	static const char *const names[] = {"ada_b.0", "ada_b.1", "ada_b.2", "ada_b.3"};
 	const struct vfm_model_spec *m = l->m;
-	const int64_t h = m->hidden, mods = vfm_model_arch(m)->n_mod * h;
+	const int64_t h = m->hidden, mods = vfm_model_arch(m)->n_mod * h, parts = vfm_model_arch(m)->n_mod / 3;
 
-	if (vfm_model_arch(m)->mod != VFM_MOD_MATRIX)
+	if (vfm_model_arch(m)->mod == VFM_MOD_TABLE)
 		return;
-	if (m->adaln_lora) {
+	if (vfm_model_arch(m)->mod == VFM_MOD_LOW_RANK) {
+		list_linear(l, "ada_a", VFM_LAYER_MODULATION, l->p->samples, false, h, parts * m->adaln_lora, 1);
+		for (int64_t i = 0; i < parts; i++)
+			list_linear(l, names[i], VFM_LAYER_ADA_B, l->p->samples, false, m->adaln_lora, 3 * h, 1);
+	} else if (m->adaln_lora) {
 		list_linear(l, "ada_a", VFM_LAYER_MODULATION, l->p->samples, false, h, m->adaln_lora, 1);
 		list_linear(l, "ada_b", VFM_LAYER_ADA_B, l->p->samples, false, m->adaln_lora, mods, 1);
 	} else {
@@ -189,7 +213,8 @@ int64_t vfm_model_params(const struct vfm_model_spec *m)
 	const struct vfm_arch *a = vfm_model_arch(m);
 	int64_t h = m->hidden, dim = vfm_model_head_dim(m), q = a->row_qk_norm ? h : dim, /* norms of q and of k */
 		k = a->row_qk_norm ? m->kv_heads * dim : dim;
-	int64_t once = a->head_table ? 2 * h : 0, block = a->mod == VFM_MOD_TABLE ? a->n_mod * h : 0;
+	int64_t once = a->head_table ? 2 * h : a->mod == VFM_MOD_LOW_RANK ? h : 0;
+	int64_t block = a->mod == VFM_MOD_TABLE ? a->n_mod * h : 0;
 	struct weight_sum s = {.m = m};
 
 	vfm_model_linears(m, &(struct vfm_pack_sums){.samples = 1, .text_rows = 1}, 0, m->layers, count_weights, &s);
@@ -199,7 +224,7 @@ int64_t vfm_model_params(const struct vfm_model_spec *m)
 		once += (m->pos_max[0] + m->pos_max[1] + m->pos_max[2]) * h;
 	if (m->qk_norm)
 		block += (a->n_attn + m->cross_attention) * (q + k) + (m->image_dim ? k : 0);
-	if (m->cross_attention && !a->plain_cross)
+	if (m->cross_attention && !a->plain_cross && !a->cross_mod)
 		block += (a->rms_norm ? 1 : 2) * h;
 	return s.n + once + m->layers * block;
 }

@@ -1,11 +1,14 @@
 /* model.c - presets, defaults, checks of dimensions, and rows and patches. */
 #include "spec/model/model.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "spec/model/foreign.h"
+
+enum { LOW_RANK = 256 }; /* of the published models with VFM_MOD_LOW_RANK */
 
 static const char *const pos_names[] = {"rope", "sincos", "both", "learned", NULL};
 static const char *const router_names[] = {"expert_choice", "token_choice", NULL};
@@ -26,7 +29,7 @@ const struct vfm_key vfm_model_keys[] = {
 		"mean of the text added to the conditioning"},
 	{"model.qk_norm", VFM_KEY_BOOL, OFF(qk_norm), 0, 0, NULL, NULL, "RMS norm of q and k per head"},
 	{"model.adaln_lora", VFM_KEY_INT, OFF(adaln_lora), 0, 65536, NULL, NULL,
-		"rank of a block's modulation; 0: a full matrix"},
+		"rank of a block's modulation; 0: a full matrix (cosmos: 256)"},
 	{"model.pos", VFM_KEY_ENUM, OFF(pos), 0, 0, pos_names, NULL,
 		"positions: rotary, sine-cosine added to the tokens, both, or learned tables"},
 	{"model.pos_max", VFM_KEY_INT3, OFF(pos_max), 1, 32767, NULL, NULL,
@@ -44,8 +47,12 @@ const struct vfm_key vfm_model_keys[] = {
 	{"model.channels", VFM_KEY_INT, OFF(channels), 1, 1024, NULL, NULL, "channels of the latents"},
 	{"model.cond_channels", VFM_KEY_INT, OFF(cond_channels), 0, 1024, NULL, NULL,
 		"channels of a condition after the latents in the input (image to video); 0: none"},
+	{"model.mask_channels", VFM_KEY_INT, OFF(mask_channels), 1, 2, NULL, NULL,
+		"cosmos: masks after the latents in the input; 1: padding; 2: given frames, padding"},
 	{"model.patch", VFM_KEY_INT3, OFF(patch), 1, 16, NULL, NULL, "patch size t, h, w"},
-	{"model.text_dim", VFM_KEY_INT, OFF(text_dim), 1, 65536, NULL, NULL, "features of a text row"},
+	{"model.text_dim", VFM_KEY_INT, OFF(text_dim), 1, 1 << 20, NULL, NULL, "features of a text row"},
+	{"model.text_proj", VFM_KEY_INT, OFF(text_proj), 0, 65536, NULL, NULL,
+		"cosmos: outputs of the layer that embeds the text; 0: the blocks read the text as it is"},
 	{"model.text_len", VFM_KEY_INT, OFF(text_len), 1, 65536, NULL, NULL,
 		"maximum text rows of a sample; longer texts are truncated"},
 	{"model.text_pad", VFM_KEY_BOOL, OFF(text_pad), 0, 0, NULL, NULL,
@@ -57,8 +64,10 @@ const struct vfm_key vfm_model_keys[] = {
 		"learned positions that are added to the image rows: model.image_len, or 0: none"},
 	{"model.norm_eps", VFM_KEY_NUM, OFF(norm_eps), 1e-12, 1, NULL, NULL, "epsilon of the norms"},
 	{"model.rope_theta", VFM_KEY_NUM, OFF(rope_theta), 1, 1e9, NULL, NULL, "base of the rotary frequencies"},
-	{"model.rope_fps", VFM_KEY_NUM, OFF(rope_fps), 1e-3, 1e4, NULL, NULL,
-		"ltx: frames per second of the videos, for positions in seconds"},
+	{"model.rope_scale", VFM_KEY_NUM3, OFF(rope_scale), 1e-3, 1e3, NULL, NULL,
+		"cosmos: range of the rotary positions t, h, w, relative to 10000"},
+	{"model.rope_fps", VFM_KEY_NUM, OFF(rope_fps), 0, 1e4, NULL, NULL,
+		"ltx, cosmos: frames per second of the videos, for positions in time; 0: 25 and 24"},
 	{"model.rope_stride", VFM_KEY_INT3, OFF(rope_stride), 1, 256, NULL, NULL,
 		"ltx: frames and pixels t, h, w of a latent element, for positions in seconds and pixels"},
 };
@@ -85,9 +94,10 @@ void vfm_model_defaults(struct vfm_model_spec *m)
 		.text_dim = 1024,
 		.text_len = 512,
 		.image_len = 257,
+		.mask_channels = 2,
 		.norm_eps = 1e-6,
 		.rope_theta = 10000,
-		.rope_fps = 25,
+		.rope_scale = {1, 1, 1},
 		.rope_stride = {8, 32, 32}};
 }
 
@@ -138,6 +148,11 @@ int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err 
 	if (p->patch[0])
 		memcpy(m->patch, p->patch, sizeof(m->patch));
 	m->cond_channels = p->cond_channels;
+	m->text_proj = p->text_proj;
+	if (p->mask_channels)
+		m->mask_channels = p->mask_channels;
+	for (int i = 0; i < 3; i++)
+		m->rope_scale[i] = p->rope_scale[i] > 0 ? p->rope_scale[i] : 1;
 	m->image_dim = p->image_dim;
 	m->image_pos = p->image_pos;
 	if (p->image_pos)
@@ -157,15 +172,9 @@ static bool has_key(const struct vfm_arch *a, const struct vfm_key *key)
 {
 	bool special = false;
 
-	for (int i = 0; vfm_arch_names[i]; i++)
-		for (const char *const *k = vfm_archs[i]->keys; k && *k; k++) {
-			if (strcmp(*k, key->path) != 0)
-				continue;
-			if (vfm_archs[i] == a)
-				return true;
-			special = true;
-		}
-	return !special;
+	for (int i = 0; vfm_archs[i]; i++)
+		special = special || vfm_arch_lists_key(vfm_archs[i], key->path);
+	return !special || vfm_arch_lists_key(a, key->path);
 }
 
 static int check_heads(struct vfm_model_spec *m, struct vfm_err *err)
@@ -213,6 +222,58 @@ static int check_positions(const struct vfm_model_spec *m, struct vfm_err *err)
 	return 0;
 }
 
+/* An axis of two features has one frequency, 1, whatever the base. */
+static int check_rope_scale(const struct vfm_model_spec *m, struct vfm_err *err)
+{
+	struct vfm_rope_axes r;
+
+	vfm_model_rope_axes(m, &r);
+	for (int i = 0; i < 3; i++)
+		if (m->rope_scale[i] != 1 && r.features[i] < 3)
+			return vfm_fail(err, VFM_EUSAGE,
+				"model.rope_scale: heads of %lld features rotate %lld with %c, which have no range",
+				(long long)vfm_model_head_dim(m), (long long)r.features[i], "thw"[i]);
+	return 0;
+}
+
+/* What the blocks read besides the latents. */
+static int check_model_conditions(const struct vfm_model_spec *m, struct vfm_err *err)
+{
+	if (m->cond_channels && vfm_model_arch(m)->masks)
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.cond_channels: model.arch '%s' reads no condition but its masks (model.mask_channels)",
+			m->arch);
+	if (m->image_dim && !m->cross_attention)
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.image_dim: only cross-attention reads image rows, and model.cross_attention is false");
+	if (m->image_pos && (!m->image_dim || m->image_pos != m->image_len))
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.image_pos: %lld positions of image rows, but model.image_len and model.image_dim give "
+			"[%lld, %lld]",
+			(long long)m->image_pos, (long long)m->image_len, (long long)m->image_dim);
+	if (m->pooled_text && vfm_model_arch(m)->text == VFM_TEXT_ROWS)
+		return vfm_fail(err, VFM_EUSAGE, "model.pooled_text: model.arch '%s' adds no text to the conditioning",
+			m->arch);
+	if (!m->cross_attention && vfm_model_arch(m)->cross_mod)
+		return vfm_fail(
+			err, VFM_EUSAGE, "model.cross_attention: the blocks of model.arch '%s' have it", m->arch);
+	return 0;
+}
+
+static int check_modulation(struct vfm_model_spec *m, struct vfm_err *err)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+
+	TRY(vfm_key_check_int("model.adaln_lora", m->adaln_lora, 0, m->hidden, err));
+	if (m->adaln_lora && a->mod == VFM_MOD_TABLE)
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.adaln_lora: the blocks of model.arch '%s' have no modulation matrices; 0 would fit",
+			m->arch);
+	if (!m->adaln_lora && a->mod == VFM_MOD_LOW_RANK)
+		m->adaln_lora = m->hidden < LOW_RANK ? m->hidden : LOW_RANK;
+	return 0;
+}
+
 static int check_moe(const struct vfm_model_spec *m, struct vfm_err *err)
 {
 	if (!(m->moe_capacity > 0 && m->moe_capacity <= (double)m->experts))
@@ -235,21 +296,13 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 	for (int i = 0; i < vfm_model_n_keys; i++)
 		if (has_key(a, &vfm_model_keys[i]))
 			TRY(vfm_key_check_value(m, &vfm_model_keys[i], err));
-	TRY(vfm_key_check_int("model.adaln_lora", m->adaln_lora, 0, m->hidden, err));
-	if (m->adaln_lora && a->mod != VFM_MOD_MATRIX)
-		return vfm_fail(err, VFM_EUSAGE,
-			"model.adaln_lora: the blocks of model.arch '%s' have no modulation matrices; 0 would fit",
-			m->arch);
-	if (m->image_dim && !m->cross_attention)
-		return vfm_fail(err, VFM_EUSAGE,
-			"model.image_dim: only cross-attention reads image rows, and model.cross_attention is false");
-	if (m->image_pos && (!m->image_dim || m->image_pos != m->image_len))
-		return vfm_fail(err, VFM_EUSAGE,
-			"model.image_pos: %lld positions of image rows, but model.image_len and model.image_dim give "
-			"[%lld, %lld]",
-			(long long)m->image_pos, (long long)m->image_len, (long long)m->image_dim);
+	TRY(check_modulation(m, err));
+	TRY(check_model_conditions(m, err));
 	TRY(check_heads(m, err));
 	TRY(check_positions(m, err));
+	TRY(check_rope_scale(m, err));
+	if (m->rope_fps == 0)
+		m->rope_fps = a->rope_fps;
 	if (m->ffn == 0)
 		m->ffn = 4 * m->hidden;
 	if (m->ffn < 8)
@@ -286,7 +339,9 @@ bool vfm_model_has_units(const struct vfm_model_spec *m)
 
 bool vfm_model_has_shared_mod(const struct vfm_model_spec *m)
 {
-	return m->adaln_lora || vfm_model_arch(m)->mod == VFM_MOD_TABLE;
+	const struct vfm_arch *a = vfm_model_arch(m);
+
+	return a->mod == VFM_MOD_TABLE || (a->mod == VFM_MOD_MATRIX && m->adaln_lora);
 }
 
 bool vfm_model_has_row_rope(const struct vfm_model_spec *m)
@@ -296,9 +351,26 @@ bool vfm_model_has_row_rope(const struct vfm_model_spec *m)
 
 void vfm_model_rope_scale(const struct vfm_model_spec *m, double scale[3])
 {
+	const struct vfm_arch *a = vfm_model_arch(m);
+	const bool row = vfm_model_has_row_rope(m);
+
 	for (int i = 0; i < 3; i++)
-		scale[i] = (double)(m->rope_stride[i] * m->patch[i]) / vfm_model_arch(m)->rope_extent[i];
-	scale[0] /= m->rope_fps;
+		scale[i] = row ? (double)(m->rope_stride[i] * m->patch[i]) / a->rope_extent[i] : 1;
+	if (a->rope_fps > 0)
+		scale[0] *= (row ? 1 : a->rope_fps) / m->rope_fps;
+}
+
+void vfm_model_rope_axes(const struct vfm_model_spec *m, struct vfm_rope_axes *r)
+{
+	const int64_t d = vfm_model_head_dim(m), side = 2 * (d / 6);
+
+	vfm_model_rope_scale(m, r->scale);
+	for (int i = 0; i < 3; i++) {
+		const int64_t n = i ? side : d - 2 * side;
+
+		r->features[i] = n;
+		r->theta[i] = m->rope_theta * (n > 2 ? pow(m->rope_scale[i], (double)n / (double)(n - 2)) : 1);
+	}
 }
 
 bool vfm_model_tokens_choose(const struct vfm_model_spec *m)
@@ -320,6 +392,25 @@ int64_t vfm_model_patch_dim(const struct vfm_model_spec *m)
 int64_t vfm_model_cond_dim(const struct vfm_model_spec *m)
 {
 	return m->cond_channels * m->patch[0] * m->patch[1] * m->patch[2];
+}
+
+int64_t vfm_model_mask_dim(const struct vfm_model_spec *m)
+{
+	const int64_t channels = vfm_model_arch(m)->masks ? m->mask_channels : 0;
+
+	return channels * m->patch[0] * m->patch[1] * m->patch[2];
+}
+
+int64_t vfm_model_input_dim(const struct vfm_model_spec *m)
+{
+	return vfm_model_patch_dim(m) + vfm_model_cond_dim(m) + vfm_model_mask_dim(m);
+}
+
+int64_t vfm_model_context_dim(const struct vfm_model_spec *m)
+{
+	if (vfm_model_arch(m)->text != VFM_TEXT_ROWS)
+		return m->hidden;
+	return m->text_proj ? m->text_proj : m->text_dim;
 }
 
 int64_t vfm_model_head_dim(const struct vfm_model_spec *m)

@@ -27,18 +27,21 @@ struct vfm_model_spec {
 	int moe_router; /* enum vfm_moe_router */
 	/* expert choice: mean number of experts per token; token choice: experts per token */
 	double moe_capacity;
-	double moe_aux;             /* weight of the load-balance loss (token choice) */
-	int64_t channels;           /* of the latents */
-	int64_t cond_channels;      /* of the condition, which follows the latents in an input token; 0: none */
-	int64_t patch[3];           /* t, h, w */
+	double moe_aux;        /* weight of the load-balance loss (token choice) */
+	int64_t channels;      /* of the latents */
+	int64_t cond_channels; /* of the condition, which follows the latents in an input token; 0: none */
+	int64_t mask_channels; /* masks that follow the latents in an input token (arch.h): 1 is padding; 2: given */
+	int64_t patch[3];      /* t, h, w */
 	int64_t text_dim, text_len; /* features of a text row; maximum rows per sample (longer texts are truncated) */
+	int64_t text_proj;          /* features of the layer that embeds the text; 0: none (VFM_TEXT_ROWS) */
 	/* features of an image row; every sample has image_len rows; 0: no image rows */
 	int64_t image_dim, image_len;
 	int64_t image_pos; /* learned positions added to the image rows: 0 or image_len */
 	bool text_pad;     /* every text has text_len rows; zeros pad shorter ones */
 	double norm_eps, rope_theta;
-	/* RoPE over all heads: frames per second of the videos; frames and pixels per latent element (t, h, w) */
-	double rope_fps;
+	double rope_scale[3]; /* t, h, w: RoPE reaches this many times as far (vfm_model_rope_axes) */
+	double rope_fps;      /* frames per second of the videos; 0: that of the published models */
+	/* RoPE over all heads: frames and pixels per latent element (t, h, w) */
 	int64_t rope_stride[3];
 };
 
@@ -62,15 +65,25 @@ bool vfm_model_has_units(const struct vfm_model_spec *m);
  * modulation. */
 bool vfm_model_has_shared_mod(const struct vfm_model_spec *m);
 void vfm_model_patch(const struct vfm_model_spec *m, int32_t patch[3]); /* t, h, w */
-int64_t vfm_model_patch_dim(const struct vfm_model_spec *m); /* features per token: channels * patch volume */
-int64_t vfm_model_cond_dim(const struct vfm_model_spec *m);  /* features of the condition per token; 0: none */
+int64_t vfm_model_patch_dim(const struct vfm_model_spec *m);   /* features per token: channels * patch volume */
+int64_t vfm_model_cond_dim(const struct vfm_model_spec *m);    /* features of the condition per token; 0: none */
+int64_t vfm_model_mask_dim(const struct vfm_model_spec *m);    /* features of the masks per token; 0: none */
+int64_t vfm_model_input_dim(const struct vfm_model_spec *m);   /* the sum of these three */
+int64_t vfm_model_context_dim(const struct vfm_model_spec *m); /* features of a row that cross-attention reads */
 /* Returns the text rows that the model reads for a sample with `rows` <= text_len: `rows`, or text_len with
  * text_pad. */
 int64_t vfm_model_text_rows(const struct vfm_model_spec *m, int64_t rows);
 int64_t vfm_model_head_dim(const struct vfm_model_spec *m);
-/* Returns whether RoPE runs over all heads.  scale [3]: the fraction of rope_extent (arch.h) per patch in t, h, w. */
-bool vfm_model_has_row_rope(const struct vfm_model_spec *m);
+bool vfm_model_has_row_rope(const struct vfm_model_spec *m); /* whether RoPE runs over all heads */
+/* Sets the factors of positions in t, h, w.  RoPE over all heads: the fraction of rope_extent (arch.h) per patch. */
 void vfm_model_rope_scale(const struct vfm_model_spec *m, double scale[3]);
+/* RoPE over each head of d features: 2 (d/6) features each rotate with h and w, the rest with t.  With n features,
+ * rope_scale r makes the base of the frequencies rope_theta r^(n / (n - 2)) (NTK-aware scaling). */
+struct vfm_rope_axes {
+	int64_t features[3]; /* of t, h, w */
+	double theta[3], scale[3];
+};
+void vfm_model_rope_axes(const struct vfm_model_spec *m, struct vfm_rope_axes *r);
 
 /* Sums over the samples of a pack.  A pair is a query and a key that it attends to. */
 struct vfm_pack_sums {

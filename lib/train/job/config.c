@@ -65,7 +65,8 @@ static const struct vfm_key data_keys[] = {
 	NUM(diffusion.snr_gamma, 1e-6, 1e6, "weighting=min_snr: the largest weight of an error of x0"),
 	NUM(diffusion.text_drop, 0, 1, "probability that a sample's text is dropped"),
 	NUM(diffusion.image_cond, 0, 1,
-		"flow: probability that the first latent frame of a video is given (image to video)"),
+		"flow: probability that the first latent frames of a video are given (image to video)"),
+	INT(diffusion.given_max, 1, 1024, "most latent frames that are given; their number is uniform in 1 to this"),
 	NUM(diffusion.image_drop, 0, 1, "probability that a sample's image condition is dropped"),
 	INT(data.threads, 1, 256, "threads that read samples"),
 	INT(data.prefetch, 1, 4096, "packs read ahead"),
@@ -333,6 +334,28 @@ static int set_key_patterns(const struct vfm_key *k, const json_t *v, struct vfm
 	return 0;
 }
 
+/* Sets three integers or numbers. */
+static int set_key3(const struct vfm_key *k, const json_t *v, void *dst, struct vfm_err *err)
+{
+	const bool ints = k->type == VFM_KEY_INT3;
+	struct vfm_key one = *k;
+	double x[3];
+
+	if (!json_is_array(v) || json_array_size(v) != 3)
+		return vfm_fail(
+			err, VFM_EUSAGE, "%s: expected an array of three %s", k->path, ints ? "integers" : "numbers");
+	one.type = ints ? VFM_KEY_INT : VFM_KEY_NUM;
+	for (size_t i = 0; i < 3; i++)
+		TRY(read_number(&one, json_array_get(v, i), &x[i], err));
+	for (size_t i = 0; i < 3; i++) {
+		if (ints)
+			((int64_t *)dst)[i] = (int64_t)x[i];
+		else
+			((double *)dst)[i] = x[i];
+	}
+	return 0;
+}
+
 static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *v, struct vfm_err *err)
 {
 	void *dst = key_value(c, k);
@@ -363,15 +386,8 @@ static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *
 	case VFM_KEY_ENUM:
 		return set_enum(k, v, dst, err);
 	case VFM_KEY_INT3:
-		if (!json_is_array(v) || json_array_size(v) != 3)
-			return vfm_fail(err, VFM_EUSAGE, "%s: expected an array of three integers", k->path);
-		for (size_t i = 0; i < 3; i++) {
-			TRY(read_number(
-				&(struct vfm_key){.path = k->path, .type = VFM_KEY_INT, .min = k->min, .max = k->max},
-				json_array_get(v, i), &x, err));
-			((int64_t *)dst)[i] = (int64_t)x;
-		}
-		return 0;
+	case VFM_KEY_NUM3:
+		return set_key3(k, v, dst, err);
 	case VFM_KEY_NAME:
 		if (!json_is_string(v) || json_string_length(v) >= sizeof(c->model.arch))
 			return vfm_fail(err, VFM_EUSAGE, "%s: expected a short string", k->path);
@@ -543,6 +559,10 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 {
 	TRY(vfm_model_check(&c->model, err));
 	TRY(vfm_diffusion_check(&c->diffusion, err));
+	vfm_diffusion_follow(&c->diffusion, &c->model);
+	if (c->diffusion.image_cond > 0 && vfm_model_mask_dim(&c->model) && c->model.mask_channels < 2)
+		return vfm_fail(err, VFM_EUSAGE,
+			"diffusion.image_cond: the model reads no mask of given frames (model.mask_channels is 1)");
 	if (c->diffusion.text_drop > 0 && !c->model.cross_attention && !c->model.pooled_text)
 		c->diffusion.text_drop = 0; /* the model has no text input */
 	if (c->diffusion.image_drop > 0 && !c->model.cond_channels && !c->model.image_dim &&
@@ -620,6 +640,9 @@ static json_t *value_json(const struct vfm_config *c, const struct vfm_key *k)
 	case VFM_KEY_INT3:
 		return json_pack("[III]", (json_int_t)((const int64_t *)p)[0], (json_int_t)((const int64_t *)p)[1],
 			(json_int_t)((const int64_t *)p)[2]);
+	case VFM_KEY_NUM3:
+		return json_pack("[ooo]", vfm_json_real(((const double *)p)[0]), vfm_json_real(((const double *)p)[1]),
+			vfm_json_real(((const double *)p)[2]));
 	case VFM_KEY_NAME:
 		return json_string(p);
 	case VFM_KEY_WEIGHTS:

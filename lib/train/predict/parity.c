@@ -88,8 +88,8 @@ out:
 /* Random draws of the step for the samples of a pack, identical to those of the trainer. */
 struct drawn_noise {
 	float coef[SAMPLES][4], w[SAMPLES];
-	int32_t given[SAMPLES]; /* whether the first frame is given */
-	double t_cond[SAMPLES]; /* the f32 time input of the model, divided by VFM_TIME_SCALE */
+	int32_t given[SAMPLES]; /* latent frames */
+	double t_cond[SAMPLES]; /* the f32 time input of the model, divided by its scale */
 };
 
 static void draw(struct drawn_noise *d, struct vfm_pack *p, const struct vfm_config *c, int64_t step)
@@ -102,8 +102,8 @@ static void draw(struct drawn_noise *d, struct vfm_pack *p, const struct vfm_con
 		       image = (size_t)p->image_len * (size_t)p->image_dim;
 
 		memcpy(d->coef[i], r.coef, sizeof(r.coef));
-		d->t_cond[i] = (double)r.t_cond / VFM_TIME_SCALE;
-		d->given[i] = vfm_micro_gives(p, i, &r);
+		d->t_cond[i] = (double)r.t_cond / c->diffusion.time_scale;
+		d->given[i] = vfm_micro_given(p, i, &r);
 		d->w[i] = vfm_micro_weight(p, i, d->given[i], r.weight / (double)p->step_tokens);
 		if (r.drop_image && p->cond)
 			memset((char *)p->cond + (size_t)p->cu_seqlens[i] * cond, 0,

@@ -240,6 +240,9 @@ int sampling_check_inputs(struct vfm_sampling *s, struct vfm_err *err)
 				"as many for all",
 				i);
 		it->given_first = s->o->first_frame || (it->p.image && !m->cond_channels);
+		if (it->given_first && vfm_model_mask_dim(m) && m->mask_channels < 2)
+			return vfm_fail(err, VFM_EUSAGE,
+				"prompt %zu: the model reads no mask of given frames (model.mask_channels is 1)", i);
 	}
 	return 0;
 }

@@ -5,9 +5,10 @@
 
 /* Random draws of the step, on the host. */
 struct drawn_pack {
-	struct vfm_draw *draw;                /* [n] of the samples */
-	bool *drop_text, *drop_image, *given; /* [n] */
-	float *t_cond, *coef, *w;             /* [G], [G,4], [G] of the segments */
+	struct vfm_draw *draw;        /* [n] of the samples */
+	bool *drop_text, *drop_image; /* [n] */
+	int32_t *given;               /* [n] given latent frames */
+	float *t_cond, *coef, *w;     /* [G], [G,4], [G] of the segments */
 };
 
 /* Returns the draw of sample i, whose weight is that of a token's loss. */
@@ -33,15 +34,15 @@ static void draw_samples(struct drawn_pack *d, const struct vfm_micro_opts *o, c
 {
 	size_t n = (size_t)p->n;
 
-	*d = (struct drawn_pack){
-		.draw = vfm_calloc(n + 1, sizeof(*d->draw)), .drop_text = vfm_calloc(3 * n + 1, sizeof(bool))};
+	*d = (struct drawn_pack){.draw = vfm_calloc(n + 1, sizeof(*d->draw)),
+		.drop_text = vfm_calloc(2 * n + 1, sizeof(bool)),
+		.given = vfm_calloc(n + 1, sizeof(*d->given))};
 	d->drop_image = d->drop_text + n;
-	d->given = d->drop_image + n;
 	for (size_t i = 0; i < n; i++) {
 		d->draw[i] = draw_sample(o, p, (int)i);
 		d->drop_text[i] = d->draw[i].drop_text;
 		d->drop_image[i] = d->draw[i].drop_image;
-		d->given[i] = vfm_micro_gives(p, (int)i, &d->draw[i]);
+		d->given[i] = vfm_micro_given(p, (int)i, &d->draw[i]);
 	}
 }
 
@@ -49,11 +50,13 @@ static void release_drawn(struct drawn_pack *d)
 {
 	free(d->draw);
 	free(d->drop_text);
+	free(d->given);
 	free(d->t_cond);
 }
 
 /* Computes times, coefficients and weights of the segments. */
-static void divide_draws(struct drawn_pack *d, const struct vfm_model_in *in, const struct vfm_pack *p)
+static void divide_draws(struct drawn_pack *d, const struct vfm_diffusion *diffusion, const struct vfm_model_in *in,
+	const struct vfm_pack *p)
 {
 	const size_t n = (size_t)in->segs.n;
 
@@ -62,7 +65,7 @@ static void divide_draws(struct drawn_pack *d, const struct vfm_model_in *in, co
 	d->w = d->t_cond + 5 * n;
 	for (size_t g = 0; g < n; g++) {
 		int i = in->seg_sample[g];
-		struct vfm_draw r = in->seg_given[g] ? vfm_diffusion_given() : d->draw[i];
+		struct vfm_draw r = in->seg_given[g] ? vfm_diffusion_given(diffusion) : d->draw[i];
 
 		d->t_cond[g] = r.t_cond;
 		for (int j = 0; j < 4; j++)
@@ -72,16 +75,18 @@ static void divide_draws(struct drawn_pack *d, const struct vfm_model_in *in, co
 	}
 }
 
-bool vfm_micro_gives(const struct vfm_pack *p, int i, const struct vfm_draw *r)
+int32_t vfm_micro_given(const struct vfm_pack *p, int i, const struct vfm_draw *r)
 {
-	return r->given && !r->drop_image && p->grid[i][0] > 1;
+	if (r->drop_image)
+		return 0;
+	return r->given < p->grid[i][0] ? r->given : p->grid[i][0] - 1;
 }
 
-float vfm_micro_weight(const struct vfm_pack *p, int i, bool given, double weight)
+float vfm_micro_weight(const struct vfm_pack *p, int i, int32_t given, double weight)
 {
 	float w = (float)weight;
 
-	return given ? w * (float)p->grid[i][0] / (float)(p->grid[i][0] - 1) : w;
+	return given ? w * (float)p->grid[i][0] / (float)(p->grid[i][0] - given) : w;
 }
 
 static void place_ends(struct vfm_micro *u, const struct vfm_pack *p, struct vfm_suballoc *a)
@@ -114,7 +119,7 @@ static int upload_micro(struct vfm_micro *u, const struct vfm_micro_opts *o, con
 
 	TRY(vfm_model_in_make(
 		&u->in, u->stream, o->mesh, &o->config->model, p, &conds, (enum vfm_dtype)o->config->train.dtype, err));
-	divide_draws(d, &u->in, p);
+	divide_draws(d, &o->config->diffusion, &u->in, p);
 	TRY(vfm_dev_upload(u->stream, u->in.t_cond.data, d->t_cond, vfm_nbytes(&u->in.t_cond), err));
 	if (!o->ends)
 		return 0;

@@ -49,10 +49,10 @@ int vfm_micro_make(struct vfm_micro *u, struct vfm_stream *s, const struct vfm_m
  * read u; no-op the second time. */
 int vfm_micro_ready(struct vfm_micro *u, struct vfm_err *err);
 void vfm_micro_release(struct vfm_micro *u);
-/* Returns whether a draw gives the first frame of sample i. */
-bool vfm_micro_gives(const struct vfm_pack *p, int i, const struct vfm_draw *r);
-/* Returns the loss weight of a token of sample i that is not given.  given: the sample's first frame is given.  weight:
- * the loss weight of a token in a sample without given frame. */
-float vfm_micro_weight(const struct vfm_pack *p, int i, bool given, double weight);
+/* Returns the number of latent frames of sample i that a draw gives; at least one is not given. */
+int32_t vfm_micro_given(const struct vfm_pack *p, int i, const struct vfm_draw *r);
+/* Returns the loss weight of a token of sample i that is not given.  given: the sample's given frames.  weight: the
+ * loss weight of a token in a sample without given frames. */
+float vfm_micro_weight(const struct vfm_pack *p, int i, int32_t given, double weight);
 
 #endif

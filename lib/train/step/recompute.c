@@ -51,7 +51,8 @@ static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 	const struct vfm_arch *a = vfm_model_arch(m);
 	double h = (double)m->hidden, f = (double)vfm_model_patch_dim(m);
 	double rope = vfm_model_has_row_rope(m) ? h : (double)vfm_model_head_dim(m) * (a->n_attn > 1 ? 3 : 1);
-	double token = (double)vfm_dtype_size(in->how.dtype) * f + 4 * rope + 32 + 4 * (double)vfm_model_cond_dim(m);
+	double token = (double)vfm_dtype_size(in->how.dtype) * f + 4 * rope + 32 +
+		4 * (double)(vfm_model_cond_dim(m) + vfm_model_mask_dim(m));
 
 	if (ends)
 		token += 2 * 4 * f;
@@ -69,7 +70,8 @@ static double slot_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 	const struct vfm_model_spec *m = &c->model;
 	double h = (double)m->hidden, size = (double)vfm_dtype_size(in->how.dtype);
 	double image = 4 * (double)m->image_dim * (m->image_pos ? 5 : 4) + 3 * size * h;
-	double token = 4 * (double)vfm_model_cond_dim(m) + (m->pos == VFM_POS_LEARNED ? 4 * h : 0);
+	double token =
+		4 * (double)(vfm_model_cond_dim(m) + vfm_model_mask_dim(m)) + (m->pos == VFM_POS_LEARNED ? 4 * h : 0);
 
 	return in->how.pack.tokens * token + in->how.pack.text_rows * 3 * size * h +
 		in->how.pack.segments * 4 * (8 * h + 2 * vfm_model_arch(m)->n_mod * h) +
