@@ -10,11 +10,13 @@ static void place_arrays(struct vfm_pack *p, struct vfm_suballoc *a)
 	p->grid = vfm_suballoc(a, p->n, sizeof(*p->grid));
 	p->cu_seqlens = vfm_suballoc(a, p->n + 1, sizeof(*p->cu_seqlens));
 	p->cu_text = vfm_suballoc(a, p->n + 1, sizeof(*p->cu_text));
+	p->cu_text2 = p->text2_dim ? vfm_suballoc(a, p->n + 1, sizeof(*p->cu_text2)) : NULL;
 	p->x0 = p->patch_dim ? vfm_suballoc(a, p->tokens * p->patch_dim, vfm_dtype_size(p->x0_dtype)) : NULL;
 	p->cond = p->cond_dim ? vfm_suballoc(a, p->tokens * p->cond_dim, vfm_dtype_size(p->x0_dtype)) : NULL;
 	p->image =
 		p->image_dim ? vfm_suballoc(a, (int64_t)p->n * p->image_len * p->image_dim, sizeof(*p->image)) : NULL;
 	p->text = vfm_suballoc(a, p->text_tokens * p->text_dim, sizeof(*p->text));
+	p->text2 = p->text2_dim ? vfm_suballoc(a, p->text2_tokens * p->text2_dim, sizeof(*p->text2)) : NULL;
 	p->seg = vfm_suballoc(a, p->tokens, sizeof(*p->seg));
 	p->idx = vfm_suballoc(a, p->tokens, sizeof(*p->idx));
 	p->pos = vfm_suballoc(a, p->tokens, sizeof(*p->pos));
@@ -49,6 +51,8 @@ int vfm_pack_alloc(struct vfm_pack *p, struct vfm_err *err)
 	vfm_pack_place(p, p->mem);
 	p->cu_seqlens[0] = 0;
 	p->cu_text[0] = 0;
+	if (p->cu_text2)
+		p->cu_text2[0] = 0;
 	return 0;
 }
 
@@ -71,6 +75,13 @@ void vfm_pack_set(struct vfm_pack *p, int i, uint64_t id, const int32_t grid[3],
 			}
 	p->cu_seqlens[i + 1] = (int32_t)at;
 	p->cu_text[i + 1] = p->cu_text[i] + text_rows;
+	if (p->cu_text2)
+		p->cu_text2[i + 1] = p->cu_text2[i];
+}
+
+void vfm_pack_set_text2(struct vfm_pack *p, int i, int32_t rows)
+{
+	p->cu_text2[i + 1] = p->cu_text2[i] + rows;
 }
 
 void vfm_pack_release(struct vfm_pack *p)

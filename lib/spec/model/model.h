@@ -32,8 +32,9 @@ struct vfm_model_spec {
 	int64_t cond_channels; /* of the condition, which follows the latents in an input token; 0: none */
 	int64_t mask_channels; /* masks that follow the latents in an input token (arch.h): 1 is padding; 2: given */
 	int64_t patch[3];      /* t, h, w */
-	int64_t text_dim, text_len; /* features of a text row; maximum rows per sample (longer texts are truncated) */
-	int64_t text_proj;          /* features of the layer that embeds the text; 0: none (VFM_TEXT_ROWS) */
+	int64_t text_dim, text_len;   /* features of a text row; maximum rows per sample (longer texts are truncated) */
+	int64_t text2_dim, text2_len; /* the same of a second text encoder; text2_dim 0: none */
+	int64_t text_proj;            /* features of the layer that embeds the text; 0: none (VFM_TEXT_ROWS) */
 	/* features of an image row; every sample has image_len rows; 0: no image rows */
 	int64_t image_dim, image_len;
 	int64_t image_pos; /* learned positions added to the image rows: 0 or image_len */
