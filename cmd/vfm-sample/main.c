@@ -246,7 +246,7 @@ static int read_request(struct sample_job *j, struct vfm_err *err)
 static void check_first_frames(const struct sample_job *j)
 {
 	const struct vfm_config *c = &j->net.c;
-	const bool masked = vfm_model_mask_dim(&c->model) && c->model.mask_channels > 1;
+	const bool masked = vfm_model_given_dim(&c->model) > 0;
 	bool given = so->first_frame;
 
 	for (size_t i = 0; i < j->s.n; i++)

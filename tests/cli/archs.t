@@ -36,7 +36,7 @@ END3
 undocumented() {
 	local name
 	vfm-ckpt ls --format json "$1" | jq -r '.rows[].name' |
-		sed -nE 's/^model\///; T; s/\.lora_[AB]\.weight$/.weight/; s/^blocks\.[0-9]+\.//; s/^attn(_[st])?\./ATTN./; p' | sort -u |
+		sed -nE 's/^model\///; T; s/\.lora_[AB]\.weight$/.weight/; s/^blocks\.[0-9]+\.//; s/^attn(_[st])?\./ATTN./; s/^refiner\.[0-9]+\./R./; p' | sort -u |
 		while read -r name; do
 			grep -qF -e "$name" <<<"$models" || grep -qF -e " ${name%.*} [" <<<"$models" || echo "$name"
 		done
@@ -52,6 +52,7 @@ set_train() {
 		--set model.text_dim=32 --set 'model.pos_max=[4,4,4]' --set diffusion.kind=flow)
 	two=(-p "a red square moves left" -p "a blue circle")
 	one=(-p "a red square moves left")
+	[[ "${keys[*]}" != *model.image_dim* ]] || train+=(--set model.image_dim=32 --set model.image_len=5)
 	if [[ "${keys[*]}" == *model.cond_channels* ]]; then
 		train+=(--set model.cond_channels=20 --set model.image_dim=32 --set model.image_len=5)
 		[[ " ${train[*]} " != *model.image_pos=* ]] || train+=(--set model.image_pos=5)

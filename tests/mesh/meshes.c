@@ -30,7 +30,7 @@
 #include "io/table.h"
 #include "meshes.h"
 
-enum { MAX_MODELS = 32, MAX_GROUPS = 8, MAX_ROWS = 1024, MAX_FAULTS = 64, ROW_TIMEOUT_S = 120 };
+enum { MAX_MODELS = 32, MAX_GROUPS = 8, MAX_ROWS = 2048, MAX_FAULTS = 64, ROW_TIMEOUT_S = 120 };
 
 static const char *device = "cpu";
 static const double loss_tol = 1e-5, grad_tol = 1e-4, internode_loss_tol = 1e-3, internode_tol = 1e-2, bf16_tol = 2e-2,

@@ -965,7 +965,7 @@ static void ref_index_select(struct ref *r)
 	int64_t n = a->index.shape[0], d = n ? vfm_numel(&a->y) / n : 0;
 
 	for (int64_t i = 0; i < n; i++)
-		for (int64_t k = 0; k < d; k++)
+		for (int64_t k = 0; (index[i] >= 0 || !a->keep) && k < d; k++)
 			y[i * d + k] = index[i] < 0 ? 0 : (w ? w[i] : 1) * x[(int64_t)index[i] * d + k];
 }
 

@@ -63,14 +63,22 @@ class Samples:
         time = tensor([t_cond * scale])
         if self.ti2v:
             time = torch.full((1, n), t_cond * scale, dtype=DTYPE)
-        if given:
-            first = given * int(grid[1] * grid[2])
-            x[:first], weight[:first], time[:, :first] = x0[:first], 0, self.family.given_time * scale
         cond = tensor(p["cond"][lo:hi]) if "cond" in p else None
+        first = given * int(grid[1] * grid[2])
+        more = {}
+        if self.family.predicts_given:
+            volume = int(np.prod(self.family.patch))
+            cond = torch.zeros(n, x0.shape[1] + volume, dtype=DTYPE)
+            cond[:first] = torch.cat([tensor(x0[:first]), torch.ones(first, volume, dtype=DTYPE)], 1)
+            if "text2" in p:
+                more["text2"] = tensor(p["text2"][int(p["cu_text2"][i]):int(p["cu_text2"][i + 1])])
+            time = tensor([t_cond * scale])
+        elif given:
+            x[:first], weight[:first], time[:, :first] = x0[:first], 0, self.family.given_time * scale
         text = p["text"][int(p["cu_text"][i]):int(p["cu_text"][i + 1])]
         rows = self.cfg["image_len"]
         image = tensor(p["image"][i * rows:(i + 1) * rows]) if "image" in p else None
-        pred = self.family.forward(model, tensor(x), cond, grid, time, tensor(text), image)
+        pred = self.family.forward(model, tensor(x), cond, grid, time, tensor(text), image, **more)
         return pred, tensor(target), tensor(weight)
 
     def total(self, model, step, draws, backward=True):
@@ -105,12 +113,19 @@ def compare(report, what, ours, want, limit, floor):
             report.line(what, off, limit, name)
 
 
+def with_gradients(model):
+    """Gradients of parameters that nothing reads are 0, not None: our AdamW decays these, too."""
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+
+
 def check_step(report, s, model, folder):
     loss, preds = s.total(model, s.step, s.dumped_draws())
     report.line("loss", abs(s.loss - loss) / abs(loss), 1e-5, f"{s.loss:.9g}, diffusers {loss:.9g}")
     for k, p in enumerate(s.packs):
         if not p.get("given", np.zeros(1)).any():  # a given frame has a prediction that nothing reads
             report.line("forward", error(p["pred"], preds[k]), 1e-5, f"pack {k}")
+    with_gradients(model)
     theirs = {k: v.grad.numpy() for k, v in model.named_parameters()}
     ours = tensors.load(folder + "/grads.safetensors")
     want = {k: s.family.to_ours(k, theirs) for k in ours}
@@ -140,6 +155,7 @@ def check_training(report, s, model, folder):
         adam.zero_grad()
         draws = [[(d[0], d[1:5], d[5], d[6]) for d in pack] for pack in run["draws"][step]]
         loss, _ = s.total(model, step, draws)
+        with_gradients(model)
         worst = max(worst, abs(run["losses"][step] - loss) / abs(loss))
         norm = torch.sqrt(sum((p.grad.double() ** 2).sum() for p in model.parameters())).item()
         for p in model.parameters():
@@ -170,6 +186,7 @@ def check_adapters(report, s, folder, path, rank, alpha):
                 x = s.family.reorder(layer, x, False) if m == "B" else x
                 params[f"base_model.model.{layer}.lora_{m}.default.weight"].data.copy_(torch.tensor(x))
     loss, preds = s.total(model, s.step, s.dumped_draws())
+    with_gradients(model)
     report.line("loss", abs(s.loss - loss) / abs(loss), 1e-5, f"with adapters: {s.loss:.9g}, peft {loss:.9g}")
     def gradient(layer, m):
         x = params[f"base_model.model.{layer}.lora_{m}.default.weight"].grad.numpy()

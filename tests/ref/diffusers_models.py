@@ -18,6 +18,9 @@ class Family:
     """What models of a class have in common.  fixed, block: our linear layers and norms; theirs are [out, in]."""
     channels_last = False  # in the rows of the last layer
     time_scale, given_time = 1000, 0  # of the time input; the time of given frames
+    predicts_given = False            # given frames are a condition: the model predicts them, too
+    swapped = ()                      # layers whose halves they have in the other order
+    tables = {}                       # our tensors that are rows of theirs
 
     def __init__(self, config):
         self.channels = config["out_channels"]
@@ -27,8 +30,9 @@ class Family:
         """Their layers whose rows, one after another, are those of our layer."""
         if stem in self.fixed:
             return self.fixed[stem]
-        _, i, rest = stem.split(".", 2)
-        return [f"{self.blocks}.{i}.{name}" for name in self.block[rest]]
+        kind, i, rest = stem.split(".", 2)
+        blocks, names = (self.blocks, self.block) if kind == "blocks" else self.others[kind]
+        return [f"{blocks}.{i}.{name}" for name in names[rest]]
 
     def halves(self, layer):
         """Whether RoPE rotates features i and i + d/2 of a head, not 2i and 2i + 1, of this layer or norm."""
@@ -47,6 +51,8 @@ class Family:
 
     def parameters(self, name):
         """Their parameters that our tensor consists of."""
+        if name in self.tables:
+            return [self.tables[name][0]]
         if name.startswith("head_") or name.endswith("scale_shift_table"):
             return [self.table(name)]
         if name == "img_mlp.pos":
@@ -57,6 +63,10 @@ class Family:
     def to_ours(self, name, theirs):
         """Our tensor `name`, in numpy, from a dictionary of theirs."""
         parts = [theirs[k] for k in self.parameters(name)]
+        if name in self.tables:
+            return parts[0][self.tables[name][1]]
+        if name.rsplit(".", 1)[0] in self.swapped:
+            parts = [np.concatenate(np.split(parts[0], 2)[::-1])]
         if name in ("head_shift", "head_scale"):
             return parts[0].reshape(2, -1)[int(name == "head_scale")]
         if name.endswith("scale_shift_table"):
@@ -186,6 +196,53 @@ class Cosmos(Family):
     fps = None
 
 
+class Hunyuan(Family):
+    model = diffusers.HunyuanVideo15Transformer3DModel
+    blocks, predicts_given, swapped = "transformer_blocks", True, ("ada",)
+    time = "context_embedder.time_text_embed."
+    fixed = {
+        "patch": ["x_embedder.proj"], "out": ["proj_out"], "ada": ["norm_out.linear"],
+        "t_mlp.0": ["time_embed.timestep_embedder.linear_1"], "t_mlp.2": ["time_embed.timestep_embedder.linear_2"],
+        "ctx_proj": ["context_embedder.proj_in"], "refiner.t.0": [time + "timestep_embedder.linear_1"],
+        "refiner.t.2": [time + "timestep_embedder.linear_2"], "refiner.pool.0": [time + "text_embedder.linear_1"],
+        "refiner.pool.2": [time + "text_embedder.linear_2"], "text2.0": ["context_embedder_2.norm"],
+        "text2.1": ["context_embedder_2.linear_1"], "text2.3": ["context_embedder_2.linear_2"],
+        "text2.5": ["context_embedder_2.linear_3"], "img_mlp.0": ["image_embedder.norm_in"],
+        "img_mlp.1": ["image_embedder.linear_1"], "img_mlp.3": ["image_embedder.linear_2"], "img_mlp.4": ["image_embedder.norm_out"],
+    }
+    block = {
+        "ada": ["norm1.linear", "norm1_context.linear"], "attn.qkv": ["attn.to_q", "attn.to_k", "attn.to_v"],
+        "attn.qn": ["attn.norm_q"], "attn.kn": ["attn.norm_k"], "attn.proj": ["attn.to_out.0"],
+        "text.qkv": ["attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj"], "text.qn": ["attn.norm_added_q"],
+        "text.kn": ["attn.norm_added_k"], "text.proj": ["attn.to_add_out"], "fc1": ["ff.net.0.proj"], "fc2": ["ff.net.2"],
+        "text.fc1": ["ff_context.net.0.proj"], "text.fc2": ["ff_context.net.2"],
+    }
+    others = {"refiner": ("context_embedder.token_refiner.refiner_blocks", {
+        "ln1": ["norm1"], "ln2": ["norm2"], "qkv": ["attn.to_q", "attn.to_k", "attn.to_v"], "proj": ["attn.to_out.0"],
+        "fc1": ["ff.net.0.proj"], "fc2": ["ff.net.2"], "ada": ["norm_out.linear"]})}
+    tables = {f"row_type.{i}": ("cond_type_embed.weight", i) for i in range(3)}
+    latents, tokens = Wan.latents, Wan.tokens
+
+    def __init__(self, config):
+        self.channels, self.patch = config["out_channels"], (1, 1, 1)
+
+    def forward(self, model, x, cond, grid, time, text, image, text2=None):
+        """As Wan.forward; text2 [M,V] are the rows of the second encoder."""
+        def rows(y, n):  # a model of diffusers needs rows, and masks those that are not there
+            mask = torch.ones(1, max(1, 0 if y is None else len(y)), dtype=torch.long)
+            return (y[None], mask) if y is not None and len(y) else (torch.zeros(1, 1, n, dtype=x.dtype), 0 * mask)
+
+        c, embedder = model.config, model.context_embedder.time_text_embed
+        # The mean of no rows is 0.
+        hook = embedder.register_forward_pre_hook(lambda layer, args: (args[0], torch.nan_to_num(args[1])))
+        x = torch.cat([self.latents(v, grid) for v in (x, cond)])
+        (text, mask), (text2, mask2) = rows(text, c.text_embed_dim), rows(text2, c.text_embed_2_dim)
+        image = torch.zeros(1, 1, c.image_embed_dim, dtype=x.dtype) if image is None else image[None]
+        out = model(x[None], time, text, mask, None, text2, mask2, image, return_dict=False)[0][0]
+        hook.remove()
+        return self.tokens(out, grid)
+
+
 class Float64:
     """torch for the modules that ask it for float32 angles."""
     float32 = torch.float64
@@ -211,4 +268,4 @@ def family_of(folder):
     """The family of a folder of save_pretrained."""
     with open(folder + "/config.json") as f:
         config = json.load(f)
-    return next(c for c in (Wan, Ltx, Cosmos) if c.model.__name__ == config["_class_name"])(config)
+    return next(c for c in (Wan, Ltx, Cosmos, Hunyuan) if c.model.__name__ == config["_class_name"])(config)

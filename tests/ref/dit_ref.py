@@ -12,6 +12,8 @@ Written to be read: one loop over the samples of a pack, no batching, float64 or
   pixart      one modulation for all blocks, to which each adds a table; cross-attention without a norm
   ltx         as pixart with the qk-norms, text MLP and head of wan; RMS norms in the blocks, RoPE over all heads
   moe         variant A with experts in the place of the MLP
+  hunyuan     joint attention: the text is a second stream with weights and modulation of its own; the refiner of the text,
+              rows of a second encoder and of images, given latents and their mask after the latents
   cosmos      three low-rank modulations in a block and one in the head, which add to one of the time; a gated cross-attention
               to the text as it is, or to GELU(ctx_proj); no other biases; masks after the latents; RoPE with a longer range
 
@@ -48,7 +50,7 @@ class Config:
     qk_norm: bool = True
     pos: str = "rope"           # rope | sincos | both | learned
     adaln_lora_rank: int = 0    # 0: every block has its own full modulation
-    arch: str = "dit"           # dit | moviegen | stdit | moe | pixart | wan | ltx | cosmos
+    arch: str = "dit"           # dit | moviegen | stdit | moe | pixart | wan | ltx | cosmos | hunyuan
     kv_heads: int = 0           # 0: heads
     pos_max: tuple = (8, 8, 8)  # rows of the learned tables of t, h, w
     experts: int = 0
@@ -64,6 +66,10 @@ class Config:
     patch: tuple = (1, 2, 2)    # t, h, w
     rope_fps: float = 0.0       # ltx, cosmos: frames per second
     rope_scale: tuple = ()      # cosmos: range of RoPE in t, h, w
+    rope_axes: tuple = ()       # hunyuan: features of a head that rotate with t, h, w
+    rope_theta: float = 0.0     # hunyuan; 0: 10000
+    refiner_layers: int = 0     # hunyuan
+    text2_dim: int = 0          # hunyuan: features of a row of the second encoder
     text_proj: int = 0          # cosmos: outputs of ctx_proj; 0: none
     mask_channels: int = 0      # cosmos: the padding, which is 0, after the mask of given frames if there are 2
     rope_stride: tuple = ()     # ltx: frames and pixels of a latent element
@@ -110,6 +116,45 @@ def parameter_shapes(cfg):
                 shapes[name + ".kn_img.weight"] = (kv if cfg.arch in ROWS else d // cfg.heads,)
         linear(name + ".proj", d, d, bias)
 
+    def norm(name, n):
+        shapes[name + ".weight"] = shapes[name + ".bias"] = (n,)
+
+    if cfg.arch == "hunyuan":
+        linear("patch", 2 * cfg.features + math.prod(cfg.patch), d)
+        linear("t_mlp.0", 256, d)
+        linear("t_mlp.2", d, d)
+        linear("ctx_proj", cfg.text_dim, d)
+        for name, n in ("t", 256), ("pool", cfg.text_dim):
+            linear(f"refiner.{name}.0", n, d)
+            linear(f"refiner.{name}.2", d, d)
+        for i in range(cfg.refiner_layers):
+            b = f"refiner.{i}."
+            norm(b + "ln1", d)
+            norm(b + "ln2", d)
+            for name, n, out in ("qkv", d, 3 * d), ("proj", d, d), ("fc1", d, 4 * d), ("fc2", 4 * d, d), ("ada", d, 2 * d):
+                linear(b + name, n, out)
+        if cfg.text2_dim:
+            norm("text2.0", cfg.text2_dim)
+            for name, n, out in ("1", cfg.text2_dim, 2048), ("3", 2048, 2048), ("5", 2048, d):
+                linear("text2." + name, n, out)
+        if cfg.image_dim:
+            norm("img_mlp.0", cfg.image_dim)
+            linear("img_mlp.1", cfg.image_dim, cfg.image_dim)
+            linear("img_mlp.3", cfg.image_dim, d)
+            norm("img_mlp.4", d)
+        for k, there in enumerate((True, cfg.text2_dim, cfg.image_dim)):
+            if there:
+                shapes[f"row_type.{k}"] = (d,)
+        for i in range(cfg.layers):
+            b = f"blocks.{i}."
+            linear(b + "ada", d, 12 * d)
+            for name, mlp in ("attn", ""), ("text", "text."):
+                attention_weights(b + name, True)
+                linear(f"{b}{mlp}fc1", d, f)
+                linear(f"{b}{mlp}fc2", f, d)
+        linear("ada", d, 2 * d)
+        linear("out", d, cfg.features)
+        return shapes
     if cfg.arch == "cosmos":
         r = cfg.adaln_lora_rank
         linear("patch", cfg.features + cfg.mask_channels * math.prod(cfg.patch), d, bias=False)
@@ -234,12 +279,12 @@ def positions(grid):
     return [a.reshape(-1) for a in axes]
 
 
-def rope_angles(grid, head_dim, scale=(), fps=0.0):
+def rope_angles(grid, head_dim, scale=(), fps=0.0, axes=(), theta=10000.0):
     """[N, head_dim/2]: the angles of the pairs; first those of t, then of h, then of w."""
     side = 2 * (head_dim // 6)
     parts = []
-    for i, (pos, dim) in enumerate(zip(positions(grid), (head_dim - 2 * side, side, side))):
-        base = 10000.0 * scale[i] ** (dim / (dim - 2)) if scale else 10000.0
+    for i, (pos, dim) in enumerate(zip(positions(grid), axes or (head_dim - 2 * side, side, side))):
+        base = theta * scale[i] ** (dim / (dim - 2)) if scale else theta
         pos = pos * 24 / fps if fps and i == 0 else pos
         parts.append(torch.outer(pos, base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)))
     return torch.cat(parts, 1)
@@ -458,6 +503,60 @@ def embed_image(p, rows):
     return layer_norm(x, 1e-5) * p["img_mlp.4.weight"] + p["img_mlp.4.bias"]
 
 
+def affine(p, name, x, eps=1e-6):
+    return layer_norm(x, eps) * p[name + ".weight"] + p[name + ".bias"]
+
+
+def hunyuan_text(cfg, p, text, text2, image, t_cond):
+    """The text stream of a sample before the blocks."""
+    mean = text.mean(0) if len(text) else torch.zeros(cfg.text_dim, dtype=text.dtype)
+    r = linear(p, "refiner.t.2", silu(linear(p, "refiner.t.0", timestep_embedding(t_cond, text.dtype))))
+    r = silu(r + linear(p, "refiner.pool.2", silu(linear(p, "refiner.pool.0", mean))))
+    x = linear(p, "ctx_proj", text)
+    for i in range(cfg.refiner_layers):
+        b = f"refiner.{i}."
+        gate1, gate2 = linear(p, b + "ada", r).chunk(2, -1)
+        q, k, v = heads_of(linear(p, b + "qkv", affine(p, b + "ln1", x)), cfg, 3)
+        x = x + gate1 * linear(p, b + "proj", attention(q, k, v))
+        x = x + gate2 * linear(p, b + "fc2", silu(linear(p, b + "fc1", affine(p, b + "ln2", x))))
+    rows = [x + p["row_type.0"]]
+    if text2 is not None:
+        y = gelu(linear(p, "text2.1", affine(p, "text2.0", text2, 1e-5)))
+        rows.append(linear(p, "text2.5", gelu(linear(p, "text2.3", y))) + p["row_type.1"])
+    if image is not None:
+        rows.append(embed_image(p, image) + p["row_type.2"])
+    return torch.cat(rows)
+
+
+def hunyuan_sample(cfg, p, x, grid, text, text2, t_cond, image, x0, given):
+    """As forward_sample.  x0: clean tokens."""
+    clean = given * int(grid[1]) * int(grid[2])
+    angles = rope_angles(grid, cfg.hidden // cfg.heads, axes=cfg.rope_axes, theta=cfg.rope_theta or 10000.0)
+    more = torch.zeros(len(x), cfg.features + math.prod(cfg.patch), dtype=x.dtype)
+    more[:clean, :cfg.features], more[:clean, cfg.features:] = x0[:clean], 1
+    sc = silu(linear(p, "t_mlp.2", silu(linear(p, "t_mlp.0", timestep_embedding(t_cond, x.dtype)))))
+    h = [linear(p, "patch", torch.cat([x, more], 1)), hunyuan_text(cfg, p, text, text2, image, t_cond)]
+    for i in range(cfg.layers):
+        b = f"blocks.{i}."
+        mods = linear(p, b + "ada", sc).chunk(12, -1)
+        q, k, v = [], [], []
+        for s, name in enumerate((b + "attn", b + "text")):
+            shift, scale = mods[6 * s:6 * s + 2]
+            qs, ks, vs = heads_of(linear(p, name + ".qkv", layer_norm(h[s]) * (1 + scale) + shift), cfg, 3)
+            if cfg.qk_norm:
+                qs, ks = qk_norm(cfg, qs, p[name + ".qn.weight"]), qk_norm(cfg, ks, p[name + ".kn.weight"])
+            if s == 0:
+                qs, ks = rope(qs, angles), rope(ks, angles)
+            q, k, v = q + [qs], k + [ks], v + [vs]
+        y = attention(*(torch.cat(z) for z in (q, k, v))).split([len(h[0]), len(h[1])])
+        for s, (name, mlp_name) in enumerate(((b + "attn", b), (b + "text", b + "text."))):
+            gate1, shift, scale, gate2 = mods[6 * s + 2:6 * s + 6]
+            z = h[s] + gate1 * linear(p, name + ".proj", y[s])
+            h[s] = z + gate2 * mlp(p, mlp_name, layer_norm(z) * (1 + scale) + shift)
+    shift, scale = linear(p, "ada", sc).chunk(2, -1)
+    return linear(p, "out", layer_norm(h[0]) * (1 + scale) + shift), 0.0
+
+
 def add_masks(cfg, x, clean):
     """Appends the mask of the `clean` first tokens, then the padding, which is 0."""
     masks = torch.zeros(len(x), cfg.mask_channels * math.prod(cfg.patch), dtype=x.dtype)
@@ -533,9 +632,14 @@ def pack_loss(cfg, p, pack, noise, dtype):
         x = torch.cat([x0[rows][:clean], x[clean:]])
         if cfg.cond_features:
             x = torch.cat([x, tensor(pack["cond"][rows])], 1)
-        if cfg.image_dim:
+        if cfg.image_dim and "image" in pack:
             image = tensor(pack["image"][s * cfg.image_len:(s + 1) * cfg.image_len])
-        pred, aux = forward_sample(cfg, p, x, grid, text[words], t_cond[s], image, given)
+        if cfg.arch == "hunyuan":
+            text2 = tensor(pack["text2"][int(pack["cu_text2"][s]):int(pack["cu_text2"][s + 1])]) if cfg.text2_dim else None
+            pred, aux = hunyuan_sample(cfg, p, a * x0[rows] + b * n[rows], grid, text[words], text2, t_cond[s], image, x0[rows], given)
+            clean = 0
+        else:
+            pred, aux = forward_sample(cfg, p, x, grid, text[words], t_cond[s], image, given)
         target = c * x0[rows] + e * n[rows]
         loss = loss + w[s] * (((pred - target) ** 2).mean(1)[clean:].sum() + len(pred) * aux)
         preds.append(pred)

@@ -48,6 +48,10 @@ GOLDEN = {
                          rope_fps=16.0, mask_channels=2), "flow, first frames given"),
     "cosmos-t2i-flow": (dict(A, arch="cosmos", hidden=96, heads=4, ffn=160, adaln_lora_rank=8, text_dim=40, text_proj=24,
                              rope_scale=(1.0, 4.0, 4.0), rope_fps=24.0, mask_channels=1), "flow"),
+    "hunyuan-flow": (dict(A, arch="hunyuan", hidden=64, heads=4, ffn=160, patch=(1, 1, 1), features=16, rope_axes=(4, 8, 4),
+                          rope_theta=256.0, refiner_layers=2), "flow"),
+    "hunyuan-i2v-flow": (dict(A, arch="hunyuan", hidden=64, heads=2, ffn=160, patch=(1, 1, 1), features=16, rope_axes=(8, 12, 12),
+                              rope_theta=256.0, refiner_layers=1, image_dim=24, image_len=3), "flow, first frames given"),
     "moe-expert": (dict(A, arch="moe", heads=6, kv_heads=3, experts=4, expert_ffn=32, shared_experts=1, moe_capacity=1.5), "flow"),
     "moe-token": (dict(A, arch="moe", experts=4, expert_ffn=32, shared_experts=0, moe_router="token_choice", moe_capacity=2.0,
                        moe_aux=0.125), "edm"),
@@ -61,7 +65,7 @@ PACKS = [([(1, 4, 4), (2, 4, 2), (3, 2, 2)], [5, 1, 3], [11, 12, BIG_ID]), ([(2,
 
 def init_rule(name, shape):
     """mean, std of a parameter's initial normals; powers of two, generic and nowhere zero."""
-    if name.endswith(("n.weight", "kn_img.weight", "ln_c.weight", "t_norm.weight", "img_mlp.0.weight", "img_mlp.4.weight")):
+    if name.endswith(("n.weight", "kn_img.weight", "ln_c.weight", "t_norm.weight", "ln1.weight", "ln2.weight", "text2.0.weight", "img_mlp.0.weight", "img_mlp.4.weight")):
         return 1.0, 0.125
     if len(shape) == 1:
         return 0.0, 0.0625
@@ -103,7 +107,8 @@ def make_packs(cfg, kind, gamma=None):
         if "given" in kind:  # of the second and third sample of the first pack
             optional["given"] = np.array([g[0] - 1 if number == 0 else 0 for g in grids] if cfg.arch == "cosmos" else
                                          [number == 0 and i > 0 for i in range(len(grids))], np.int32)
-            w *= [g[0] / (g[0] - given) for g, given in zip(grids, optional["given"])]
+            if cfg.arch != "hunyuan":  # it predicts them
+                w *= [g[0] / (g[0] - given) for g, given in zip(grids, optional["given"])]
         packs.append({
             **optional,
             "x0": philox.normal(SEED, number, 1, philox.TEST, sum(counts) * cfg.features).reshape(-1, cfg.features),
@@ -122,8 +127,9 @@ def sampled(array):
 
 def config_json(cfg):
     optional = ("cond_features", "image_dim", "image_len", "image_pos", "rope_fps", "rope_stride", "rope_scale", "text_proj",
-                "mask_channels")
-    return {**{k: v for k, v in vars(cfg).items() if v or k not in optional}, "channels": 16, "patch": [1, 2, 2]}
+                "mask_channels", "rope_axes", "rope_theta", "refiner_layers", "text2_dim")
+    return {**{k: v for k, v in vars(cfg).items() if v or k not in optional}, "channels": cfg.features // math.prod(cfg.patch),
+            "patch": list(cfg.patch)}
 
 
 def number(x):

@@ -342,12 +342,30 @@ static struct vfm_var *f_take_none(struct probe *p, struct vfm_var **x)
 		NULL, 3, VFM_F32);
 }
 
+/* Six rows of two parts of four and three rows, one row of which is not in the whole; and back, both parts. */
+static struct vfm_var *f_join(struct probe *p, struct vfm_var **x)
+{
+	static int32_t from[2][6] = {{0, -1, 2, -1, 3, 1}, {-1, 2, -1, 0, -1, -1}},
+		       at[2][4] = {{0, 5, 2, 4}, {3, -1, 1}};
+	const struct vfm_row_parts parts = {2, {ints(from[0], 6), ints(from[1], 6)}, {ints(at[0], 4), ints(at[1], 3)}};
+	struct vfm_var *y[2], *z[2];
+
+	(void)p;
+	for (int k = 0; k < 2; k++)
+		y[k] = vfm_g_act(t, x[k], VFM_ACT_SILU);
+	y[0] = vfm_g_act(t, vfm_g_join_rows(t, y, &parts), VFM_ACT_SILU);
+	for (int k = 0; k < 2; k++)
+		z[k] = vfm_g_act(t, vfm_g_part_of_rows(t, y[0], k, &parts), VFM_ACT_SILU);
+	return vfm_g_join_rows(t, z, &parts);
+}
+
 static void test_rows(void **state)
 {
 	struct probe rows = {.name = "rows", .f = f_rows, .n = 1, .leaf = {{like(9, 48)}}};
 	struct probe take = {.name = "take", .f = f_take, .n = 1, .leaf = {{like(9, 40)}}};
 	struct probe combine = {.name = "index_add", .f = f_combine, .n = 2, .leaf = {{like(11, 40)}, {like(11, 1)}}};
 	struct probe plain = {.name = "index_add, no weight", .f = f_plain_combine, .n = 1, .leaf = {{like(11, 40)}}};
+	struct probe join = {.name = "join_rows", .f = f_join, .n = 2, .leaf = {{like(4, 40)}, {like(3, 40)}}};
 	struct probe nothing = {.name = "no rows", .f = f_take_none, .n = 1, .leaf = {{like(0, 40)}}};
 
 	(void)state;
@@ -355,6 +373,7 @@ static void test_rows(void **state)
 	check_probe(&take, 1);
 	check_probe(&combine, 3);
 	check_probe(&plain, 1);
+	check_probe(&join, 3);
 	check_probe(&nothing, 1);
 }
 

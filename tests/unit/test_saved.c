@@ -190,7 +190,8 @@ static void test_architectures(void **state)
 				c.model.pos = VFM_POS_SINCOS;
 			c.model.kv_heads = 2;
 			c.model.qk_norm = false;
-			if (!vfm_model_arch(&c.model)->cross_mod) { /* the others may be without */
+			if (!vfm_model_arch(&c.model)->cross_mod &&
+				!vfm_model_arch(&c.model)->joint) { /* the others may be without */
 				c.model.cross_attention = false;
 				c.model.pooled_text = true;
 			}

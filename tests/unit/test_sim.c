@@ -494,6 +494,7 @@ static void configure(struct vfm_config *c, const char *preset, const char *cons
 	vfm_config_defaults(c);
 	OK(vfm_model_preset(preset, &c->model, &err));
 	c->model.adaln_lora = c->model.adaln_lora ? 8 : 0;
+	memset(c->model.rope_axes, 0, sizeof(c->model.rope_axes));
 	for (size_t i = 0; i < sizeof(tiny) / sizeof(tiny[0]); i++)
 		OK(vfm_bench_set(c, tiny[i], &err));
 	for (; *set; set++)
@@ -522,12 +523,15 @@ static void check_peak(const struct step *s, const char *name, size_t k)
 			(long long)on_cpu.got.peak);
 }
 
-/* The bytes of a pack's input, at most. */
+/* The bytes of a pack's input and of the maps of its image rows, at most. */
 static int64_t pack_bytes(const struct step *s)
 {
 	const struct vfm_model_spec *m = &s->config.model;
 
-	return (64 << 10) + SAMPLES * 4 * (m->image_len * m->image_dim + TOKENS * vfm_model_cond_dim(m));
+	return (64 << 10) +
+		4 *
+		(SAMPLES * m->image_len * (m->image_dim + 8) +
+			SAMPLES * TOKENS * (vfm_model_cond_dim(m) + vfm_model_given_dim(m)));
 }
 
 /* The same program runs on both devices: equal ops, FLOPs, bytes and peak of memory.  A second run has equal times. */

@@ -58,6 +58,7 @@ struct gather {
 	struct rows_of x, y;
 	const int32_t *index;
 	const float *weight;
+	bool keep;
 	float *dot;
 };
 
@@ -70,6 +71,8 @@ static void gather_range(int64_t i0, int64_t i1, void *ctx)
 		char *y = row_at(&g->y, i);
 		float w = g->weight ? g->weight[i] : 1;
 
+		if (g->index[i] < 0 && g->keep)
+			continue;
 		if (g->index[i] < 0)
 			memset(y, 0, bytes);
 		else if (g->x.bf == g->y.bf && !g->weight)
@@ -85,7 +88,8 @@ int vfm_cpu_index_select(struct vfm_stream *s, const struct vfm_index_select *a,
 		.x = view_rows(&a->x),
 		.y = view_rows(&a->y),
 		.index = a->index.data,
-		.weight = vfm_has(&a->weight) ? a->weight.data : NULL};
+		.weight = vfm_has(&a->weight) ? a->weight.data : NULL,
+		.keep = a->keep};
 
 	TRY(index_ok("index_select", g.index, 1, a->index.shape[0], a->x.shape[0], INT32_MIN, err));
 	if (g.x.d)

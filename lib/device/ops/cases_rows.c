@@ -16,12 +16,15 @@ static void add_rows(struct vfm_cases *l, unsigned flags, enum vfm_dtype xt, enu
 	const char *x = vfm_dtype_name(xt), *y = vfm_dtype_name(yt);
 	struct vfm_case *c;
 
-	c = vfm_case_add(l, VFM_OP_index_select, flags, "%s-%s/%d-of-%dx%dx%d%s", x, y, (int)n, (int)m, (int)h, (int)d,
-		weight ? "/weight" : "");
-	c->args.index_select = (struct vfm_index_select){.x = one, .index = index, .weight = w, .y = two};
-	c->args.index_select.x.shape[0] = m;
-	c->args.index_select.y.shape[0] = n;
-	set_bounds(c, m, m, m);
+	for (int keep = 0; keep < 2; keep++) {
+		c = vfm_case_add(l, VFM_OP_index_select, flags, "%s-%s/%d-of-%dx%dx%d%s%s", x, y, (int)n, (int)m,
+			(int)h, (int)d, weight ? "/weight" : "", keep ? "/keep" : "");
+		c->args.index_select =
+			(struct vfm_index_select){.x = one, .index = index, .weight = w, .y = two, .keep = keep};
+		c->args.index_select.x.shape[0] = m;
+		c->args.index_select.y.shape[0] = n;
+		set_bounds(c, m, m, m);
+	}
 	for (int acc = 0; acc < 2; acc++) {
 		c = vfm_case_add(l, VFM_OP_index_add, flags, "%s-%s/%d-to-%dx%dx%d%s%s", x, y, (int)n, (int)m, (int)h,
 			(int)d, weight ? "/weight" : "", acc ? "/accumulate" : "");

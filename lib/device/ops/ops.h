@@ -452,12 +452,13 @@ struct vfm_fill {
  * index as "no row", and the host's next wait for the GPU (stream_sync, event_sync) returns VFM_EUSAGE.  A tensor
  * [M,H,d] has rows of D = H d elements; its heads are contiguous. */
 
-/* y[i] = weight[i] x[index[i]]; zeros for "no row".  An index may repeat. */
+/* y[i] = weight[i] x[index[i]]; zeros for "no row", or with `keep` the row as it is.  An index may repeat. */
 struct vfm_index_select {
 	struct vfm_tensor x;      /* [M,D] or [M,H,d], f32 or bf16; rows may be strided */
 	struct vfm_tensor index;  /* [N] i32 */
 	struct vfm_tensor weight; /* optional [N] f32 */
 	struct vfm_tensor y;      /* [N,D] or [N,H,d], f32 or bf16; rows may be strided; may not overlap x */
+	bool keep;
 };
 /* y[m] (+)= sum over the i with index[i] == m, ascending, of weight[i] x[i], in f32. */
 struct vfm_index_add {

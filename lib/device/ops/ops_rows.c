@@ -36,7 +36,7 @@ static struct vfm_cost extra_index_select(const struct vfm_index_select *a)
 }
 
 OP_EXTRA(index_select, check_index_select, extra_index_select, NO_SEQS, IN(x, NORMAL, UNCOUNTED | IN_CHECK),
-	IN(index, INDEX_OR_NONE, I32, "N"), IN(weight, NORMAL, F32 | OPT, "N"), OUT(y, IN_CHECK))
+	IN(index, INDEX_OR_NONE, I32, "N"), IN(weight, NORMAL, F32 | OPT, "N"), IO_IF(y, keep, NORMAL, IN_CHECK))
 
 static int check_index_add(const struct vfm_index_add *a, struct vfm_err *err)
 {

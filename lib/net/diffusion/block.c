@@ -51,6 +51,23 @@ static void declare_block_mlp(
 		vfm_mlp_declare(&b->mlp, ps, &d, prefix);
 }
 
+static void declare_text_stream(struct vfm_block *b, const struct vfm_model_spec *m, struct vfm_params *ps,
+	const struct vfm_attn_desc *attn, int64_t layer)
+{
+	const struct vfm_mlp_desc mlp = {.unit = attn->unit,
+		.hidden = m->hidden,
+		.ffn = m->ffn,
+		.gated = b->arch->mlp == VFM_MLP_SWIGLU,
+		.exact = b->arch->mlp == VFM_MLP_GELU_EXACT,
+		.no_bias = b->arch->no_bias};
+	char prefix[64];
+
+	snprintf(prefix, sizeof(prefix), "blocks.%d.text", (int)layer);
+	vfm_self_attn_declare(&b->text_attn, ps, attn, prefix);
+	snprintf(prefix, sizeof(prefix), "blocks.%d.text.", (int)layer);
+	vfm_mlp_declare(&b->text_mlp, ps, &mlp, prefix);
+}
+
 void vfm_block_declare(
 	struct vfm_block *b, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int64_t layer)
 {
@@ -69,7 +86,7 @@ void vfm_block_declare(
 		.eps = (float)(a->qk_eps > 0 ? a->qk_eps : m->norm_eps)};
 	char prefix[64];
 
-	*b = (struct vfm_block){.arch = a, .has_text = m->cross_attention, .eps = (float)m->norm_eps};
+	*b = (struct vfm_block){.arch = a, .has_text = vfm_model_has_cross(m), .eps = (float)m->norm_eps};
 	for (int i = 0; i < a->n_attn; i++) {
 		snprintf(prefix, sizeof(prefix), "blocks.%d.%s", (int)layer, names[a->attn[i]]);
 		vfm_self_attn_declare(&b->attn[i], ps, &attn, prefix);
@@ -77,6 +94,8 @@ void vfm_block_declare(
 	if (b->has_text)
 		declare_text_attn(b, ps, &attn, layer);
 	declare_block_mlp(b, m, ps, unit, layer);
+	if (a->joint)
+		declare_text_stream(b, m, ps, &attn, layer);
 }
 
 /* ---- the residual stream ---- */
@@ -172,7 +191,7 @@ static struct vfm_var *block_mlp(struct vfm_tape *t, const struct vfm_block *b, 
 	return y ? vfm_g_gate(t, y, vfm_mlp(t, &b->mlp, x, &in->attn), NULL, NULL) : vfm_mlp(t, &b->mlp, x, &in->attn);
 }
 
-struct vfm_var *vfm_block(struct vfm_tape *t, const struct vfm_block *b, const struct vfm_block_in *in)
+static struct vfm_var *plain_block(struct vfm_tape *t, const struct vfm_block *b, const struct vfm_block_in *in)
 {
 	const struct vfm_attn_layout *l = &in->in->attn;
 	struct residual s = {.h = in->h, .seqs = &in->in->segs};
@@ -199,4 +218,55 @@ struct vfm_var *vfm_block(struct vfm_tape *t, const struct vfm_block *b, const s
 	y = residual_norm(t, &s, &norm);
 	residual_add(t, &s, block_mlp(t, b, y, in->in, s.h->v.dtype), mod[GATE]);
 	return residual_value(t, &s);
+}
+
+struct vfm_var *vfm_stream_part(struct vfm_tape *t, struct vfm_var *h, const struct vfm_model_in *in, int k)
+{
+	const int64_t n = in->tok.rows, d = h->v.shape[1];
+	char *data = h->v.data;
+
+	if (k == 0 && in->stream_rows == n)
+		return h;
+	if (k == 0)
+		return vfm_view(t, h, vfm_t2(data, h->v.dtype, n, d));
+	data = data ? data + (size_t)(n * d) * vfm_dtype_size(h->v.dtype) : NULL;
+	return vfm_view(t, h, vfm_t2(data, h->v.dtype, in->stream_rows - n, d));
+}
+
+static struct vfm_var *joint_block(struct vfm_tape *t, const struct vfm_block *b, const struct vfm_block_in *in)
+{
+	const struct vfm_joint_in *j = &in->in->joint;
+	const struct vfm_self_attn *attn[] = {&b->attn[0], &b->text_attn};
+	const struct vfm_joint_layout layout = {{&in->in->attn, &j->layers}, &j->attn, &j->rows};
+	const struct vfm_mlp *mlp[] = {&b->mlp, &b->text_mlp};
+	const struct vfm_seqs *segs[] = {&in->in->segs, &j->segs};
+	struct vfm_norm_args norm = {.kind = vfm_block_norm(b->arch), .eps = b->eps, .out = in->in->x.dtype};
+	struct vfm_var *const *mod[] = {in->mod, in->mod + b->arch->n_mod / 2}, *x[2];
+	struct residual s[2];
+
+	for (int k = 0; k < 2; k++) {
+		s[k] = (struct residual){.h = vfm_stream_part(t, in->h, in->in, k), .seqs = segs[k]};
+		norm.shift = mod[k][SHIFT];
+		norm.scale = mod[k][SCALE];
+		norm.fp8 = vfm_self_attn_norm(attn[k], layout.layers[k]);
+		x[k] = residual_norm(t, &s[k], &norm);
+	}
+	vfm_joint_attn(t, attn, x, &layout, in->in->rope);
+	for (int k = 0; k < 2; k++) {
+		residual_add(t, &s[k], x[k], mod[k][GATE]);
+		norm.shift = mod[k][PER_PART + SHIFT];
+		norm.scale = mod[k][PER_PART + SCALE];
+		norm.fp8 = vfm_linear_norm(&mlp[k]->in, layout.layers[k]);
+		x[k] = residual_norm(t, &s[k], &norm);
+		residual_add(t, &s[k], vfm_mlp(t, mlp[k], x[k], layout.layers[k]), mod[k][PER_PART + GATE]);
+		x[k] = residual_value(t, &s[k]);
+	}
+	return vfm_g_join_rows(t, x, &j->own);
+}
+
+struct vfm_var *vfm_block(struct vfm_tape *t, const struct vfm_block *b, const struct vfm_block_in *in)
+{
+	if (b->arch->joint)
+		return joint_block(t, b, in);
+	return plain_block(t, b, in);
 }

@@ -28,12 +28,14 @@ static void place_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 	}
 	in->text_seqs.dev_cu = vfm_sub_t1(a, VFM_I32, p->n + 1);
 	in->text = vfm_sub_t2(a, VFM_F32, in->text_seqs.total, m->text_dim);
-	if (m->pooled_text)
+	if (m->text2_dim)
+		in->text2 = vfm_sub_t2(a, VFM_F32, in->host_cu_text2[p->n], m->text2_dim);
+	if (vfm_model_pools_text(m))
 		in->text_mean = vfm_sub_t2(a, VFM_F32, G, m->text_dim);
 	if (m->cond_channels)
 		in->cond = vfm_sub_t2(a, p->x0_dtype, T, vfm_model_cond_dim(m));
-	if (vfm_model_mask_dim(m))
-		in->masks = vfm_sub_t2(a, VFM_F32, T, vfm_model_mask_dim(m));
+	if (vfm_model_given_dim(m))
+		in->given = vfm_sub_t2(a, VFM_F32, T, vfm_model_given_dim(m));
 	if (m->image_dim) {
 		in->image = vfm_sub_t2(a, VFM_F32, in->image_seqs.total, m->image_dim);
 		in->image_seqs.dev_cu = vfm_sub_t1(a, VFM_I32, p->n + 1);
@@ -115,10 +117,26 @@ static int upload_text_rows(
 	return upload_run(in, &run, p, dim, err);
 }
 
+/* Uploads the rows of the second encoder of samples that keep their text. */
+static int upload_text2(struct vfm_model_in *in, const struct vfm_pack *p, struct vfm_err *err)
+{
+	const size_t row = (size_t)p->text2_dim * sizeof(float);
+
+	for (int i = 0; vfm_has(&in->text2) && i < p->n; i++) {
+		const int32_t at = in->host_cu_text2[i], n = in->host_cu_text2[i + 1] - at;
+
+		if (n)
+			TRY(vfm_dev_upload(in->stream, (char *)in->text2.data + (size_t)at * row,
+				(const char *)p->text2 + (size_t)p->cu_text2[i] * row, (size_t)n * row, err));
+	}
+	return 0;
+}
+
 static int upload_text(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
 	const bool *dropped, float *host, struct vfm_err *err)
 {
 	TRY(upload_text_rows(in, p, dropped, m->text_dim, err));
+	TRY(upload_text2(in, p, err));
 	if (!vfm_has(&in->text_mean))
 		return 0;
 	pool_text(host, p, in, dropped, m->text_dim);
@@ -231,39 +249,72 @@ static int zero_rows(
 		in->stream, (char *)dst->data + (size_t)first * row, NULL, (size_t)(end - first) * row, err);
 }
 
-/* Uploads the masks: 1 in the first channel of given frames if there are two channels, else 0. */
-static int upload_masks(struct vfm_model_in *in, const struct vfm_model_spec *m, struct vfm_err *err)
+/* Writes the features of a token of a given frame: its latents x, if the model reads them, and 1 in the mask. */
+static void write_given(float *out, const struct vfm_model_spec *m, enum vfm_dtype dtype, const char *x)
 {
-	const int64_t width = vfm_model_mask_dim(m), given = width - width / m->mask_channels;
+	const int64_t volume = m->patch[0] * m->patch[1] * m->patch[2];
+	int64_t latents = vfm_model_predicts_given(m) ? vfm_model_patch_dim(m) : 0;
+
+	if (latents)
+		vfm_dtype_convert(VFM_F32, out, dtype, x, (size_t)latents);
+	for (int64_t j = 0; j < volume && vfm_model_takes_given(m); j++)
+		out[latents + j] = 1;
+}
+
+/* Uploads what the model reads of given frames; 0 for tokens of the others. */
+static int upload_given(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
+	const struct vfm_model_conds *conds, struct vfm_err *err)
+{
+	const int32_t *rows = vfm_model_in_rows(in);
+	const int64_t width = vfm_model_given_dim(m);
+	const enum vfm_dtype dtype = conds->frames ? VFM_F32 : p->x0_dtype;
+	const size_t row = (size_t)vfm_model_patch_dim(m) * vfm_dtype_size(dtype);
 	float *host;
 	int rc;
 
-	if (!vfm_has(&in->masks))
+	if (!vfm_has(&in->given))
 		return 0;
 	host = vfm_calloc((size_t)(in->tok.rows * width) + 1, sizeof(*host));
-	for (int g = 0; g < in->segs.n; g++)
-		for (int32_t r = in->host_cu_segs[g]; in->seg_given[g] && r < in->host_cu_segs[g + 1]; r++)
-			for (int64_t j = 0; j < given; j++)
-				host[r * width + j] = 1;
-	rc = upload_tensor(in, &in->masks, host, err);
+	for (int64_t r = 0; conds->given && r < in->tok.rows; r++) {
+		const int32_t i = p->seg[rows[r]], k = p->idx[rows[r]];
+		const char *frames = conds->frames ? (const char *)conds->frames[i]
+						   : (const char *)p->x0 + (size_t)p->cu_seqlens[i] * row;
+
+		if (k < conds->given[i] * p->grid[i][1] * p->grid[i][2])
+			write_given(host + r * width, m, dtype, frames ? frames + (size_t)k * row : NULL);
+	}
+	rc = upload_tensor(in, &in->given, host, err);
 	free(host);
 	return rc;
 }
 
-/* Uploads the conditions and the image rows, then zeros over those of dropped samples. */
+/* Uploads the image rows of a sample, or zeros for a dropped image. */
+static int upload_image(
+	struct vfm_model_in *in, const struct vfm_pack *p, int i, const bool *dropped, struct vfm_err *err)
+{
+	const int32_t at = in->host_cu_image[i], end = in->host_cu_image[i + 1];
+	const size_t size = (size_t)p->image_len * (size_t)p->image_dim;
+
+	if (dropped && dropped[i])
+		return zero_rows(in, &in->image, at, end, err);
+	if (at == end)
+		return 0;
+	return vfm_dev_upload(in->stream, (float *)in->image.data + (int64_t)at * p->image_dim,
+		p->image + (size_t)i * size, size * sizeof(float), err);
+}
+
+/* Uploads the conditions and the image rows, and zeros for those of dropped samples. */
 static int upload_conds(struct vfm_model_in *in, const struct vfm_pack *p, const bool *dropped, struct vfm_err *err)
 {
 	if (vfm_has(&in->cond))
 		TRY(vfm_model_in_upload(in, &in->cond, p->cond, err));
-	if (vfm_has(&in->image)) {
+	if (vfm_has(&in->image))
 		TRY(upload_tensor(in, &in->image_seqs.dev_cu, in->host_cu_image, err));
-		TRY(upload_tensor(in, &in->image, p->image, err));
-	}
-	for (int i = 0; dropped && i < p->n; i++) {
-		if (dropped[i] && vfm_has(&in->cond))
+	for (int i = 0; i < p->n; i++) {
+		if (dropped && dropped[i] && vfm_has(&in->cond))
 			TRY(zero_rows(in, &in->cond, in->tok.cu[i], in->tok.cu[i + 1], err));
-		if (dropped[i] && vfm_has(&in->image))
-			TRY(zero_rows(in, &in->image, in->host_cu_image[i], in->host_cu_image[i + 1], err));
+		if (vfm_has(&in->image))
+			TRY(upload_image(in, p, i, dropped, err));
 	}
 	return 0;
 }
@@ -280,7 +331,7 @@ static int upload_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 	gather_rows_i32(wide + T, rows, T, p->seg, 1);
 	TRY_OUT(upload_segments(in, p, err));
 	TRY_OUT(upload_conds(in, p, conds->drop_image, err));
-	TRY_OUT(upload_masks(in, m, err));
+	TRY_OUT(upload_given(in, m, p, conds, err));
 	TRY_OUT(upload_tensor(in, &in->idx, wide, err));
 	TRY_OUT(upload_tensor(in, &in->seqs.seg, wide + T, err));
 	TRY_OUT(upload_tensor(in, &in->seqs.dev_cu, in->tok.cu, err));
@@ -295,6 +346,33 @@ out:
 const int32_t *vfm_model_in_rows(const struct vfm_model_in *in)
 {
 	return in->tok.pack_row + in->tok.first;
+}
+
+/* Computes the boundaries of the rows of the second encoder.  Attention would read rows of zeros, so a dropped text has
+ * none. */
+static int place_texts2(
+	int32_t *cu, const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, struct vfm_err *err)
+{
+	for (int i = 0; i < p->n; i++) {
+		const int32_t rows = p->cu_text2 && !(dropped && dropped[i]) ? p->cu_text2[i + 1] - p->cu_text2[i] : 0;
+
+		if (rows > m->text2_len)
+			return vfm_fail(err, VFM_EUSAGE,
+				"sample %llu has %d rows of the second text encoder, but model.text2_len is %lld",
+				(unsigned long long)p->id[i], (int)rows, (long long)m->text2_len);
+		cu[i + 1] = cu[i] + rows;
+	}
+	return 0;
+}
+
+/* Computes the boundaries of the image rows.  With joint attention, a sample without an image has none. */
+static void place_images(int32_t *cu, const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped)
+{
+	for (int i = 0; i < p->n && m->image_dim; i++) {
+		const bool none = vfm_model_arch(m)->joint && (!p->image || (dropped && dropped[i]));
+
+		cu[i + 1] = cu[i] + (none ? 0 : (int32_t)m->image_len);
+	}
 }
 
 /* Computes the boundaries of the texts in the input. */
@@ -321,7 +399,8 @@ static int check_conds(const struct vfm_model_spec *m, const struct vfm_pack *p,
 			"sample %llu has %d features of a condition per token, the model reads %lld "
 			"(model.cond_channels)",
 			(unsigned long long)p->id[0], p->cond_dim, (long long)vfm_model_cond_dim(m));
-	if (p->n && m->image_dim && (p->image_dim != m->image_dim || p->image_len != m->image_len))
+	if (p->n && m->image_dim && (p->image_dim || !vfm_model_arch(m)->joint) &&
+		(p->image_dim != m->image_dim || p->image_len != m->image_len))
 		return vfm_fail(err, VFM_EUSAGE,
 			"sample %llu has image rows [%d, %d], the model reads [%lld, %lld] (model.image_len, "
 			"model.image_dim)",
@@ -347,7 +426,7 @@ static void divide_samples(struct vfm_model_in *in, const struct vfm_pack *p, co
 	for (int i = 0; i < p->n; i++) {
 		int32_t end = given ? given[i] * p->grid[i][1] * p->grid[i][2] : 0, r = cu[i];
 
-		if (given && given[i]) {
+		if (end) {
 			while (r < cu[i + 1] && p->idx[rows[r]] < end)
 				r++;
 			in->seg_sample[g] = i;
@@ -372,6 +451,47 @@ static int check_grids(const struct vfm_model_spec *m, const struct vfm_pack *p,
 	return 0;
 }
 
+static struct vfm_joint_rows rows_of_encoders(const struct vfm_model_in *in, const struct vfm_model_spec *m)
+{
+	return (struct vfm_joint_rows){
+		{in->host_cu_text, m->text2_dim ? in->host_cu_text2 : NULL, m->image_dim ? in->host_cu_image : NULL}};
+}
+
+/* Computes the boundaries of the samples in the rows of all encoders, and in the sequences of joint attention. */
+static int place_encoder_rows(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
+	const struct vfm_model_conds *conds, struct vfm_err *err)
+{
+	struct vfm_joint_rows rows;
+
+	in->host_cu_text = vfm_calloc((size_t)p->n + 1, sizeof(int32_t));
+	in->host_cu_text2 = vfm_calloc((size_t)p->n + 1, sizeof(int32_t));
+	in->host_cu_image = vfm_calloc((size_t)p->n + 1, sizeof(int32_t));
+	TRY(place_texts(in->host_cu_text, m, p, err));
+	TRY(place_texts2(in->host_cu_text2, m, p, conds->drop_text, err));
+	place_images(in->host_cu_image, m, p, conds->drop_image);
+	rows = rows_of_encoders(in, m);
+	if (vfm_model_arch(m)->joint)
+		vfm_joint_in_sizes(&in->joint, p->n, p->cu_seqlens, &rows);
+	return 0;
+}
+
+static int make_joint(
+	struct vfm_model_in *in, const struct vfm_mesh *mesh, const struct vfm_model_spec *m, struct vfm_err *err)
+{
+	const struct vfm_joint_rows rows = rows_of_encoders(in, m);
+
+	return vfm_joint_in_make(&in->joint, in->stream, mesh, &in->tok, &rows, &in->segs, in->seg_sample, err);
+}
+
+void vfm_model_in_tokens(
+	const struct vfm_model_in *in, int n, const struct vfm_mesh *mesh, int cp_i, struct vfm_tokens *t)
+{
+	const struct vfm_tokens_whole whole = {in->joint.cu_whole ? in->joint.cu_whole : in->host_cu, NULL};
+
+	vfm_tokens_make_part(t, n, in->host_cu, &whole, mesh->size[VFM_AX_CP], cp_i, (int)mesh->p.cp_a2a,
+		mesh->size[VFM_AX_TP], mesh->coord[VFM_AX_TP]);
+}
+
 int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh,
 	const struct vfm_model_spec *m, const struct vfm_pack *p, const struct vfm_model_conds *conds,
 	enum vfm_dtype dtype, struct vfm_err *err)
@@ -386,17 +506,12 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 	*in = (struct vfm_model_in){.stream = s};
 	TRY(check_grids(m, p, err));
 	TRY(check_conds(m, p, conds, err));
-	vfm_tokens_make(&in->tok, p->n, p->cu_seqlens, mesh->size[VFM_AX_CP], mesh->coord[VFM_AX_CP],
-		(int)mesh->p.cp_a2a, mesh->size[VFM_AX_TP], mesh->coord[VFM_AX_TP]);
-	in->host_cu_text = vfm_calloc((size_t)p->n + 1, sizeof(int32_t));
-	TRY_OUT(place_texts(in->host_cu_text, m, p, err));
+	TRY_OUT(place_encoder_rows(in, m, p, conds, err));
 	in->host_cu = memcpy(vfm_malloc(cu), p->cu_seqlens, cu);
+	vfm_model_in_tokens(in, p->n, mesh, mesh->coord[VFM_AX_CP], &in->tok);
 	vfm_seqs_init(&in->seqs, p->n, in->tok.cu);
 	vfm_seqs_init(&in->text_seqs, p->n, in->host_cu_text);
-	divide_samples(in, p, conds->given);
-	in->host_cu_image = vfm_calloc((size_t)p->n + 1, sizeof(int32_t));
-	for (int i = 0; i < p->n && m->image_dim; i++)
-		in->host_cu_image[i + 1] = in->host_cu_image[i] + (int32_t)m->image_len;
+	divide_samples(in, p, vfm_model_predicts_given(m) ? NULL : conds->given);
 	vfm_seqs_init(&in->image_seqs, p->n, in->host_cu_image);
 	place_input(in, m, p, dtype, &count);
 	in->bytes = count.used;
@@ -419,6 +534,9 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 	vfm_big_free(host, host_n * sizeof(float));
 	if (rc == 0)
 		rc = vfm_attn_layout_make(&in->attn, mesh, &in->tok, s, err);
+	if (rc == 0 && vfm_model_arch(m)->joint)
+		rc = make_joint(in, mesh, m, err);
+	in->stream_rows = in->tok.rows + in->joint.tok.rows;
 	if (rc == 0 && vfm_model_has_experts(m))
 		rc = vfm_moe_in_make(&in->moe, s, mesh, m, &in->tok, &in->seqs, in->host_cu, p->step_tokens, err);
 	if (rc == 0 && vfm_model_has_units(m)) {
@@ -437,10 +555,12 @@ void vfm_model_in_release(struct vfm_model_in *in)
 	vfm_units_release(&in->frames);
 	vfm_units_release(&in->columns);
 	vfm_moe_in_release(&in->moe);
+	vfm_joint_in_release(&in->joint);
 	if (in->stream)
 		vfm_dev_free(in->stream, in->mem, in->bytes);
 	vfm_tokens_release(&in->tok);
 	free(in->host_cu_text);
+	free(in->host_cu_text2);
 	free(in->host_cu);
 	free(in->host_cu_image);
 	free(in->host_cu_segs);

@@ -3,6 +3,7 @@
 #ifndef VFM_NET_DIFFUSION_INPUT_H
 #define VFM_NET_DIFFUSION_INPUT_H
 
+#include "net/diffusion/joint.h"
 #include "net/diffusion/units.h"
 #include "net/mesh/attn.h"
 #include "net/mesh/mops.h"
@@ -12,9 +13,12 @@
 
 /* The caller's choices for the samples of a pack.  Arrays [n]; NULL: false or 0 for all samples. */
 struct vfm_model_conds {
-	const bool *drop_text;  /* replaces the text by zeros */
-	const bool *drop_image; /* replaces the condition and the image rows by zeros */
-	const int32_t *given;   /* the first n latent frames are given: clean, without loss; 0: none */
+	const bool *drop_text; /* replaces the text by zeros */
+	const bool *
+		drop_image; /* replaces the condition and the image rows by zeros; with joint attention, no image rows */
+	const int32_t *given; /* the first n latent frames are given (enum vfm_given_kind); 0: none */
+	/* [n] the tokens of the given frames, f32; NULL: those of the pack, which has latents */
+	const float *const *frames;
 };
 
 /* The part of a pack that this rank needs.  T: rows of this rank (spec/layout/tokens.h); R: rows of its cp rank. */
@@ -24,7 +28,7 @@ struct vfm_model_in {
 	size_t bytes;
 	/* boundaries of the samples in the text rows, including padding (model.text_pad), and in the tokens; text_seqs
 	 * and moe refer to them */
-	int32_t *host_cu_text, *host_cu, *host_cu_image;
+	int32_t *host_cu_text, *host_cu_text2, *host_cu, *host_cu_image;
 	struct vfm_tokens tok;
 	struct vfm_attn_layout attn;
 	struct vfm_seqs seqs; /* the samples within the T rows */
@@ -40,19 +44,24 @@ struct vfm_model_in {
 	struct vfm_tensor id;               /* [G] i64 */
 	struct vfm_tensor idx;              /* [T] i32 */
 	struct vfm_tensor text;             /* [text, text_dim] f32 */
+	struct vfm_tensor text2;            /* [text2, text2_dim] f32; absent without model.text2_dim */
 	struct vfm_tensor cond;             /* [T, cond_dim] f32 or bf16; absent without model.cond_channels */
-	struct vfm_tensor masks;            /* [T, mask_dim] f32; absent unless the architecture has masks */
-	struct vfm_tensor image;            /* [S * image_len, image_dim] f32; absent without model.image_dim */
-	struct vfm_seqs image_seqs;         /* the samples in the image rows */
-	/* [G, text_dim] f32: mean text row of each segment's sample, including padding; absent without pooled_text */
+	struct vfm_tensor given; /* [T, given_dim] f32: what the model reads of given frames; may be absent */
+	/* [image rows, image_dim] f32: image_len for each sample, but with joint attention none for samples without an
+	 * image; absent without model.image_dim */
+	struct vfm_tensor image;
+	struct vfm_seqs image_seqs; /* the samples in the image rows */
+	/* [G, text_dim] f32: mean text row of each segment's sample, including padding; absent if nothing reads it */
 	struct vfm_tensor text_mean;
 	/* [R, head_dim] f32, or with RoPE over all heads [R, heads of this rank, head_dim]; absent without RoPE */
 	struct vfm_tensor rope;
 	struct vfm_tensor pos_embed; /* [T, hidden] f32; absent without sine-cosine positions */
 	/* stdit: tokens distributed by frames and by columns, for spatial and temporal attention */
 	struct vfm_units frames, columns;
-	struct vfm_moe_in moe; /* with experts; the caller may set moe.loss */
-	struct vfm_tensor pos; /* [T,3] i32: t, h, w; absent without learned positions */
+	struct vfm_joint_in joint; /* of an architecture with joint attention */
+	int64_t stream_rows;       /* rows of the residual stream: T, and with joint attention T_text */
+	struct vfm_moe_in moe;     /* with experts; the caller may set moe.loss */
+	struct vfm_tensor pos;     /* [T,3] i32: t, h, w; absent without learned positions */
 };
 
 /* Uploads everything except x and t_cond (vfm_dev_upload), and enqueues nothing else.  Pads texts (model.text_pad).
@@ -62,6 +71,9 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 	const struct vfm_model_spec *m, const struct vfm_pack *p, const struct vfm_model_conds *conds,
 	enum vfm_dtype dtype, struct vfm_err *err);
 void vfm_model_in_release(struct vfm_model_in *in);
+/* Makes the tokens of cp rank cp_i in a pack of n samples. */
+void vfm_model_in_tokens(
+	const struct vfm_model_in *in, int n, const struct vfm_mesh *mesh, int cp_i, struct vfm_tokens *t);
 /* Returns the pack row of each of the T rows, [T]. */
 const int32_t *vfm_model_in_rows(const struct vfm_model_in *in);
 /* Uploads the T rows of a host array [tokens of the pack, width], one copy per run of consecutive rows. */

@@ -6,13 +6,13 @@
 
 #include "device/ops/tensor.h"
 #include "net/diffusion/block.h"
+#include "net/diffusion/embed.h"
 #include "net/diffusion/model.h"
 #include "net/diffusion/modulation.h"
 #include "net/tape/region.h"
 #include "spec/layout/schedule.h"
 
 enum { TIME_FEATURES = 256 };
-static const float IMAGE_EPS = 1e-5f;        /* of the norms of the image embedder */
 static const float TIME_EPS = 1e-6f;         /* of the norm of the time features */
 enum { UNIT_COND, UNIT_PATCH, UNIT_BLOCKS }; /* followed by the blocks and the head */
 
@@ -26,12 +26,9 @@ struct vfm_model {
 	const struct vfm_arch *arch;
 	struct vfm_params *ps;
 	enum vfm_dtype residual;
-	/* text [0] and [1] as the architecture embeds the text; ada_a only with VFM_MOD_LOW_RANK */
-	struct vfm_linear patch, t0, t2, text[2], image[2], ada_shared, ada_a, ada, out;
-	struct vfm_param *t_norm; /* with VFM_MOD_LOW_RANK */
-	/* with image rows: weights and biases of the norms in front of image[0] and after image[1] */
-	struct vfm_param *image_w[2], *image_b[2];
-	struct vfm_param *image_pos;               /* [image_len, image_dim]; with model.image_pos */
+	struct vfm_linear patch, t0, t2, ada_shared, ada_a, ada, out; /* ada_a only with VFM_MOD_LOW_RANK */
+	struct vfm_param *t_norm;                                     /* with VFM_MOD_LOW_RANK */
+	struct vfm_embedders embed;                /* with joint attention, only on the first pp stage */
 	struct vfm_param *head_shift, *head_scale; /* with head_table, instead of ada */
 	struct vfm_param *pos[3];                  /* tables of t, h, w; NULL without learned positions */
 	struct vfm_block *block;                   /* [layers]; only the layers of this pp stage are declared */
@@ -43,39 +40,6 @@ struct vfm_model {
 static int unit_of(int64_t layer)
 {
 	return UNIT_BLOCKS + (int)layer;
-}
-
-static void declare_text_embedder(struct vfm_model *d)
-{
-	const bool mlp = d->arch->text == VFM_TEXT_MLP;
-	const struct vfm_linear_desc first = {.in = d->m.text_dim, .out = vfm_model_context_dim(&d->m)},
-				     second = {.in = d->m.hidden, .out = d->m.hidden};
-
-	if (d->arch->text == VFM_TEXT_ROWS && !d->m.text_proj)
-		return;
-	vfm_linear_declare(&d->text[0], d->ps, &first, mlp ? "ctx_mlp.0" : "ctx_proj");
-	if (mlp)
-		vfm_linear_declare(&d->text[1], d->ps, &second, "ctx_mlp.2");
-}
-
-/* Norm, two layers with a GELU between them, norm: the numbers of the names are those of Wan 2.1. */
-static void declare_image_embedder(struct vfm_model *d)
-{
-	const int64_t in = d->m.image_dim, out = d->m.hidden;
-	const struct vfm_pdesc table = {.ndim = 2, .shape = {d->m.image_pos, in}};
-
-	if (d->m.image_pos)
-		d->image_pos = vfm_param_add(d->ps, UNIT_COND, &table, VFM_INIT_ZERO, 0, "img_mlp.pos");
-	for (int i = 0; i < 2; i++) {
-		const struct vfm_linear_desc layer = {.in = in, .out = i ? out : in};
-		int norm = i ? 4 : 0;
-
-		d->image_w[i] =
-			vfm_vector_declare(d->ps, UNIT_COND, i ? out : in, VFM_INIT_ONE, "img_mlp.%d.weight", norm);
-		d->image_b[i] =
-			vfm_vector_declare(d->ps, UNIT_COND, i ? out : in, VFM_INIT_ZERO, "img_mlp.%d.bias", norm);
-		vfm_linear_declare(&d->image[i], d->ps, &layer, "img_mlp.%d", i ? 3 : 1);
-	}
 }
 
 /* With VFM_MOD_LOW_RANK the last layer is the shared modulation, which is 0 at first like the others. */
@@ -99,10 +63,8 @@ static void declare_conditioning(struct vfm_model *d)
 
 	vfm_params_all_pp_stages(d->ps, true);
 	declare_time(d);
-	if (m->cross_attention || m->pooled_text)
-		declare_text_embedder(d);
-	if (m->image_dim)
-		declare_image_embedder(d);
+	if (!d->arch->joint)
+		vfm_embedders_declare(&d->embed, m, d->ps, UNIT_COND);
 	if (vfm_model_has_shared_mod(m)) {
 		struct vfm_linear_desc ada = {
 			.in = h, .out = d->arch->n_mod * h, .zero = d->arch->mod == VFM_MOD_MATRIX};
@@ -171,8 +133,11 @@ struct vfm_model *vfm_model_new(const struct vfm_model_spec *m, struct vfm_param
 		k->is_last = c == d->chunks - 1 && stage == pp - 1;
 	}
 	declare_conditioning(d);
-	if (d->chunk[0].is_first)
+	if (d->chunk[0].is_first) {
 		vfm_linear_declare(&d->patch, ps, &patch, "patch");
+		if (d->arch->joint)
+			vfm_embedders_declare(&d->embed, m, ps, UNIT_PATCH);
+	}
 	for (int c = 0; c < d->chunks; c++)
 		for (int64_t i = d->chunk[c].first, group = i; i < d->chunk[c].end; i++) {
 			if (i == group) {
@@ -192,6 +157,7 @@ void vfm_model_free(struct vfm_model *d)
 		return;
 	for (int64_t i = 0; i < d->m.layers; i++)
 		vfm_modulation_release(&d->mod[i]);
+	vfm_embedders_release(&d->embed);
 	free(d->mod);
 	free(d->block);
 	free(d->chunk);
@@ -244,49 +210,6 @@ static struct vfm_var *run_block(struct vfm_tape *t, void *arg)
 	return vfm_block(t, &r->d->block[r->layer], &r->in);
 }
 
-/* Embeds rows of text [rows, text_dim] -> [rows, context dim]. */
-static struct vfm_var *embed_text(struct vfm_model *d, struct vfm_tape *t, struct vfm_tensor text, enum vfm_dtype out)
-{
-	struct vfm_var *x = vfm_input(t, text);
-
-	if (d->arch->text == VFM_TEXT_ROWS && !d->text[0].w)
-		return vfm_g_cast(t, x, out);
-	if (d->arch->text == VFM_TEXT_ROWS)
-		return vfm_g_act(t, vfm_linear(t, &d->text[0], x, VFM_ACT_NONE, out), VFM_ACT_GELU);
-	if (d->text[1].w)
-		x = vfm_linear(t, &d->text[0], x, VFM_ACT_GELU_TANH, out);
-	return vfm_linear(t, &d->text[d->text[1].w != NULL], x, VFM_ACT_NONE, out);
-}
-
-/* Adds the table to the image rows of each sample, as rows of image_len * image_dim elements. */
-static struct vfm_var *add_image_positions(struct vfm_model *d, struct vfm_tape *t, struct vfm_tensor image)
-{
-	const int64_t len = d->m.image_len, dim = d->m.image_dim;
-	struct vfm_var *x = vfm_input(t, vfm_t2(image.data, VFM_F32, image.shape[0] / len, len * dim));
-
-	x = vfm_g_add_row(t, x, &d->image_pos->var);
-	return vfm_view(t, x, vfm_t2(x->v.data, VFM_F32, image.shape[0], dim));
-}
-
-/* Embeds the image rows [rows, image_dim] f32 -> [rows, D] in the compute dtype. */
-static struct vfm_var *embed_image(struct vfm_model *d, struct vfm_tape *t, struct vfm_tensor image)
-{
-	struct vfm_norm_args norm = {.kind = VFM_NORM_LAYER, .eps = IMAGE_EPS, .out = VFM_F32};
-	struct vfm_var *x = d->image_pos ? add_image_positions(d, t, image) : vfm_input(t, image);
-
-	for (int i = 0; i < 2; i++) {
-		norm.weight = &d->image_w[i]->var;
-		norm.bias = &d->image_b[i]->var;
-		if (i == 0)
-			x = vfm_g_norm(t, x, &norm);
-		x = vfm_linear(t, &d->image[i], x, VFM_ACT_NONE, VFM_F32);
-		if (i == 0)
-			x = vfm_g_act(t, x, VFM_ACT_GELU);
-	}
-	norm.out = d->ps->dtype;
-	return vfm_g_norm(t, x, &norm);
-}
-
 /* What modulates blocks and head. */
 struct conditioning {
 	struct vfm_var *c, *sc; /* [G,D] the conditioning; silu of it */
@@ -308,23 +231,28 @@ static struct conditioning make_conditioning(struct vfm_model *d, struct vfm_tap
 		s.c = vfm_g_norm(t, f, &norm);
 	}
 	if (d->m.pooled_text)
-		s.c = vfm_g_add(t, s.c, embed_text(d, t, in->text_mean, VFM_F32));
+		s.c = vfm_g_add(t, s.c, vfm_embed_text(t, &d->embed, in->text_mean, VFM_F32));
 	s.sc = vfm_g_act(t, s.c, VFM_ACT_SILU);
 	if (vfm_model_has_shared_mod(&d->m))
 		s.shared = vfm_linear(t, &d->ada_shared, s.sc, VFM_ACT_NONE, VFM_F32);
 	return s;
 }
 
+/* Returns the residual stream before the blocks. */
 static struct vfm_var *patches(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in)
 {
-	const struct vfm_tensor *more = vfm_has(&in->masks) ? &in->masks : &in->cond;
-	struct vfm_var *h;
+	const struct vfm_tensor *more = vfm_has(&in->given) ? &in->given : &in->cond;
+	struct vfm_var *h, *text = NULL;
 
 	vfm_unit_begin(t, d->ps, UNIT_PATCH);
 	h = vfm_has(more) ? vfm_g_join_inputs(t, &in->x, more, in->x.dtype) : vfm_input(t, in->x);
 	h = vfm_linear(t, &d->patch, h, VFM_ACT_NONE, d->residual);
+	if (d->arch->joint)
+		text = vfm_embed_rows(t, &d->embed, in, d->residual);
 	vfm_unit_end(t, d->ps, UNIT_PATCH);
-	return vfm_has(&in->pos_embed) ? vfm_g_add(t, h, vfm_input(t, in->pos_embed)) : h;
+	if (vfm_has(&in->pos_embed))
+		h = vfm_g_add(t, h, vfm_input(t, in->pos_embed));
+	return text ? vfm_g_join_rows(t, (struct vfm_var *[]){h, text}, &in->joint.own) : h;
 }
 
 /* Returns the head's shift and scale, [G, 2 D]. */
@@ -357,7 +285,7 @@ static struct vfm_var *head(struct vfm_model *d, struct vfm_tape *t, const struc
 		norm.shift = vfm_view_cols(t, m, 0, d->m.hidden);
 		norm.scale = vfm_view_cols(t, m, 1, d->m.hidden);
 	}
-	y = vfm_g_norm(t, h, &norm);
+	y = vfm_g_norm(t, vfm_stream_part(t, h, in, 0), &norm);
 	y = vfm_linear(t, &d->out, y, VFM_ACT_NONE, VFM_F32);
 	vfm_unit_end(t, d->ps, unit_of(d->m.layers));
 	return y;
@@ -422,10 +350,10 @@ struct vfm_var *vfm_model_forward(struct vfm_model *d, struct vfm_tape *t, const
 
 	vfm_unit_begin(t, d->ps, UNIT_COND);
 	s = make_conditioning(d, t, in);
-	if (d->m.cross_attention)
-		ctx = embed_text(d, t, in->text, d->ps->dtype);
-	if (d->m.image_dim)
-		img = embed_image(d, t, in->image);
+	if (vfm_model_has_cross(&d->m))
+		ctx = vfm_embed_text(t, &d->embed, in->text, d->ps->dtype);
+	if (d->m.image_dim && !d->arch->joint)
+		img = vfm_embed_image(t, &d->embed, in->image, d->ps->dtype);
 	if (d->arch->pos == VFM_POS_LEARNED)
 		pos = vfm_g_embed3(t, &d->pos[0]->var, &d->pos[1]->var, &d->pos[2]->var, in->pos, VFM_F32);
 	vfm_unit_end(t, d->ps, UNIT_COND);

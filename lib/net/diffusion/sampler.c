@@ -76,10 +76,11 @@ enum request_part { TEXTS = 1, NEGATIVES = 2 };
  * the samples and the copies; rows of a part are numbered from `first`. */
 struct request_pack {
 	struct vfm_pack p;
-	int parts;      /* enum request_part */
-	int64_t first;  /* row of the whole pack */
-	bool *dropped;  /* [p.n] samples with the null text */
-	int32_t *given; /* [p.n] given latent frames */
+	int parts;            /* enum request_part */
+	int64_t first;        /* row of the whole pack */
+	bool *dropped;        /* [p.n] samples with the null text */
+	int32_t *given;       /* [p.n] given latent frames */
+	const float **frames; /* [p.n] their tokens */
 	struct block_span *span;
 	int n_spans;
 };
@@ -89,6 +90,7 @@ static void release_request_pack(struct request_pack *q)
 	vfm_pack_release(&q->p);
 	free(q->dropped);
 	free(q->given);
+	free(q->frames);
 	free(q->span);
 }
 
@@ -155,6 +157,7 @@ static void fill_conditions(struct request_pack *q, int at, const struct vfm_sam
 	if (p->image)
 		memcpy(p->image + (size_t)at * image, r->image + (size_t)s * image, image * sizeof(float));
 	q->given[at] = is_given(r, s);
+	q->frames[at] = r->first_frame ? r->first_frame[s] : NULL;
 }
 
 static bool is_guided(const struct vfm_sample_request *r, int s)
@@ -201,6 +204,7 @@ static int make_request_pack(struct request_pack *q, const struct vfm_sample_req
 	TRY(vfm_pack_alloc(&q->p, err));
 	q->dropped = vfm_calloc((size_t)q->p.n, sizeof(*q->dropped));
 	q->given = vfm_calloc((size_t)q->p.n, sizeof(*q->given));
+	q->frames = vfm_calloc((size_t)q->p.n, sizeof(*q->frames));
 	q->span = vfm_calloc((size_t)r->n, sizeof(*q->span));
 	for (int i = 0; i < 2 * r->n; i++) {
 		int s = i % r->n;
@@ -351,7 +355,7 @@ static int spread_make(struct sampling *g, struct pass *a, int64_t F, struct vfm
 	for (int c = 0; c < own->cp; c++) {
 		struct vfm_tokens tok;
 
-		vfm_tokens_make(&tok, pack->n, pack->cu_seqlens, own->cp, c, own->a2a, own->tp, 0);
+		vfm_model_in_tokens(&a->in, pack->n, g->job->mesh, c, &tok);
 		for (int64_t i = 0; i < tok.rows_cp[c]; i++)
 			place[tok.pack_row[i]] = at++;
 		for (int k = 0; k < own->tp; k++)
@@ -396,7 +400,8 @@ static int pass_make(struct sampling *g, struct pass *a, bool guided, struct vfm
 		parts = !j->cfg_pair ? TEXTS | NEGATIVES : j->cfg_pair->rank == 0 ? TEXTS : NEGATIVES;
 	TRY(make_request_pack(&a->pack, g->r, parts, j->model, err));
 	set_spans(&a->pack, g->r, guided);
-	conds = (struct vfm_model_conds){.drop_text = a->pack.dropped, .given = a->pack.given};
+	conds = (struct vfm_model_conds){
+		.drop_text = a->pack.dropped, .given = a->pack.given, .frames = a->pack.frames};
 	TRY(vfm_model_in_make(&a->in, j->stream, j->mesh, j->model, &a->pack.p, &conds, j->dtype, err));
 	TRY(alloc_received(g, a, F, err));
 	return spread_make(g, a, F, err);
@@ -512,11 +517,13 @@ static int64_t first_rows(const struct vfm_sample_request *r, int i)
 	return (int64_t)r->grid[i][1] * r->grid[i][2];
 }
 
-/* Overwrites the given first frames at the point, which is a tensor of the solver. */
+/* Overwrites given first frames that the model does not predict at the point, which is a tensor of the solver. */
 static int restore_given(struct sampling *g, struct vfm_err *err)
 {
 	int64_t at = 0, row = 0;
 
+	if (vfm_model_predicts_given(g->job->model))
+		return 0;
 	for (int i = 0; i < g->r->n; i++) {
 		struct vfm_tensor from, to;
 

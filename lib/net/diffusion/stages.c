@@ -31,7 +31,7 @@ static int send_output(struct vfm_stages *s, struct vfm_tensor x, struct vfm_err
 static int run_chunk(struct vfm_stages *s, struct vfm_model *m, const struct vfm_model_in *in, int chunk,
 	struct vfm_tensor *pred, struct vfm_err *err)
 {
-	struct vfm_tensor x = vfm_t2(NULL, vfm_model_residual(m), in->tok.rows, vfm_model_width(m));
+	struct vfm_tensor x = vfm_t2(NULL, vfm_model_residual(m), in->stream_rows, vfm_model_width(m));
 	bool first = vfm_model_is_first(m, chunk);
 	size_t bytes = vfm_nbytes(&x) ? vfm_nbytes(&x) : 64;
 	struct vfm_var *v;

@@ -295,6 +295,21 @@ struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a,
 	return vfm_linear_row(t, &a->proj, o, o->v.dtype, l);
 }
 
+void vfm_joint_attn(struct vfm_tape *t, const struct vfm_self_attn *const a[2], struct vfm_var *x[2],
+	const struct vfm_joint_layout *l, struct vfm_tensor rope)
+{
+	struct vfm_var *of[2][3], *qkv[3], *o;
+
+	for (int k = 0; k < 2; k++)
+		project(t, a[k], x[k], l->layers[k], k == 0 ? rope : (struct vfm_tensor){0}, of[k]);
+	for (int i = 0; i < 3; i++)
+		qkv[i] = vfm_g_join_rows(t, (struct vfm_var *[]){of[0][i], of[1][i]}, l->rows);
+	o = vfm_m_attn(t, qkv[0], qkv[1], qkv[2], l->attn, 1.0f / sqrtf((float)a[0]->head_dim));
+	for (int k = 0; k < 2; k++)
+		x[k] = vfm_linear_row(
+			t, &a[k]->proj, vfm_g_part_of_rows(t, o, k, l->rows), x[k]->v.dtype, l->layers[k]);
+}
+
 struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
 	const struct vfm_attn_layout *l, const struct vfm_attn_units *u)
 {

@@ -90,6 +90,15 @@ void vfm_self_attn_declare(
 struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
 	const struct vfm_attn_layout *l, struct vfm_tensor rope);
 
+/* Joint attention of the streams k = 0, 1, with projections and norms a[k] of their own.  x[k] is this rank's rows of a
+ * stream, and becomes those of the result.  Only stream 0 rotates. */
+struct vfm_joint_layout {
+	const struct vfm_attn_layout *layers[2], *attn; /* of the rows of each stream; of the sequences of both */
+	const struct vfm_row_parts *rows;               /* of the sequences, from both streams */
+};
+void vfm_joint_attn(struct vfm_tape *t, const struct vfm_self_attn *const a[2], struct vfm_var *x[2],
+	const struct vfm_joint_layout *l, struct vfm_tensor rope);
+
 /* Self-attention within units (frames, or temporal columns), with the tokens distributed over cp by units
  * (spec/layout/division.h).  Rows are redistributed after the gather over tp, and back before the last projection. */
 struct vfm_attn_units {

@@ -108,6 +108,20 @@ struct vfm_var *vfm_g_add(struct vfm_tape *t, struct vfm_var *a, struct vfm_var 
 /* y = x in dtype out; returns x itself if it has that dtype. */
 struct vfm_var *vfm_g_cast(struct vfm_tape *t, struct vfm_var *x, enum vfm_dtype out);
 
+/* Sets of rows as one, and back: row i of the whole is row from[k][i] of part k, or not of part k if that is negative.
+ * Row i of part k is row at[k][i] of the whole, or not in it if that is negative.  The tensors, i32, live until the
+ * backward has passed. */
+enum { VFM_ROW_PARTS = 3 };
+struct vfm_row_parts {
+	int n;
+	struct vfm_tensor from[VFM_ROW_PARTS]; /* [rows of the whole] */
+	struct vfm_tensor at[VFM_ROW_PARTS];   /* [rows of part k] */
+};
+/* Returns the whole of the parts [n], which have the same dtype and dimensions but the first. */
+struct vfm_var *vfm_g_join_rows(struct vfm_tape *t, struct vfm_var *const *part, const struct vfm_row_parts *p);
+/* Returns part k of x.  No other op may read these rows of x. */
+struct vfm_var *vfm_g_part_of_rows(struct vfm_tape *t, struct vfm_var *x, int k, const struct vfm_row_parts *p);
+
 /* y[i] = x[index[i]] for index [N] i32 into the rows of x [M,D] or [M,H,d].  An index may repeat; a negative one gives
  * zeros.  The adjoint is index_add. */
 struct vfm_var *vfm_g_index_select(struct vfm_tape *t, struct vfm_var *x, struct vfm_tensor index);

@@ -1,5 +1,6 @@
 /* gops_rows.c - gather and scatter of rows, SwiGLU, table embeddings and joined inputs, with their backwards. */
 #include "net/tape/gops_impl.h"
+#include "net/tape/region.h"
 
 /* ---- rows by index ---- */
 
@@ -26,6 +27,81 @@ struct vfm_var *vfm_g_index_select(struct vfm_tape *t, struct vfm_var *x, struct
 	a.y = y->v;
 	FORWARD(index_select, &a);
 	vfm_record_ctx(t, index_select_backward, y, &x, 1, &index, sizeof(index));
+	return y;
+}
+
+/* ---- two sets of rows as one ---- */
+
+static struct vfm_tensor like_rows(const struct vfm_var *x, int64_t rows)
+{
+	struct vfm_tensor like = vfm_like(&x->v, x->v.dtype);
+
+	like.shape[0] = rows;
+	return like;
+}
+
+static int join_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	const struct vfm_row_parts *p = n->ctx;
+	struct vfm_index_select a = {.x = n->out->g};
+	struct vfm_grad_tmp tmp;
+
+	for (int k = 0; k < p->n; k++) {
+		if (!vfm_wants_grad(n->in[k]))
+			continue;
+		TRY(vfm_grad_begin(t, n->in[k], &tmp, err));
+		a.index = p->at[k];
+		a.y = tmp.g;
+		TRY(BACKWARD(index_select, &a));
+		TRY(vfm_grad_end(t, n->in[k], &tmp, err));
+	}
+	return 0;
+}
+
+struct vfm_var *vfm_g_join_rows(struct vfm_tape *t, struct vfm_var *const *part, const struct vfm_row_parts *p)
+{
+	struct vfm_var *y, *in[VFM_ROW_PARTS];
+
+	if (vfm_tape_failed(t))
+		return part[0];
+	y = vfm_result_new(t, like_rows(part[0], p->from[0].shape[0]));
+	for (int k = 0; k < p->n; k++) {
+		struct vfm_index_select a = {.x = vfm_read(part[k]), .index = p->from[k], .y = y->v, .keep = k > 0};
+
+		in[k] = part[k];
+		if (y->v.data)
+			FORWARD(index_select, &a);
+	}
+	vfm_record_ctx(t, join_backward, y, in, p->n, p, sizeof(*p));
+	return y;
+}
+
+struct part_of_rows {
+	struct vfm_tensor from;
+};
+
+/* The first part that arrives sets the other rows to zero; later, these are those of the other part. */
+static int part_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_err *err)
+{
+	struct vfm_index_select a = {.x = n->out->g, .index = ((const struct part_of_rows *)n->ctx)->from};
+
+	TRY(vfm_grad_into(t, n->in[0], &a.y, &a.keep, err));
+	return BACKWARD(index_select, &a);
+}
+
+struct vfm_var *vfm_g_part_of_rows(struct vfm_tape *t, struct vfm_var *x, int k, const struct vfm_row_parts *p)
+{
+	struct vfm_index_select a = {.index = p->at[k]};
+	const struct part_of_rows ctx = {p->from[k]};
+	struct vfm_var *y;
+
+	if (vfm_tape_failed(t))
+		return x;
+	a.x = vfm_read(x);
+	y = vfm_var_new(t, like_rows(x, p->at[k].shape[0]));
+	a.y = y->v;
+	FORWARD(index_select, &a);
+	vfm_record_ctx(t, part_backward, y, &x, 1, &ctx, sizeof(ctx));
 	return y;
 }
 

@@ -68,7 +68,7 @@ static void add_input(struct saved_list *l, const char *name, double width, unsi
 static double saved_rows(const struct vfm_pack_sums *p, enum vfm_saved_rows rows)
 {
 	const double n[VFM_ROW_KINDS] = {[VFM_ROWS_TOKENS] = p->tokens,
-		[VFM_ROWS_TEXT] = p->text_rows,
+		[VFM_ROWS_TEXT] = p->text_rows + p->text2_rows + p->image_rows,
 		[VFM_ROWS_SAMPLES] = p->samples,
 		[VFM_ROWS_SEGMENTS] = p->segments};
 
@@ -275,6 +275,50 @@ static void add_mlp(struct saved_list *l, const struct vfm_model_spec *m)
 	add_branch(l, "MLP output", VFM_LAYER_FC2, VFM_KEEP_MLP);
 }
 
+/* ---- joint attention: tokens and text ---- */
+
+/* The copies of rows in the order of the sequences, and back, are as the exchange of heads over cp: attention reads the
+ * copies. */
+static void add_joint_side(struct saved_list *l, const struct vfm_model_spec *m, bool text)
+{
+	const enum vfm_saved_rows rows = text ? VFM_ROWS_TEXT : VFM_ROWS_TOKENS;
+	const int at = text ? VFM_LAYERS_ATTN : 0;
+	const unsigned q = (VFM_LAYER_Q | (m->kv_heads == m->heads ? 0 : VFM_LAYER_KV)) << at;
+	const unsigned fc1 = text ? VFM_LAYER_TEXT_FC1 : VFM_LAYER_FC1, fc2 = text ? VFM_LAYER_TEXT_FC2 : VFM_LAYER_FC2;
+	const double h = (double)m->hidden, kv = (double)(m->kv_heads * vfm_model_head_dim(m));
+	const int first = l->n;
+	const bool exchanged = l->how->exchanges_heads;
+
+	add_norm(l, m, true, q, false);
+	add_product(l, "qkv", rows, (VFM_LAYER_Q | VFM_LAYER_KV) << at, 1, VFM_KEEP_QKV)->unread =
+		!m->qk_norm && (text || m->pos == VFM_POS_SINCOS);
+	add_qk(l, m, rows, m->heads, !text, 0, true);
+	add_qk(l, m, rows, m->kv_heads, !text, 0, true);
+	add_saved(l, "joined q, k and v", rows, h + 2 * kv, VFM_SAVED_COMPUTE, VFM_KEEP_REST)->unread = exchanged;
+	if (exchanged)
+		add_saved(l, "exchanged q, k and v", rows, h + 2 * kv, VFM_SAVED_COMPUTE, VFM_KEEP_REST);
+	add_saved(l, "attention output", rows, h, VFM_SAVED_COMPUTE, VFM_KEEP_ATTN)->flops =
+		text ? 0 : 4 * l->how->pack.pairs_joint * h;
+	add_saved(l, "attention lse", rows, (double)m->heads, VFM_SAVED_F32, VFM_KEEP_ATTN);
+	if (exchanged)
+		add_saved(l, "exchanged attention output", rows, h, VFM_SAVED_COMPUTE, VFM_KEEP_REST)->unread = true;
+	add_input(l, "attention output of a stream", h, VFM_LAYER_PROJ << at, false);
+	add_product(l, "attention projection", rows, VFM_LAYER_PROJ << at, 1, VFM_KEEP_PROJ)->unread =
+		!reads_input(l, VFM_LAYER_MODULATION);
+	add_norm(l, m, false, fc1, false);
+	add_input(l, "fc1 activated", add_product(l, "fc1", rows, fc1, 1, VFM_KEEP_FC1)->width, fc2, false);
+	add_product(l, "MLP output", rows, fc2, 1, VFM_KEEP_MLP)->unread = !reads_input(l, VFM_LAYER_MODULATION);
+	add_saved(l, "stream after the block", rows, h, VFM_SAVED_RESIDUAL, VFM_KEEP_REST)->unread = true;
+	for (int i = first; i < l->n; i++)
+		l->v[i].rows = rows;
+}
+
+static void add_joint(struct saved_list *l, const struct vfm_model_spec *m)
+{
+	add_joint_side(l, m, false);
+	add_joint_side(l, m, true);
+}
+
 /* It is computed in front of the block's region (net/diffusion/modulation.h), which keeps it in every mode. */
 static void add_modulation(struct saved_list *l, const struct vfm_model_spec *m)
 {
@@ -364,12 +408,16 @@ int vfm_block_saved(
 
 	vfm_model_linears(m, &how->pack, 0, 1, keep_linear, &l);
 	add_modulation(&l, m);
+	if (vfm_model_arch(m)->joint) {
+		add_joint(&l, m);
+		return l.n;
+	}
 	if (vfm_model_arch(m)->pos == VFM_POS_LEARNED) /* the input of the position embedding */
 		add_saved(&l, "block input", VFM_ROWS_TOKENS, (double)m->hidden, VFM_SAVED_RESIDUAL, VFM_KEEP_INPUT)
 			->unread = true;
 	for (int i = 0; i < vfm_model_arch(m)->n_attn; i++)
 		add_self_attention(&l, m, i);
-	if (m->cross_attention)
+	if (vfm_model_has_cross(m))
 		add_cross_attention(&l, m);
 	add_mlp(&l, m);
 	return l.n;
@@ -399,7 +447,8 @@ double vfm_block_saved_part(const struct vfm_model_spec *m, const struct vfm_sav
 double vfm_block_forward_bytes(const struct vfm_model_spec *m, const struct vfm_saved_how *how)
 {
 	struct vfm_saved all[VFM_SAVED_MAX];
-	double bytes = how->pack.tokens * (double)m->hidden * (double)vfm_dtype_size(how->residual);
+	const double text = vfm_model_arch(m)->joint ? saved_rows(&how->pack, VFM_ROWS_TEXT) : 0;
+	double bytes = (how->pack.tokens + text) * (double)m->hidden * (double)vfm_dtype_size(how->residual);
 
 	for (int i = 0, n = vfm_block_saved(m, how, all); i < n; i++)
 		bytes += bytes_of(&all[i], how);

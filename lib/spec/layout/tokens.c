@@ -54,7 +54,24 @@ static void cut_tp(struct vfm_tokens *t)
 	}
 }
 
+/* Sets [*a, *b) to the rows of sample s of the part that cp rank i holds. */
+static void chunk_of_part(
+	const int32_t *cu, const struct vfm_tokens_whole *whole, int s, int cp, int i, int64_t *a, int64_t *b)
+{
+	const int64_t n = cu[s + 1] - cu[s], before = whole->before ? whole->before[s] : 0;
+
+	vfm_tokens_chunk(whole->cu[s + 1] - whole->cu[s], s, cp, i, a, b);
+	*a = *a < before ? 0 : *a - before > n ? n : *a - before;
+	*b = *b < before ? 0 : *b - before > n ? n : *b - before;
+}
+
 void vfm_tokens_make(struct vfm_tokens *t, int n, const int32_t *cu, int cp, int cp_i, int a2a, int tp, int tp_i)
+{
+	vfm_tokens_make_part(t, n, cu, &(struct vfm_tokens_whole){.cu = cu}, cp, cp_i, a2a, tp, tp_i);
+}
+
+void vfm_tokens_make_part(struct vfm_tokens *t, int n, const int32_t *cu, const struct vfm_tokens_whole *whole, int cp,
+	int cp_i, int a2a, int tp, int tp_i)
 {
 	size_t w = (size_t)n + 1;
 
@@ -69,7 +86,7 @@ void vfm_tokens_make(struct vfm_tokens *t, int n, const int32_t *cu, int cp, int
 			int32_t *c = cu_row(t->cu_cp, n, r), *ring = cu_row(t->cu_ring, n, r / a2a);
 			int64_t a, b;
 
-			vfm_tokens_chunk(cu[s + 1] - cu[s], s, cp, r, &a, &b);
+			chunk_of_part(cu, whole, s, cp, r, &a, &b);
 			c[s + 1] = c[s] + (int32_t)(b - a);
 			if (r % a2a == 0)
 				ring[s + 1] = ring[s];
@@ -82,7 +99,7 @@ void vfm_tokens_make(struct vfm_tokens *t, int n, const int32_t *cu, int cp, int
 	for (int s = 0, at = 0; s < n; s++) {
 		int64_t a, b;
 
-		vfm_tokens_chunk(cu[s + 1] - cu[s], s, cp, cp_i, &a, &b);
+		chunk_of_part(cu, whole, s, cp, cp_i, &a, &b);
 		for (int64_t i = a; i < b; i++)
 			t->pack_row[at++] = cu[s] + (int32_t)i;
 	}

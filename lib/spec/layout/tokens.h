@@ -8,6 +8,10 @@
  *
  * Chunks and slices may be empty.  The a2a ranks of one ring position hold adjacent chunks, so together they hold a
  * contiguous range of every sample.
+ *
+ * With joint attention (net/diffusion/joint.h) a sample is cut as one sequence, its tokens and then its text rows.  Each
+ * of the two parts then is a struct vfm_tokens of its own, whose chunks are those of the sequence, and whose rows tp
+ * cuts by themselves.
  */
 #ifndef VFM_SPEC_LAYOUT_TOKENS_H
 #define VFM_SPEC_LAYOUT_TOKENS_H
@@ -30,6 +34,13 @@ struct vfm_tokens {
 
 /* cu [n+1]: boundaries in the pack.  Free with vfm_tokens_release. */
 void vfm_tokens_make(struct vfm_tokens *t, int n, const int32_t *cu, int cp, int cp_i, int a2a, int tp, int tp_i);
+/* The same for a part of sequences: cu are its boundaries, and those of the whole sequences are whole->cu [n+1].
+ * Sample s of the part begins before[s] rows after its sequence; before NULL: 0 for all. */
+struct vfm_tokens_whole {
+	const int32_t *cu, *before;
+};
+void vfm_tokens_make_part(struct vfm_tokens *t, int n, const int32_t *cu, const struct vfm_tokens_whole *whole, int cp,
+	int cp_i, int a2a, int tp, int tp_i);
 void vfm_tokens_release(struct vfm_tokens *t);
 
 /* Sets [*a, *b) to the chunk of a sample of n_tokens that cp rank i holds. */

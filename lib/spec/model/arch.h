@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* X(NAME): arch.c or arch_NAME.c has the row of NAME, its presets, and its layouts in other programs. */
-#define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan) X(ltx) X(cosmos)
+#define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan) X(ltx) X(cosmos) X(hunyuan)
 
 enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH, VFM_POS_LEARNED };
 
@@ -32,9 +32,19 @@ enum vfm_mod_kind {
 };
 
 enum vfm_text_kind {
-	VFM_TEXT_LINEAR, /* one layer embeds the text */
-	VFM_TEXT_MLP,    /* two layers with a GELU */
-	VFM_TEXT_ROWS,   /* none: attention reads the rows, or with model.text_proj the GELU of a layer of them */
+	VFM_TEXT_LINEAR,  /* one layer embeds the text */
+	VFM_TEXT_MLP,     /* two layers with a GELU */
+	VFM_TEXT_ROWS,    /* none: attention reads the rows, or with model.text_proj the GELU of a layer of them */
+	VFM_TEXT_REFINER, /* one layer, then blocks of self-attention (net/diffusion/embed.h); with joint */
+};
+
+/* How the blocks read given latent frames (image to video). */
+enum vfm_given_kind {
+	VFM_GIVEN_CLEAN, /* they replace the noisy frames, and are not predicted */
+	/* The same; the input has masks after the latents (model.mask_channels): 1 in given frames, then padding, 0. */
+	VFM_GIVEN_MASK,
+	/* All frames are noisy and predicted; in the input the given latents follow, else 0, then a mask of them. */
+	VFM_GIVEN_COND,
 };
 
 struct vfm_preset;
@@ -53,9 +63,12 @@ struct vfm_arch {
 	bool no_bias;      /* no biases in attention and MLP */
 	bool no_bias_ends; /* no biases in patches, time, modulation and head */
 	bool plain_cross;  /* no norm before the cross-attention */
-	bool cross_mod;    /* the cross-attention has shift, scale and gate; its norm has no weights */
-	bool row_qk_norm;  /* RMS norm of q and k over all heads; else over each head */
-	double qk_eps;     /* epsilon of the norms of q and k; 0: model.norm_eps */
+	/* Joint attention: the text is a second stream of rows with weights and modulation of its own (net/diffusion/joint.h),
+	 * without cross-attention.  n_attn is 1, and n_mod counts both streams. */
+	bool joint;
+	bool cross_mod;   /* the cross-attention has shift, scale and gate; its norm has no weights */
+	bool row_qk_norm; /* RMS norm of q and k over all heads; else over each head */
+	double qk_eps;    /* epsilon of the norms of q and k; 0: model.norm_eps */
 	/* Extent of RoPE in seconds and pixels (t, h, w): positions are fractions of it, and RoPE runs over all heads.
 	 * 0: RoPE runs over each head, and positions are in patches.  Needs row_qk_norm and only VFM_ATTN_FULL. */
 	double rope_extent[3];
@@ -63,9 +76,7 @@ struct vfm_arch {
 	 * such videos.  0: positions do not depend on model.rope_fps. */
 	double rope_fps;
 	enum vfm_text_kind text;
-	/* The input has channels of masks after the latents, which the model sets itself (model.mask_channels): 1 in
-	 * given frames, then padding, which is 0. */
-	bool masks;
+	enum vfm_given_kind given;
 	double time_scale;    /* of the network's time input; 0: VFM_TIME_SCALE */
 	double given_time;    /* time of given latent frames, between 0 and 1 */
 	bool head_table;      /* the head's shift and scale are two vectors plus the conditioning; else a layer of it */
@@ -92,6 +103,10 @@ struct vfm_preset {
 	int64_t channels, text_dim, patch[3];        /* 0: the defaults */
 	int64_t cond_channels, image_dim, image_pos; /* 0: none */
 	int64_t text_proj, mask_channels;            /* 0: the defaults */
+	int64_t text2_dim;                           /* 0: none */
+	int64_t text_len, image_len;                 /* 0: the defaults */
+	int64_t rope_axes[3];                        /* 0: the default */
+	double rope_theta;                           /* 0: the default */
 	double rope_scale[3];                        /* 0: 1 */
 	bool no_qk_norm;
 };

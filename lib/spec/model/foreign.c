@@ -24,8 +24,8 @@ static int64_t *dim_of_letter(struct vfm_model_spec *m, char letter)
 		size_t off;
 	} dims[] = {{'D', OFF(hidden)}, {'M', OFF(ffn)}, {'E', OFF(text_dim)}, {'C', OFF(channels)},
 		{'X', OFF(cond_channels)}, {'I', OFF(image_dim)}, {'L', OFF(image_pos)}, {'t', OFF(patch[0])},
-		{'h', OFF(patch[1])}, {'w', OFF(patch[2])}, {'R', OFF(adaln_lora)}, {'K', OFF(text_proj)},
-		{'Y', OFF(text_proj)}};
+		{'h', OFF(patch[1])}, {'w', OFF(patch[2])}, {'R', OFF(adaln_lora)}, {'Z', OFF(text2_dim)},
+		{'N', OFF(refiner_layers)}, {'K', OFF(text_proj)}, {'Y', OFF(text_proj)}};
 
 	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
 		if (dims[i].letter == letter)
@@ -46,7 +46,7 @@ static const char *next_dim(const char *p, int64_t *factor, char *letter)
 /* Returns the channels of the input. */
 static int64_t input_channels(const struct vfm_model_spec *m)
 {
-	return m->channels + m->cond_channels + (vfm_model_arch(m)->masks ? m->mask_channels : 0);
+	return m->channels + m->cond_channels + vfm_model_given_dim(m) / (m->patch[0] * m->patch[1] * m->patch[2]);
 }
 
 static int64_t value_of_letter(const struct vfm_model_spec *m, char letter)
@@ -258,6 +258,11 @@ static void map_row(struct expansion *e, const struct vfm_foreign_row *r, int ou
 					e, ours, theirs, (p * m->heads + h) * row, (h * r->per_head + p) * row, row);
 		return;
 	}
+	if (r->swapped & 1U << e->layout) {
+		map_elements(e, ours, theirs, 0, numel / 2, numel / 2);
+		map_elements(e, ours, theirs, numel / 2, 0, numel / 2);
+		return;
+	}
 	if (r->rope_halves) {
 		map_rotated(e, r, ours, theirs, numel, numel / e->map->ours[ours].numel * e->map->ours[ours].shape[0]);
 		return;
@@ -306,7 +311,7 @@ void vfm_foreign_expand(struct vfm_foreign_map *map, const struct vfm_model_spec
 
 	*map = (struct vfm_foreign_map){0};
 	for (const struct vfm_foreign_row *r = vfm_model_arch(m)->foreign->rows; r->ours; r++) {
-		int64_t n = strchr(r->ours, '%') ? m->layers : 1;
+		int64_t n = !strchr(r->ours, '%') ? 1 : r->count ? *dim_of_letter(&copy, r->count) : m->layers;
 
 		if (!r->theirs[layout] || (r->needs && !*dim_of_letter(&copy, r->needs)))
 			continue;
@@ -358,6 +363,8 @@ void vfm_foreign_begin(struct vfm_model_spec *m, const struct vfm_arch *a)
 	m->layers = m->hidden = m->heads = m->ffn = m->channels = m->text_dim = m->text_len = 0;
 	memset(m->patch, 0, sizeof(m->patch));
 	memset(m->rope_scale, 0, sizeof(m->rope_scale));
+	if (a->text == VFM_TEXT_REFINER)
+		m->refiner_layers = 0;
 	if (a->foreign->fixed_patch)
 		memcpy(m->patch, a->foreign->patch, sizeof(m->patch));
 	m->text_pad = a->foreign->text_pad;
@@ -386,37 +393,56 @@ static int split_inputs(struct vfm_model_spec *m, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "the input has %lld channels, the output %lld",
 			(long long)m->cond_channels, (long long)m->channels);
 	m->cond_channels = more;
-	if (!vfm_model_arch(m)->masks)
+	if (vfm_model_arch(m)->given == VFM_GIVEN_CLEAN)
+		return 0;
+	m->cond_channels = 0;
+	if (vfm_model_predicts_given(m) && more != m->channels + 1)
+		return vfm_fail(err, VFM_EUSAGE,
+			"the input has %lld channels after the latents; expected those of given frames and a mask, "
+			"%lld",
+			(long long)more, (long long)m->channels + 1);
+	if (vfm_model_predicts_given(m))
 		return 0;
 	if (more < 1 || more > 2)
 		return vfm_fail(err, VFM_EUSAGE, "the input has %lld channels after the latents; expected 1 or 2 masks",
 			(long long)more);
 	m->mask_channels = more;
-	m->cond_channels = 0;
 	return 0;
 }
 
-/* Sets a range of RoPE that no file gives to that of the preset with these dimensions. */
-static int assume_rope_scale(struct vfm_model_spec *m, struct vfm_err *err)
+static bool is_preset(const struct vfm_model_spec *m, const struct vfm_preset *p)
 {
+	const int64_t masks = p->mask_channels ? p->mask_channels : 2;
+
+	return p->layers == m->layers && p->hidden == m->hidden && p->text_proj == m->text_proj &&
+		(vfm_model_arch(m)->given != VFM_GIVEN_MASK || masks == m->mask_channels);
+}
+
+/* Sets what no file gives of the rotary positions to that of the preset with these dimensions. */
+static int assume_preset(struct vfm_model_spec *m, struct vfm_err *err)
+{
+	static const char *const keys[] = {"model.rope_scale", "model.rope_axes"};
 	const struct vfm_arch *a = vfm_model_arch(m);
+	const bool unknown[] = {m->rope_scale[0] == 0, m->rope_axes[0] == 0};
+	const struct vfm_preset *p = a->presets;
 
-	for (int i = 0; i < 3; i++)
-		m->rope_scale[i] = 1;
-	if (!vfm_arch_lists_key(a, "model.rope_scale"))
-		return 0;
-	for (const struct vfm_preset *p = a->presets; p->name; p++) {
-		const int64_t masks = p->mask_channels ? p->mask_channels : 2;
-
-		if (p->layers != m->layers || p->hidden != m->hidden || p->text_proj != m->text_proj ||
-			(a->masks && masks != m->mask_channels))
-			continue;
-		memcpy(m->rope_scale, p->rope_scale, sizeof(m->rope_scale));
-		return 0;
+	while (p->name && !is_preset(m, p))
+		p++;
+	for (int k = 0; k < 2; k++)
+		if (unknown[k] && !p->name && vfm_arch_lists_key(a, keys[k]))
+			return vfm_fail(err, VFM_EUSAGE,
+				"without config.json %s is unknown, since no published model has these dimensions; -c "
+				"FILE gives it",
+				keys[k]);
+	for (int i = 0; i < 3; i++) {
+		if (unknown[0])
+			m->rope_scale[i] = p->name && p->rope_scale[i] > 0 ? p->rope_scale[i] : 1;
+		if (unknown[1] && p->name)
+			m->rope_axes[i] = p->rope_axes[i];
 	}
-	return vfm_fail(err, VFM_EUSAGE,
-		"without config.json model.rope_scale is unknown, since no published model has these dimensions; -c "
-		"FILE gives it");
+	if (unknown[1] && p->name && p->rope_theta > 0)
+		m->rope_theta = p->rope_theta;
+	return 0;
 }
 
 int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err)
@@ -436,9 +462,11 @@ int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, st
 			return vfm_fail(err, VFM_EUSAGE, "neither config.json nor the tensors give model.%s", names[i]);
 	TRY(split_inputs(m, err));
 	if (m->rope_scale[0] == 0)
-		TRY(assume_rope_scale(m, err));
+		TRY(assume_preset(m, err));
 	if (!m->text_len)
 		m->text_len = f->text_len;
+	if (f->image_len)
+		m->image_len = f->image_len;
 	if (m->image_pos)
 		m->image_len = m->image_pos;
 	if (!m->heads)
@@ -479,15 +507,16 @@ void vfm_foreign_infer(struct vfm_model_spec *m, const struct vfm_foreign_row *r
 	parts = count_names(r->theirs[layout]);
 	for (const char *p = r->theirs[layout]; p; p = rest) {
 		char pattern[160];
-		int64_t block;
+		int64_t block, *n_blocks;
 
 		rest = next_in_list(p, &len);
 		snprintf(pattern, sizeof(pattern), "%.*s%s", (int)len, p, r->linear ? ".weight" : "");
 		block = block_of(pattern, name);
 		if (block < 0 && strcmp(pattern, name) != 0)
 			continue;
-		if (m->layers <= block)
-			m->layers = block + 1;
+		n_blocks = r->count ? dim_of_letter(m, r->count) : &m->layers;
+		if (*n_blocks <= block)
+			*n_blocks = block + 1;
 		infer_dims(m, r->form ? r->form : r->shape, r->form ? 1 : parts, ndim, shape);
 	}
 }
@@ -716,11 +745,21 @@ json_t *vfm_foreign_model_json(const struct vfm_model_spec *m)
 	json_object_set_new(o, "text_len", json_integer(m->text_len));
 	json_object_set_new(o, "text_pad", json_boolean(m->text_pad));
 	json_object_set_new(o, "norm_eps", json_real(m->norm_eps));
+	if (m->rope_axes[0]) {
+		json_object_set_new(o, "rope_axes",
+			json_pack("[III]", (json_int_t)m->rope_axes[0], (json_int_t)m->rope_axes[1],
+				(json_int_t)m->rope_axes[2]));
+		json_object_set_new(o, "rope_theta", json_real(m->rope_theta));
+	}
+	if (vfm_model_arch(m)->text == VFM_TEXT_REFINER)
+		json_object_set_new(o, "refiner_layers", json_integer(m->refiner_layers));
+	if (m->text2_dim)
+		json_object_set_new(o, "text2_dim", json_integer(m->text2_dim));
 	if (m->adaln_lora)
 		json_object_set_new(o, "adaln_lora", json_integer(m->adaln_lora));
 	if (m->text_proj)
 		json_object_set_new(o, "text_proj", json_integer(m->text_proj));
-	if (vfm_model_arch(m)->masks)
+	if (vfm_model_arch(m)->given == VFM_GIVEN_MASK)
 		json_object_set_new(o, "mask_channels", json_integer(m->mask_channels));
 	if (vfm_arch_lists_key(vfm_model_arch(m), "model.rope_scale"))
 		json_object_set_new(
@@ -735,14 +774,19 @@ json_t *vfm_foreign_model_json(const struct vfm_model_spec *m)
 	return o;
 }
 
-static int parse_rope_stride(struct vfm_model_spec *m, const json_t *v, const char *where, struct vfm_err *err)
+/* Sets three integers, if the model has the key. */
+static int parse_int3(const json_t *model, const char *where, const char *key, int64_t out[3], struct vfm_err *err)
 {
+	const json_t *v = json_object_get(model, key);
+
+	if (!v)
+		return 0;
 	if (json_array_size(v) != 3)
-		return vfm_fail(err, VFM_EUSAGE, "%s.rope_stride: expected an array of three integers", where);
+		return vfm_fail(err, VFM_EUSAGE, "%s.%s: expected an array of three integers", where, key);
 	for (size_t i = 0; i < 3; i++) {
 		if (!json_is_integer(json_array_get(v, i)))
-			return vfm_fail(err, VFM_EUSAGE, "%s.rope_stride[%zu]: expected an integer", where, i);
-		m->rope_stride[i] = json_integer_value(json_array_get(v, i));
+			return vfm_fail(err, VFM_EUSAGE, "%s.%s[%zu]: expected an integer", where, key, i);
+		out[i] = json_integer_value(json_array_get(v, i));
 	}
 	return 0;
 }
@@ -769,8 +813,9 @@ int vfm_foreign_model_parse(struct vfm_model_spec *m, const json_t *model, const
 	TRY(vfm_json_i64(model, where, "text_len", false, 1, 65536, &m->text_len, err));
 	TRY(vfm_json_f64(model, where, "norm_eps", false, &m->norm_eps, err));
 	TRY(vfm_json_f64(model, where, "rope_fps", false, &m->rope_fps, err));
-	if (json_object_get(model, "rope_stride"))
-		TRY(parse_rope_stride(m, json_object_get(model, "rope_stride"), where, err));
+	TRY(vfm_json_f64(model, where, "rope_theta", false, &m->rope_theta, err));
+	TRY(parse_int3(model, where, "rope_stride", m->rope_stride, err));
+	TRY(parse_int3(model, where, "rope_axes", m->rope_axes, err));
 	if (json_object_get(model, "rope_scale"))
 		TRY(parse_rope_scale(m, json_object_get(model, "rope_scale"), where, err));
 	if (json_is_boolean(pad))
@@ -808,7 +853,8 @@ static const char *inexpressible_key(const struct vfm_model_spec *m, int layout)
 		{"adaln_lora",
 			m->adaln_lora != common.adaln_lora && !has_foreign_key(l, VFM_FOREIGN_INT, OFF(adaln_lora))},
 		{"pos", m->pos != common.pos},
-		{"rope_theta", m->rope_theta != common.rope_theta},
+		{"rope_theta",
+			m->rope_theta != common.rope_theta && !has_foreign_key(l, VFM_FOREIGN_NUM, OFF(rope_theta))},
 		{"patch", f->fixed_patch && memcmp(m->patch, f->patch, sizeof(m->patch)) != 0},
 		{"norm_eps", m->norm_eps != common.norm_eps && !has_foreign_key(l, VFM_FOREIGN_NUM, OFF(norm_eps))},
 		{"ffn",

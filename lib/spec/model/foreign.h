@@ -10,7 +10,7 @@
  *	D model.hidden   F features of a token   M model.ffn   E model.text_dim   T features of the time, 256
  *	C model.channels   X channels of the input: latents, condition and masks   P features of an input token
  *	I model.image_dim   L model.image_pos   t h w model.patch   H features of a head   R model.adaln_lora
- *	K model.text_proj   Y features of a row that cross-attention reads
+ *	Z model.text2_dim   N model.refiner_layers   K model.text_proj   Y features of a row that cross-attention reads
  */
 #ifndef VFM_SPEC_MODEL_FOREIGN_H
 #define VFM_SPEC_MODEL_FOREIGN_H
@@ -37,6 +37,9 @@ struct vfm_foreign_row {
 	/* Row (c,t,h,w) of ours is row (t,h,w,c) of theirs. */
 	bool channels_last;
 	char needs; /* the row exists if the dimension of this letter is not 0; 0: always */
+	char count; /* with %d: the letter of the number of these blocks; 0: model.layers */
+	/* The layouts, as bits, in which the halves of their rows are swapped. */
+	unsigned swapped;
 	/* In layouts with .by_head, their tensor interleaves n projections by head: those of head 0, of head 1, ... */
 	int per_head;
 	/* RoPE rotates the first n of `parts` equal parts of the rows.  In each head, theirs have the first elements of
@@ -85,6 +88,7 @@ struct vfm_foreign {
 	const struct vfm_foreign_row *rows; /* the last has ours NULL */
 	/* Properties of every published model that its files do not contain.  Either head_dim or heads is 0. */
 	int64_t head_dim, heads, text_len, patch[3];
+	int64_t image_len;     /* 0: the default */
 	bool text_pad;         /* texts are padded to text_len */
 	bool fixed_patch;      /* the layouts can express only this patch */
 	const char *objective; /* diffusion.kind of the published weights */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TIME_FEATURES = 256 };
+enum { TIME_FEATURES = 256, TEXT2_WIDTH = 2048 };
 
 struct listing {
 	const struct vfm_model_spec *m;
@@ -53,7 +53,8 @@ static void list_text(const struct listing *l)
 {
 	const struct vfm_model_spec *m = l->m;
 	const double n = (m->cross_attention ? l->p->text_rows : 0) + (m->pooled_text ? l->p->samples : 0);
-	const unsigned layers = VFM_LAYER_CROSS_KV | (m->pooled_text ? VFM_LAYER_MODULATION : 0);
+	const unsigned layers =
+		(vfm_model_has_cross(m) ? VFM_LAYER_CROSS_KV : 0) | (m->pooled_text ? VFM_LAYER_MODULATION : 0);
 	const bool mlp = vfm_model_arch(m)->text == VFM_TEXT_MLP;
 
 	if (n == 0 || (vfm_model_arch(m)->text == VFM_TEXT_ROWS && !m->text_proj))
@@ -75,10 +76,11 @@ static void list_conditioning(const struct listing *l)
 	list_linear(l, "t_mlp.2", VFM_LAYER_MODULATION, n, false, h, low ? 3 * h : h, 1);
 	list_text(l);
 	if (m->image_dim) {
-		list_linear(l, "img_mlp.1", VFM_LAYER_CROSS_KV_IMG, n * (double)m->image_len, false, m->image_dim,
-			m->image_dim, 1);
-		list_linear(
-			l, "img_mlp.3", VFM_LAYER_CROSS_KV_IMG, n * (double)m->image_len, false, m->image_dim, h, 1);
+		const unsigned image = a->joint ? 0 : VFM_LAYER_CROSS_KV_IMG;
+		const double rows = a->joint ? l->p->image_rows : n * (double)m->image_len;
+
+		list_linear(l, "img_mlp.1", image, rows, false, m->image_dim, m->image_dim, 1);
+		list_linear(l, "img_mlp.3", image, rows, false, m->image_dim, h, 1);
 	}
 	if (vfm_model_has_shared_mod(m))
 		list_linear(l, "ada_shared", VFM_LAYER_MODULATION, n, false, h, a->n_mod * h, 1);
@@ -97,6 +99,54 @@ static void list_ends(const struct listing *l)
 		list_linear(l, "ada", 0, l->p->samples, false, h, 2 * h, 1);
 	}
 	list_linear(l, "out", 0, l->p->tokens, true, h, vfm_model_patch_dim(m), 1);
+}
+
+/* The text stream of a block with joint attention. */
+static void list_text_stream(const struct listing *l)
+{
+	const struct vfm_model_spec *m = l->m;
+	const int64_t h = m->hidden, kv = m->kv_heads * vfm_model_head_dim(m);
+	const double n = l->p->text_rows + l->p->text2_rows + l->p->image_rows;
+
+	if (m->kv_heads == m->heads) {
+		list_linear(l, "text.qkv", VFM_LAYER_Q << VFM_LAYERS_ATTN, n, true, h, 3 * h, 3);
+	} else {
+		list_linear(l, "text.q", VFM_LAYER_Q << VFM_LAYERS_ATTN, n, true, h, h, 1);
+		list_linear(l, "text.kv", VFM_LAYER_KV << VFM_LAYERS_ATTN, n, true, h, 2 * kv, 2);
+	}
+	list_linear(l, "text.proj", VFM_LAYER_PROJ << VFM_LAYERS_ATTN, n, true, h, h, 1);
+	list_linear(l, "text.fc1", VFM_LAYER_TEXT_FC1, n, true, h, m->ffn, 1);
+	list_linear(l, "text.fc2", VFM_LAYER_TEXT_FC2, n, true, m->ffn, h, 1);
+}
+
+/* The layers in front of the text stream, and the refiner. */
+static void list_encoders(const struct listing *l)
+{
+	static const char *const refiner[5] = {"qkv", "proj", "fc1", "fc2", "ada"};
+	const struct vfm_model_spec *m = l->m;
+	const double n = l->p->samples, text = l->p->text_rows, text2 = l->p->text2_rows;
+	const int64_t h = m->hidden;
+
+	if (m->text2_dim) {
+		list_linear(l, "text2.1", 0, text2, false, m->text2_dim, TEXT2_WIDTH, 1);
+		list_linear(l, "text2.3", 0, text2, false, TEXT2_WIDTH, TEXT2_WIDTH, 1);
+		list_linear(l, "text2.5", 0, text2, false, TEXT2_WIDTH, h, 1);
+	}
+	if (vfm_model_arch(m)->text != VFM_TEXT_REFINER)
+		return;
+	list_linear(l, "refiner.t.0", 0, n, false, TIME_FEATURES, h, 1);
+	list_linear(l, "refiner.t.2", 0, n, false, h, h, 1);
+	list_linear(l, "refiner.pool.0", 0, n, false, m->text_dim, h, 1);
+	list_linear(l, "refiner.pool.2", 0, n, false, h, h, 1);
+	for (int64_t i = 0; i < m->refiner_layers; i++) {
+		const int64_t in[] = {h, h, h, 4 * h, h}, out[] = {3 * h, h, 4 * h, h, 2 * h};
+		char name[64];
+
+		for (int k = 0; k < 5; k++) {
+			snprintf(name, sizeof(name), "refiner.%d.%s", (int)i, refiner[k]);
+			list_linear(l, name, 0, k < 4 ? text : n, false, in[k], out[k], k ? 1 : 3);
+		}
+	}
 }
 
 static void list_attentions(const struct listing *l)
@@ -121,7 +171,7 @@ static void list_attentions(const struct listing *l)
 		}
 		list_linear(l, name[3], VFM_LAYER_PROJ << at, q, true, h, h, 1);
 	}
-	if (!m->cross_attention)
+	if (!vfm_model_has_cross(m))
 		return;
 	list_linear(l, "cross.q", VFM_LAYER_CROSS_Q, q, true, h, h, 1);
 	list_linear(l, "cross.kv", VFM_LAYER_CROSS_KV, l->p->text_rows, false, vfm_model_context_dim(m), 2 * kv, 2);
@@ -184,12 +234,15 @@ void vfm_model_linears(const struct vfm_model_spec *m, const struct vfm_pack_sum
 
 	if (first == 0) {
 		list_conditioning(&l);
+		list_encoders(&l);
 		list_ends(&l);
 	}
 	for (int64_t i = first; i < end; i++) {
 		l.block = i;
 		list_attentions(&l);
 		list_mlp(&l);
+		if (vfm_model_arch(m)->joint)
+			list_text_stream(&l);
 		list_modulation(&l);
 	}
 }
@@ -223,8 +276,12 @@ int64_t vfm_model_params(const struct vfm_model_spec *m)
 	if (a->pos == VFM_POS_LEARNED)
 		once += (m->pos_max[0] + m->pos_max[1] + m->pos_max[2]) * h;
 	if (m->qk_norm)
-		block += (a->n_attn + m->cross_attention) * (q + k) + (m->image_dim ? k : 0);
-	if (m->cross_attention && !a->plain_cross && !a->cross_mod)
+		block += (a->n_attn + (m->cross_attention || a->joint)) * (q + k) + (m->image_dim && !a->joint ? k : 0);
+	if (m->text2_dim)
+		once += 2 * m->text2_dim;
+	if (a->text == VFM_TEXT_REFINER)
+		once += m->refiner_layers * 4 * h + (1 + (m->text2_dim > 0) + (m->image_dim > 0)) * h;
+	if (vfm_model_has_cross(m) && !a->plain_cross && !a->cross_mod)
 		block += (a->rms_norm ? 1 : 2) * h;
 	return s.n + once + m->layers * block;
 }
@@ -263,6 +320,10 @@ static double attention_flops(const struct vfm_model_spec *m, const struct vfm_p
 		pairs += a->attn[i] == VFM_ATTN_SPATIAL   ? p->pairs_spatial
 			: a->attn[i] == VFM_ATTN_TEMPORAL ? p->pairs_temporal
 							  : p->pairs_full;
+	if (a->joint)
+		return 4 * (double)m->hidden *
+			((double)m->layers * p->pairs_joint +
+				(a->text == VFM_TEXT_REFINER ? (double)m->refiner_layers * p->pairs_text : 0));
 	if (m->cross_attention)
 		pairs += p->pairs_cross + (m->image_dim ? p->tokens * (double)m->image_len : 0);
 	return 4 * (double)m->layers * (double)m->hidden * pairs;

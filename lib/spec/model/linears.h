@@ -22,7 +22,10 @@ enum vfm_block_layer {
 	VFM_LAYER_EXPERTS_FC2 = 1 << 17,
 	VFM_LAYER_ADA_B = 1 << 18,
 	VFM_LAYER_MODULATION = 1 << 19, /* all that computes the modulation */
-	VFM_LAYERS_ALL = (1 << 20) - 1,
+	/* of the text with joint attention; its attention has the bits of self-attention 1 */
+	VFM_LAYER_TEXT_FC1 = 1 << 20,
+	VFM_LAYER_TEXT_FC2 = 1 << 21,
+	VFM_LAYERS_ALL = (1 << 22) - 1,
 };
 
 struct vfm_linear_shape {
@@ -34,7 +37,7 @@ struct vfm_linear_shape {
 	int blocks;  /* blocks of outputs: 3 for a fused qkv; 0 for experts, which have no adapters */
 	double rows; /* rows of the pack that it multiplies; for experts, the sum over all experts */
 	bool bias;
-	bool tokens; /* the rows are tokens; else text or image rows, or samples */
+	bool tokens; /* the rows are those of the residual stream; else text or image rows, or samples */
 };
 
 /* Writes the name of the parameter, with "blocks.N." and a suffix such as ".weight". */

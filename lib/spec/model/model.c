@@ -64,6 +64,14 @@ const struct vfm_key vfm_model_keys[] = {
 		"learned positions that are added to the image rows: model.image_len, or 0: none"},
 	{"model.norm_eps", VFM_KEY_NUM, OFF(norm_eps), 1e-12, 1, NULL, NULL, "epsilon of the norms"},
 	{"model.rope_theta", VFM_KEY_NUM, OFF(rope_theta), 1, 1e9, NULL, NULL, "base of the rotary frequencies"},
+	{"model.rope_axes", VFM_KEY_INT3, OFF(rope_axes), 0, 128, NULL, NULL,
+		"hunyuan: features of a head that rotate with t, h, w; 0: two thirds with h and w"},
+	{"model.refiner_layers", VFM_KEY_INT, OFF(refiner_layers), 1, 64, NULL, NULL,
+		"hunyuan: blocks of self-attention that refine the text"},
+	{"model.text2_dim", VFM_KEY_INT, OFF(text2_dim), 0, 65535, NULL, NULL,
+		"hunyuan: features of a row of a second text encoder; 0: none"},
+	{"model.text2_len", VFM_KEY_INT, OFF(text2_len), 1, 65536, NULL, NULL,
+		"hunyuan: maximum rows of the second text encoder; longer texts are truncated"},
 	{"model.rope_scale", VFM_KEY_NUM3, OFF(rope_scale), 1e-3, 1e3, NULL, NULL,
 		"cosmos: range of the rotary positions t, h, w, relative to 10000"},
 	{"model.rope_fps", VFM_KEY_NUM, OFF(rope_fps), 0, 1e4, NULL, NULL,
@@ -95,6 +103,8 @@ void vfm_model_defaults(struct vfm_model_spec *m)
 		.text_len = 512,
 		.image_len = 257,
 		.mask_channels = 2,
+		.text2_len = 256,
+		.refiner_layers = 2,
 		.norm_eps = 1e-6,
 		.rope_theta = 10000,
 		.rope_scale = {1, 1, 1},
@@ -149,6 +159,14 @@ int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err 
 		memcpy(m->patch, p->patch, sizeof(m->patch));
 	m->cond_channels = p->cond_channels;
 	m->text_proj = p->text_proj;
+	m->text2_dim = p->text2_dim;
+	if (p->text_len)
+		m->text_len = p->text_len;
+	if (p->image_len)
+		m->image_len = p->image_len;
+	memcpy(m->rope_axes, p->rope_axes, sizeof(m->rope_axes));
+	if (p->rope_theta > 0)
+		m->rope_theta = p->rope_theta;
 	if (p->mask_channels)
 		m->mask_channels = p->mask_channels;
 	for (int i = 0; i < 3; i++)
@@ -228,6 +246,15 @@ static int check_rope_scale(const struct vfm_model_spec *m, struct vfm_err *err)
 	struct vfm_rope_axes r;
 
 	vfm_model_rope_axes(m, &r);
+	if (r.features[0] + r.features[1] + r.features[2] != vfm_model_head_dim(m))
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.rope_axes: %lld, %lld and %lld features are not the %lld of a head",
+			(long long)r.features[0], (long long)r.features[1], (long long)r.features[2],
+			(long long)vfm_model_head_dim(m));
+	for (int i = 0; i < 3; i++)
+		if (r.features[i] % 2)
+			return vfm_fail(err, VFM_EUSAGE, "model.rope_axes: %lld features of %c are no pairs",
+				(long long)r.features[i], "thw"[i]);
 	for (int i = 0; i < 3; i++)
 		if (m->rope_scale[i] != 1 && r.features[i] < 3)
 			return vfm_fail(err, VFM_EUSAGE,
@@ -239,9 +266,9 @@ static int check_rope_scale(const struct vfm_model_spec *m, struct vfm_err *err)
 /* What the blocks read besides the latents. */
 static int check_model_conditions(const struct vfm_model_spec *m, struct vfm_err *err)
 {
-	if (m->cond_channels && vfm_model_arch(m)->masks)
+	if (m->cond_channels && vfm_model_arch(m)->given != VFM_GIVEN_CLEAN)
 		return vfm_fail(err, VFM_EUSAGE,
-			"model.cond_channels: model.arch '%s' reads no condition but its masks (model.mask_channels)",
+			"model.cond_channels: model.arch '%s' makes what it reads of given frames itself; 0 would fit",
 			m->arch);
 	if (m->image_dim && !m->cross_attention)
 		return vfm_fail(err, VFM_EUSAGE,
@@ -254,9 +281,14 @@ static int check_model_conditions(const struct vfm_model_spec *m, struct vfm_err
 	if (m->pooled_text && vfm_model_arch(m)->text == VFM_TEXT_ROWS)
 		return vfm_fail(err, VFM_EUSAGE, "model.pooled_text: model.arch '%s' adds no text to the conditioning",
 			m->arch);
-	if (!m->cross_attention && vfm_model_arch(m)->cross_mod)
-		return vfm_fail(
-			err, VFM_EUSAGE, "model.cross_attention: the blocks of model.arch '%s' have it", m->arch);
+	if (!m->cross_attention && (vfm_model_arch(m)->cross_mod || vfm_model_arch(m)->joint))
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.cross_attention: the blocks of model.arch '%s' always read the text", m->arch);
+	if (m->text2_dim && !vfm_model_arch(m)->joint)
+		return vfm_fail(err, VFM_EUSAGE, "model.text2_dim: model.arch '%s' reads no second text", m->arch);
+	if (vfm_model_arch(m)->joint && m->text_pad)
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.text_pad: model.arch '%s' would attend to rows of zeros; false would fit", m->arch);
 	return 0;
 }
 
@@ -327,6 +359,21 @@ bool vfm_model_has_experts(const struct vfm_model_spec *m)
 	return vfm_model_arch(m)->mlp == VFM_MLP_EXPERTS;
 }
 
+bool vfm_model_has_cross(const struct vfm_model_spec *m)
+{
+	return m->cross_attention && !vfm_model_arch(m)->joint;
+}
+
+bool vfm_model_reads_text(const struct vfm_model_spec *m)
+{
+	return m->cross_attention || m->pooled_text;
+}
+
+bool vfm_model_pools_text(const struct vfm_model_spec *m)
+{
+	return m->pooled_text || vfm_model_arch(m)->text == VFM_TEXT_REFINER;
+}
+
 bool vfm_model_has_units(const struct vfm_model_spec *m)
 {
 	const struct vfm_arch *a = vfm_model_arch(m);
@@ -363,10 +410,11 @@ void vfm_model_rope_scale(const struct vfm_model_spec *m, double scale[3])
 void vfm_model_rope_axes(const struct vfm_model_spec *m, struct vfm_rope_axes *r)
 {
 	const int64_t d = vfm_model_head_dim(m), side = 2 * (d / 6);
+	const bool own = m->rope_axes[0] > 0;
 
 	vfm_model_rope_scale(m, r->scale);
 	for (int i = 0; i < 3; i++) {
-		const int64_t n = i ? side : d - 2 * side;
+		const int64_t n = own ? m->rope_axes[i] : i ? side : d - 2 * side;
 
 		r->features[i] = n;
 		r->theta[i] = m->rope_theta * (n > 2 ? pow(m->rope_scale[i], (double)n / (double)(n - 2)) : 1);
@@ -394,16 +442,33 @@ int64_t vfm_model_cond_dim(const struct vfm_model_spec *m)
 	return m->cond_channels * m->patch[0] * m->patch[1] * m->patch[2];
 }
 
-int64_t vfm_model_mask_dim(const struct vfm_model_spec *m)
+int64_t vfm_model_given_dim(const struct vfm_model_spec *m)
 {
-	const int64_t channels = vfm_model_arch(m)->masks ? m->mask_channels : 0;
+	const int64_t volume = m->patch[0] * m->patch[1] * m->patch[2];
 
-	return channels * m->patch[0] * m->patch[1] * m->patch[2];
+	switch (vfm_model_arch(m)->given) {
+	case VFM_GIVEN_MASK:
+		return m->mask_channels * volume;
+	case VFM_GIVEN_COND:
+		return (m->channels + 1) * volume;
+	default:
+		return 0;
+	}
+}
+
+bool vfm_model_takes_given(const struct vfm_model_spec *m)
+{
+	return vfm_model_arch(m)->given != VFM_GIVEN_MASK || m->mask_channels > 1;
+}
+
+bool vfm_model_predicts_given(const struct vfm_model_spec *m)
+{
+	return vfm_model_arch(m)->given == VFM_GIVEN_COND;
 }
 
 int64_t vfm_model_input_dim(const struct vfm_model_spec *m)
 {
-	return vfm_model_patch_dim(m) + vfm_model_cond_dim(m) + vfm_model_mask_dim(m);
+	return vfm_model_patch_dim(m) + vfm_model_cond_dim(m) + vfm_model_given_dim(m);
 }
 
 int64_t vfm_model_context_dim(const struct vfm_model_spec *m)
@@ -425,16 +490,27 @@ int64_t vfm_model_text_rows(const struct vfm_model_spec *m, int64_t rows)
 
 /* ---- packs ---- */
 
-void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t text_tokens)
+void vfm_pack_sums_add_joint(
+	struct vfm_pack_sums *p, const int32_t grid[3], int64_t text_tokens, int64_t text2, int64_t image)
 {
-	double t = grid[0], area = (double)grid[1] * grid[2], s = t * area, c = (double)text_tokens;
+	double t = grid[0], area = (double)grid[1] * grid[2], s = t * area, c = (double)text_tokens,
+	       all = s + c + (double)(text2 + image);
 
 	p->tokens += s;
 	p->pairs_full += s * s;
 	p->pairs_spatial += s * area;
 	p->pairs_temporal += s * t;
 	p->text_rows += c;
+	p->text2_rows += (double)text2;
+	p->image_rows += (double)image;
 	p->pairs_cross += s * c;
+	p->pairs_joint += all * all;
+	p->pairs_text += c * c;
 	p->samples += 1;
 	p->segments += 1;
+}
+
+void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t text_tokens)
+{
+	vfm_pack_sums_add_joint(p, grid, text_tokens, 0, 0);
 }

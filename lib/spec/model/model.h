@@ -40,8 +40,10 @@ struct vfm_model_spec {
 	int64_t image_pos; /* learned positions added to the image rows: 0 or image_len */
 	bool text_pad;     /* every text has text_len rows; zeros pad shorter ones */
 	double norm_eps, rope_theta;
-	double rope_scale[3]; /* t, h, w: RoPE reaches this many times as far (vfm_model_rope_axes) */
-	double rope_fps;      /* frames per second of the videos; 0: that of the published models */
+	int64_t rope_axes[3];   /* t, h, w: the features of a head that rotate with each; 0: vfm_model_rope_axes */
+	int64_t refiner_layers; /* VFM_TEXT_REFINER */
+	double rope_scale[3];   /* t, h, w: RoPE reaches this many times as far (vfm_model_rope_axes) */
+	double rope_fps;        /* frames per second of the videos; 0: that of the published models */
 	/* RoPE over all heads: frames and pixels per latent element (t, h, w) */
 	int64_t rope_stride[3];
 };
@@ -58,6 +60,9 @@ extern const int vfm_model_n_keys;
 
 const struct vfm_arch *vfm_model_arch(const struct vfm_model_spec *m); /* m must have passed the check */
 bool vfm_model_has_experts(const struct vfm_model_spec *m);
+bool vfm_model_has_cross(const struct vfm_model_spec *m);  /* the blocks have cross-attention */
+bool vfm_model_reads_text(const struct vfm_model_spec *m); /* blocks or conditioning do */
+bool vfm_model_pools_text(const struct vfm_model_spec *m); /* the mean of the text is read */
 /* Returns whether the router is token choice.  The host then reads the number of tokens per expert in each pack. */
 bool vfm_model_tokens_choose(const struct vfm_model_spec *m);
 /* Returns whether the model has attention within frames or columns. */
@@ -66,9 +71,12 @@ bool vfm_model_has_units(const struct vfm_model_spec *m);
  * modulation. */
 bool vfm_model_has_shared_mod(const struct vfm_model_spec *m);
 void vfm_model_patch(const struct vfm_model_spec *m, int32_t patch[3]); /* t, h, w */
-int64_t vfm_model_patch_dim(const struct vfm_model_spec *m);   /* features per token: channels * patch volume */
-int64_t vfm_model_cond_dim(const struct vfm_model_spec *m);    /* features of the condition per token; 0: none */
-int64_t vfm_model_mask_dim(const struct vfm_model_spec *m);    /* features of the masks per token; 0: none */
+int64_t vfm_model_patch_dim(const struct vfm_model_spec *m); /* features per token: channels * patch volume */
+int64_t vfm_model_cond_dim(const struct vfm_model_spec *m);  /* features of the condition per token; 0: none */
+/* Features of given frames per token: masks, or latents and a mask; 0: none. */
+int64_t vfm_model_given_dim(const struct vfm_model_spec *m);
+bool vfm_model_takes_given(const struct vfm_model_spec *m);    /* false: its input has no mask of given frames */
+bool vfm_model_predicts_given(const struct vfm_model_spec *m); /* VFM_GIVEN_COND */
 int64_t vfm_model_input_dim(const struct vfm_model_spec *m);   /* the sum of these three */
 int64_t vfm_model_context_dim(const struct vfm_model_spec *m); /* features of a row that cross-attention reads */
 /* Returns the text rows that the model reads for a sample with `rows` <= text_len: `rows`, or text_len with
@@ -78,8 +86,8 @@ int64_t vfm_model_head_dim(const struct vfm_model_spec *m);
 bool vfm_model_has_row_rope(const struct vfm_model_spec *m); /* whether RoPE runs over all heads */
 /* Sets the factors of positions in t, h, w.  RoPE over all heads: the fraction of rope_extent (arch.h) per patch. */
 void vfm_model_rope_scale(const struct vfm_model_spec *m, double scale[3]);
-/* RoPE over each head of d features: 2 (d/6) features each rotate with h and w, the rest with t.  With n features,
- * rope_scale r makes the base of the frequencies rope_theta r^(n / (n - 2)) (NTK-aware scaling). */
+/* RoPE over each head of d features: without rope_axes, 2 (d/6) features each rotate with h and w, the rest with t.  With
+ * n features, rope_scale r makes the base of the frequencies rope_theta r^(n / (n - 2)) (NTK-aware scaling). */
 struct vfm_rope_axes {
 	int64_t features[3]; /* of t, h, w */
 	double theta[3], scale[3];
@@ -90,11 +98,18 @@ void vfm_model_rope_axes(const struct vfm_model_spec *m, struct vfm_rope_axes *r
 struct vfm_pack_sums {
 	double tokens, text_rows, samples;
 	double segments; /* samples, plus one for each sample with a given frame (net/diffusion/input.h) */
+	/* joint attention: rows of the second text encoder, and of images; text_rows are those of the first encoder */
+	double text2_rows, image_rows;
+	double pairs_joint; /* of all rows of a sample, tokens and text; of the rows of the first encoder */
+	double pairs_text;
 	/* pairs of full self-attention, of attention within frames, of attention along time, and of tokens with text
 	 * rows */
 	double pairs_full, pairs_spatial, pairs_temporal, pairs_cross;
 };
 /* Adds a sample of grid[0] x grid[1] x grid[2] patches. */
 void vfm_pack_sums_add(struct vfm_pack_sums *p, const int32_t grid[3], int64_t text_tokens);
+/* The same for a sample that also has rows of the second encoder and of an image. */
+void vfm_pack_sums_add_joint(
+	struct vfm_pack_sums *p, const int32_t grid[3], int64_t text_tokens, int64_t text2, int64_t image);
 
 #endif

@@ -560,10 +560,10 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 	TRY(vfm_model_check(&c->model, err));
 	TRY(vfm_diffusion_check(&c->diffusion, err));
 	vfm_diffusion_follow(&c->diffusion, &c->model);
-	if (c->diffusion.image_cond > 0 && vfm_model_mask_dim(&c->model) && c->model.mask_channels < 2)
+	if (c->diffusion.image_cond > 0 && !vfm_model_takes_given(&c->model))
 		return vfm_fail(err, VFM_EUSAGE,
 			"diffusion.image_cond: the model reads no mask of given frames (model.mask_channels is 1)");
-	if (c->diffusion.text_drop > 0 && !c->model.cross_attention && !c->model.pooled_text)
+	if (c->diffusion.text_drop > 0 && !vfm_model_reads_text(&c->model))
 		c->diffusion.text_drop = 0; /* the model has no text input */
 	if (c->diffusion.image_drop > 0 && !c->model.cond_channels && !c->model.image_dim &&
 		c->diffusion.image_cond == 0)

@@ -21,7 +21,8 @@ int vfm_plan_check_model(
 	if (m->cond_channels && h->cond_channels != m->cond_channels)
 		return vfm_fail(err, VFM_EUSAGE, "%s has conditions of %d channels, but model.cond_channels is %lld",
 			path, h->cond_channels, (long long)m->cond_channels);
-	if (m->image_dim && (h->image_len != m->image_len || h->image_dim != m->image_dim))
+	if (m->image_dim && (h->image_dim || !vfm_model_arch(m)->joint) &&
+		(h->image_len != m->image_len || h->image_dim != m->image_dim))
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s has image rows [%d, %d], but model.image_len and model.image_dim are %lld and %lld", path,
 			h->image_len, h->image_dim, (long long)m->image_len, (long long)m->image_dim);

@@ -269,7 +269,8 @@ static int compare_step_costs(const void *a, const void *b)
 /* Counts a pack that `of` of the cp ranks compute as if all did. */
 static struct vfm_pack_sums scale_sums(struct vfm_pack_sums s, double cp, double of)
 {
-	double *by_token[] = {&s.tokens, &s.pairs_full, &s.pairs_spatial, &s.pairs_temporal, &s.pairs_cross};
+	double *by_token[] = {
+		&s.tokens, &s.pairs_full, &s.pairs_spatial, &s.pairs_temporal, &s.pairs_cross, &s.pairs_joint};
 
 	for (size_t i = 0; i < sizeof(by_token) / sizeof(by_token[0]); i++)
 		*by_token[i] *= cp / of;

@@ -104,7 +104,8 @@ static void draw(struct drawn_noise *d, struct vfm_pack *p, const struct vfm_con
 		memcpy(d->coef[i], r.coef, sizeof(r.coef));
 		d->t_cond[i] = (double)r.t_cond / c->diffusion.time_scale;
 		d->given[i] = vfm_micro_given(p, i, &r);
-		d->w[i] = vfm_micro_weight(p, i, d->given[i], r.weight / (double)p->step_tokens);
+		d->w[i] = vfm_micro_weight(
+			p, i, vfm_model_predicts_given(&c->model) ? 0 : d->given[i], r.weight / (double)p->step_tokens);
 		if (r.drop_image && p->cond)
 			memset((char *)p->cond + (size_t)p->cu_seqlens[i] * cond, 0,
 				(size_t)(p->cu_seqlens[i + 1] - p->cu_seqlens[i]) * cond);

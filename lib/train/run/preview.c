@@ -201,7 +201,8 @@ static int check_previews(const struct vfm_previews *p, const char *prompts, str
 
 	if (c->eval.samples && !p->r.held_out)
 		return vfm_fail(err, VFM_EUSAGE, "eval.samples: their texts are those of --held-out, which is missing");
-	if (c->eval.samples && (vfm_model_cond_dim(&c->model) || c->model.image_dim))
+	if (c->eval.samples &&
+		(vfm_model_cond_dim(&c->model) || (c->model.image_dim && !vfm_model_arch(&c->model)->joint)))
 		return vfm_fail(err, VFM_EUSAGE,
 			"eval.samples: the model reads conditions, which no plan has; --prompts takes pictures");
 	if (!prompts && (e->text_encoder || e->text_exec || vfm_encoder_image_option(e)))

@@ -335,7 +335,7 @@ static int open_loader(struct train_run *r, struct vfm_err *err)
 		.cache = r->cache,
 		.seed = r->c->train.seed,
 		.cond = r->c->model.cond_channels > 0,
-		.image = r->c->model.image_dim > 0,
+		.image = r->c->model.image_dim > 0 && vfm_plan_header(r->plan)->image_dim > 0,
 		.first_step = r->first,
 		.plan_sha256 = r->id.plan_sha256,
 		.n_parts = (int32_t)r->mesh->p.cp,
@@ -384,6 +384,7 @@ static int find_largest_pack(const struct train_run *r, struct vfm_pack_sums *p,
 		.segments = samples};
 	p->text_rows = samples * (double)r->c->model.text_len;
 	p->pairs_cross = p->tokens * (double)r->c->model.text_len;
+	p->pairs_joint = pow(n + (double)r->c->model.text_len, 2) * cp / of;
 	return rc;
 }
 

@@ -69,7 +69,7 @@ static struct needs find_needs(const struct vfm_sampling *s)
 		needs.texts = needs.texts ||
 			(!it->in.ready && (*it->p.caption || (*it->p.negative && vfm_sampler_is_guided(&sampler))));
 	}
-	needs.texts = needs.texts && (s->c->model.cross_attention || s->c->model.pooled_text);
+	needs.texts = needs.texts && vfm_model_reads_text(&s->c->model);
 	return needs;
 }
 

@@ -188,13 +188,15 @@ static const char *picture_option(const struct vfm_sampling *s)
 static int check_item_inputs(const struct vfm_sampling *s, const struct vfm_sample_item *it, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &s->c->model;
+	/* with joint attention, a sample without an image has no rows of one */
+	const bool rows = m->image_dim && (!vfm_model_arch(m)->joint || it->p.image || s->o->first_frame);
 	const struct {
 		bool needed;
 		const char *key, *why, *option;
 	} needs[] = {
 		{m->cond_channels && !it->p.image, "cond", "the model reads a condition (model.cond_channels)",
 			picture_option(s)},
-		{m->image_dim && !(it->p.image && sampling_makes_rows(s)), "image",
+		{rows && !(it->p.image && sampling_makes_rows(s)), "image",
 			"the model reads image rows (model.image_dim)",
 			it->p.image                 ? "--image-encoder PATH"
 				: s->o->in_training ? "a picture with --image-encoder PATH"
@@ -240,7 +242,7 @@ int sampling_check_inputs(struct vfm_sampling *s, struct vfm_err *err)
 				"as many for all",
 				i);
 		it->given_first = s->o->first_frame || (it->p.image && !m->cond_channels);
-		if (it->given_first && vfm_model_mask_dim(m) && m->mask_channels < 2)
+		if (it->given_first && !vfm_model_takes_given(m))
 			return vfm_fail(err, VFM_EUSAGE,
 				"prompt %zu: the model reads no mask of given frames (model.mask_channels is 1)", i);
 	}
@@ -388,9 +390,11 @@ static size_t cond_elements(const struct vfm_sampling *s, const struct vfm_sampl
 {
 	return (size_t)(sampling_tokens(it) * vfm_model_cond_dim(&s->c->model));
 }
-static size_t image_elements(const struct vfm_sampling *s)
+static size_t image_elements(const struct vfm_sampling *s, const struct vfm_sample_item *it)
 {
-	return (size_t)(s->c->model.image_len * s->c->model.image_dim);
+	const struct vfm_model_spec *m = &s->c->model;
+
+	return vfm_model_arch(m)->joint && !it->given_first ? 0 : (size_t)(m->image_len * m->image_dim);
 }
 static size_t first_elements(const struct vfm_sampling *s, const struct vfm_sample_item *it)
 {
@@ -403,8 +407,8 @@ static int prepare_arrays(struct vfm_sampling *s, struct vfm_sample_item *it, st
 		size_t n;
 		float **x;
 		int (*read)(const struct vfm_sampling *, const struct vfm_sample_item *, float *, struct vfm_err *);
-	} arrays[] = {{cond_elements(s, it), &it->in.cond, read_cond}, {image_elements(s), &it->in.image, read_image},
-		{first_elements(s, it), &it->in.first, read_first}};
+	} arrays[] = {{cond_elements(s, it), &it->in.cond, read_cond},
+		{image_elements(s, it), &it->in.image, read_image}, {first_elements(s, it), &it->in.first, read_first}};
 
 	for (size_t k = 0; k < sizeof(arrays) / sizeof(arrays[0]); k++) {
 		if (!arrays[k].n)
@@ -501,7 +505,7 @@ static int share_given(struct batch_inputs *b, size_t *size, const struct vfm_sa
 		size[i] = cond_elements(s, &it[i]);
 	TRY(share_array(&b->cond, &b->bytes[2], s, it, n, IN_OFFSET(cond), size, err));
 	for (int i = 0; i < n; i++)
-		size[i] = image_elements(s);
+		size[i] = image_elements(s, &it[i]);
 	TRY(share_array(&b->image, &b->bytes[3], s, it, n, IN_OFFSET(image), size, err));
 	for (int i = 0; i < n; i++)
 		size[i] = first_elements(s, &it[i]);

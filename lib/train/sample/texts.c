@@ -44,7 +44,7 @@ static void add_item_texts(const struct vfm_sampling *s, struct text_set *t, str
 	if (it->in.ready)
 		return;
 	it->in.has_texts = true;
-	if (!s->c->model.cross_attention && !s->c->model.pooled_text)
+	if (!vfm_model_reads_text(&s->c->model))
 		return;
 	if (*it->p.caption)
 		add_text_use(t, it, false);

@@ -55,9 +55,10 @@ static void release_drawn(struct drawn_pack *d)
 }
 
 /* Computes times, coefficients and weights of the segments. */
-static void divide_draws(struct drawn_pack *d, const struct vfm_diffusion *diffusion, const struct vfm_model_in *in,
-	const struct vfm_pack *p)
+static void divide_draws(
+	struct drawn_pack *d, const struct vfm_config *c, const struct vfm_model_in *in, const struct vfm_pack *p)
 {
+	const bool predicted = vfm_model_predicts_given(&c->model);
 	const size_t n = (size_t)in->segs.n;
 
 	d->t_cond = vfm_calloc(n + 1, 6 * sizeof(float));
@@ -65,13 +66,13 @@ static void divide_draws(struct drawn_pack *d, const struct vfm_diffusion *diffu
 	d->w = d->t_cond + 5 * n;
 	for (size_t g = 0; g < n; g++) {
 		int i = in->seg_sample[g];
-		struct vfm_draw r = in->seg_given[g] ? vfm_diffusion_given(diffusion) : d->draw[i];
+		struct vfm_draw r = in->seg_given[g] ? vfm_diffusion_given(&c->diffusion) : d->draw[i];
 
 		d->t_cond[g] = r.t_cond;
 		for (int j = 0; j < 4; j++)
 			d->coef[4 * g + (size_t)j] = r.coef[j];
 		if (!in->seg_given[g])
-			d->w[g] = vfm_micro_weight(p, i, d->given[i], r.weight);
+			d->w[g] = vfm_micro_weight(p, i, predicted ? 0 : d->given[i], r.weight);
 	}
 }
 
@@ -119,7 +120,7 @@ static int upload_micro(struct vfm_micro *u, const struct vfm_micro_opts *o, con
 
 	TRY(vfm_model_in_make(
 		&u->in, u->stream, o->mesh, &o->config->model, p, &conds, (enum vfm_dtype)o->config->train.dtype, err));
-	divide_draws(d, &o->config->diffusion, &u->in, p);
+	divide_draws(d, o->config, &u->in, p);
 	TRY(vfm_dev_upload(u->stream, u->in.t_cond.data, d->t_cond, vfm_nbytes(&u->in.t_cond), err));
 	if (!o->ends)
 		return 0;

@@ -51,7 +51,7 @@ int vfm_micro_ready(struct vfm_micro *u, struct vfm_err *err);
 void vfm_micro_release(struct vfm_micro *u);
 /* Returns the number of latent frames of sample i that a draw gives; at least one is not given. */
 int32_t vfm_micro_given(const struct vfm_pack *p, int i, const struct vfm_draw *r);
-/* Returns the loss weight of a token of sample i that is not given.  given: the sample's given frames.  weight: the
+/* Returns the loss weight of a token of sample i that is predicted.  given: the frames of the sample that are not.  weight: the
  * loss weight of a token in a sample without given frames. */
 float vfm_micro_weight(const struct vfm_pack *p, int i, int32_t given, double weight);
 

@@ -276,7 +276,7 @@ static int send_tensor(struct vfm_pipeline *p, struct vfm_comm *c, struct vfm_st
 static int residual_alloc(struct vfm_pipeline *p, const struct vfm_micro *u, struct vfm_tensor *x, size_t *bytes,
 	const char *what, struct vfm_err *err)
 {
-	*x = vfm_t2(NULL, vfm_model_residual(p->model), u->in.tok.rows, p->c->model.hidden);
+	*x = vfm_t2(NULL, vfm_model_residual(p->model), u->in.stream_rows, p->c->model.hidden);
 	*bytes = vfm_nbytes(x) ? vfm_nbytes(x) : 64;
 	x->data = vfm_dev_alloc(p->stream, *bytes, what, err);
 	return x->data ? 0 : VFM_EENV;
@@ -290,8 +290,9 @@ static void count_pack(struct vfm_pipeline *p, const struct vfm_pack *b, const s
 	double flops;
 
 	for (int i = 0; i < b->n; i++)
-		vfm_pack_sums_add(
-			&sums, b->grid[i], vfm_model_text_rows(&p->c->model, b->cu_text[i + 1] - b->cu_text[i]));
+		vfm_pack_sums_add_joint(&sums, b->grid[i],
+			vfm_model_text_rows(&p->c->model, b->cu_text[i + 1] - b->cu_text[i]),
+			b->cu_text2 ? b->cu_text2[i + 1] - b->cu_text2[i] : 0, b->image ? b->image_len : 0);
 	flops = vfm_model_train_flops(&p->c->model, &p->c->tuning, &sums);
 	p->sums->own_flops += flops / mesh->size[VFM_AX_CP];
 	if (mesh->coord[VFM_AX_CP] > 0)
@@ -564,7 +565,7 @@ static int capture_both(
 	TRY(micro_get(p, f->mb, err));
 	in = &p->micro[f->mb]->in;
 	shape = (struct vfm_capture_shape){
-		in->tok.rows, in->segs.n, in->text_seqs.total, in->segs.max_len, in->text_seqs.max_len};
+		in->stream_rows, in->segs.n, in->text_seqs.total, in->segs.max_len, in->text_seqs.max_len};
 	if (!vfm_capture_begin(p->capture, &shape))
 		return 0;
 	rc = run_forward(p, f, &why);

@@ -44,6 +44,42 @@ struct pp_stage {
 	double *kept, *running, *host; /* [blocks of the pp stage] bytes */
 };
 
+/* This rank's rows of the residual stream that are text. */
+static double text_stream_rows(const struct vfm_keep_plan_in *in)
+{
+	const struct vfm_pack_sums *p = &in->how.pack;
+
+	return vfm_model_arch(in->model)->joint ? p->text_rows + p->text2_rows + p->image_rows : 0;
+}
+
+/* The rows of text of all ranks. */
+static double all_text_rows(const struct vfm_config *c, const struct vfm_keep_plan_in *in)
+{
+	return text_stream_rows(in) * (double)(c->parallel.cp * c->parallel.tp);
+}
+
+/* The maps between tokens, text and sequences with joint attention, in i32. */
+static double joint_bytes(const struct vfm_config *c, const struct vfm_keep_plan_in *in)
+{
+	const double text = text_stream_rows(in), rows = text > 0 ? in->how.pack.tokens + text : 0;
+
+	return 4 * (3 * rows * (double)(1 + c->parallel.tp) + 4 * text + 3 * all_text_rows(c, in));
+}
+
+/* What the refiner saves for its backward: rows of the norms, of qkv, attention, projection and MLP, and the stream. */
+static double refiner_bytes(const struct vfm_config *c, const struct vfm_keep_plan_in *in)
+{
+	const struct vfm_model_spec *m = &c->model;
+	const double size = (double)vfm_dtype_size(in->how.dtype), stream = (double)vfm_dtype_size(in->how.residual);
+	const double h = (double)m->hidden;
+
+	if (vfm_model_arch(m)->text != VFM_TEXT_REFINER)
+		return 0;
+	return all_text_rows(c, in) *
+		((double)m->refiner_layers * ((16 * size + 2 * stream) * h + 4 * (double)(m->heads + 4)) +
+			2 * stream * h);
+}
+
 /* Inputs, targets and positions of a pack.  `in->pack` is this rank's share. */
 static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_in *in, bool ends)
 {
@@ -52,7 +88,7 @@ static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 	double h = (double)m->hidden, f = (double)vfm_model_patch_dim(m);
 	double rope = vfm_model_has_row_rope(m) ? h : (double)vfm_model_head_dim(m) * (a->n_attn > 1 ? 3 : 1);
 	double token = (double)vfm_dtype_size(in->how.dtype) * f + 4 * rope + 32 +
-		4 * (double)(vfm_model_cond_dim(m) + vfm_model_mask_dim(m));
+		4 * (double)(vfm_model_cond_dim(m) + vfm_model_given_dim(m));
 
 	if (ends)
 		token += 2 * 4 * f;
@@ -60,7 +96,7 @@ static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 		token += 4 * h;
 	return in->how.pack.tokens * token + in->how.pack.text_rows * 4 * (double)m->text_dim +
 		in->how.pack.segments * 4 * (double)m->text_dim +
-		in->how.pack.samples * (double)m->image_len * 4 * (double)m->image_dim;
+		in->how.pack.samples * (double)m->image_len * 4 * (double)m->image_dim + joint_bytes(c, in);
 }
 
 /* Conditioning, text and positions of a pack in a chunk; of image rows, four arrays of the embedder in f32, or five
@@ -71,11 +107,11 @@ static double slot_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 	double h = (double)m->hidden, size = (double)vfm_dtype_size(in->how.dtype);
 	double image = 4 * (double)m->image_dim * (m->image_pos ? 5 : 4) + 3 * size * h;
 	double token =
-		4 * (double)(vfm_model_cond_dim(m) + vfm_model_mask_dim(m)) + (m->pos == VFM_POS_LEARNED ? 4 * h : 0);
+		4 * (double)(vfm_model_cond_dim(m) + vfm_model_given_dim(m)) + (m->pos == VFM_POS_LEARNED ? 4 * h : 0);
 
 	return in->how.pack.tokens * token + in->how.pack.text_rows * 3 * size * h +
 		in->how.pack.segments * 4 * (8 * h + 2 * vfm_model_arch(m)->n_mod * h) +
-		(m->image_dim ? in->how.pack.samples * (double)m->image_len * image : 0);
+		(m->image_dim ? in->how.pack.samples * (double)m->image_len * image : 0) + refiner_bytes(c, in);
 }
 
 /* Prediction, target and a gradient; the head is smaller than a running block.  Positions that are added to tokens, or
@@ -93,7 +129,8 @@ static double ends_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
  * with simulated steps. */
 static double gathered_bytes(const struct vfm_mesh *m, const struct vfm_keep_plan_in *in)
 {
-	double share = in->how.pack.tokens * (double)in->model->hidden * (double)vfm_dtype_size(in->how.dtype);
+	double share = (in->how.pack.tokens + text_stream_rows(in)) * (double)in->model->hidden *
+		(double)vfm_dtype_size(in->how.dtype);
 
 	return 4 * (m->size[VFM_AX_TP] - 1) * share;
 }
@@ -139,7 +176,8 @@ static int stage_make(struct pp_stage *s, const struct vfm_config *c, const stru
 		.first = at == 0,
 		.last = at == pp - 1,
 		.slot = slot_bytes(c, in),
-		.message = in->how.pack.tokens * (double)c->model.hidden * (double)vfm_dtype_size(in->how.residual),
+		.message = (in->how.pack.tokens + text_stream_rows(in)) * (double)c->model.hidden *
+			(double)vfm_dtype_size(in->how.residual),
 		.deferred = schedule == VFM_PP_ZB ? vfm_block_deferred_bytes(&c->model, &in->how, tp) : 0,
 		.unit_grad = schedule == VFM_PP_ZB && vfm_model_arch(&c->model)->mod == VFM_MOD_TABLE
 			? vfm_params_unit_grad_bytes(ps)
@@ -196,12 +234,16 @@ static struct vfm_keep_plan_rates rates_of(const struct vfm_dev *d)
 static struct vfm_saved_how share_of_pack(
 	const struct vfm_config *c, const struct vfm_mesh *m, const struct vfm_pack_sums *all)
 {
-	const double rows = 1.0 / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]), text = 1.0 / m->size[VFM_AX_TP];
+	const double rows = 1.0 / (m->size[VFM_AX_CP] * m->size[VFM_AX_TP]);
+	const double text = vfm_model_arch(&c->model)->joint ? rows : 1.0 / m->size[VFM_AX_TP];
 
 	return (struct vfm_saved_how){.dtype = (enum vfm_dtype)c->train.dtype,
 		.residual = (enum vfm_dtype)c->train.residual,
 		.pack = {.tokens = all->tokens * rows,
 			.text_rows = all->text_rows * text,
+			.text2_rows = all->text2_rows * text,
+			.image_rows = all->image_rows * text,
+			.pairs_joint = all->pairs_joint * rows,
 			.samples = all->samples,
 			.segments = c->diffusion.image_cond > 0 ? 2 * all->segments : all->segments,
 			.pairs_full = all->pairs_full * rows,

@@ -39,6 +39,7 @@ struct gather_args {
 	int64_t n, m, d;
 	int share; /* threads that share a row */
 	uint64_t *fault;
+	bool keep;
 };
 
 enum { GATHER = 4 }; /* vectors of a row in flight */
@@ -53,6 +54,9 @@ __global__ __launch_bounds__(256) static void gather(const gather_args a, const 
 		int32_t from = a.index[i];
 		bool is = row_of(from, a.m, INT32_MIN, a.fault);
 		float w = a.weight && is ? a.weight[i] : 1.0f;
+
+		if (!is && a.keep)
+			continue;
 		const X *src = x.at(is ? from : 0);
 		Y *dst = y.at(i);
 
@@ -86,7 +90,7 @@ static void launch_gather(struct vfm_stream *s, const struct vfm_index_select *o
 extern "C" int vfm_cuda_index_select(struct vfm_stream *s, const struct vfm_index_select *o, struct vfm_err *err)
 {
 	gather_args a = {(const int32_t *)o->index.data, data_of<const float>(o->weight), o->index.shape[0],
-		o->x.shape[0], width(&o->x), 0, vfm_cuda_fault(s, VFM_OP_index_select)};
+		o->x.shape[0], width(&o->x), 0, vfm_cuda_fault(s, VFM_OP_index_select), o->keep};
 
 	if (a.n * a.d > 0)
 		VFM_WIDTH(rows_wide(&o->x, &o->y), 8, N,
@@ -126,7 +130,7 @@ __global__ __launch_bounds__(256) static void dots(
 extern "C" int vfm_cuda_index_dot(struct vfm_stream *s, const struct vfm_index_dot *o, struct vfm_err *err)
 {
 	gather_args a = {(const int32_t *)o->index.data, NULL, o->index.shape[0], o->y.shape[0], o->x.shape[1], 0,
-		vfm_cuda_fault(s, VFM_OP_index_dot)};
+		vfm_cuda_fault(s, VFM_OP_index_dot), false};
 
 	if (a.n)
 		VFM_WIDTH(rows_wide(&o->x, &o->y), 8, N,
