@@ -159,6 +159,20 @@ void vfm_weight_drop_pages(const struct vfm_weight *t)
 	(void)t;
 }
 
+int vfm_weights_metadata(const struct vfm_weights *w, const char *key, json_t **out, struct vfm_err *err)
+{
+	(void)w;
+	(void)key;
+	(void)err;
+	*out = NULL;
+	return 0;
+}
+
+int vfm_weights_sha256_used(const struct vfm_weights *w, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	return vfm_weights_sha256(w, hex, err);
+}
+
 int vfm_weights_sha256(const struct vfm_weights *w, char hex[VFM_SHA256_HEX], struct vfm_err *err)
 {
 	(void)w;
