@@ -1,4 +1,4 @@
-/* vae.c - opens files of Wan and Cosmos, identifies them, and loads and unloads their parts. */
+/* vae.c - opens files of video autoencoders, identifies them, and loads and unloads their parts. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +12,8 @@ static const char *vae_title(const struct vae_config *c)
 {
 	if (c->family == VAE_COSMOS)
 		return "the VAE of Cosmos";
+	if (c->family == VAE_LTX)
+		return "the VAE of LTX-Video";
 	return c->wan.residual ? "the VAE of Wan 2.2" : "the VAE of Wan 2.1";
 }
 
@@ -55,6 +57,20 @@ static void identify_cosmos(struct vfm_vae *v, struct vfm_sha256 *sha)
 	snprintf(v->id.version, sizeof(v->id.version), "cv%dx%dx%d:%s", s[0], s[1], s[2], vfm_dtype_name(v->dtype));
 }
 
+static void identify_ltx(struct vfm_vae *v, struct vfm_sha256 *sha)
+{
+	const struct vae_ltx *c = &v->c.ltx;
+
+	add_text(sha, "ltx dtype %s patch %d eps %g causal %d timestep %d %g %g", vfm_dtype_name(v->dtype), v->c.patch,
+		(double)c->eps, c->causal, c->timestep, (double)VAE_DECODE_TIMESTEP, (double)VAE_DECODE_NOISE);
+	for (int i = 0; i < VAE_PARTS; i++)
+		for (int j = 0; j < c->part[i].levels; j++)
+			add_text(sha, " level %d %d %d", c->part[i].sampler[j], c->part[i].factor[j],
+				c->part[i].residual[j]);
+	snprintf(v->id.version, sizeof(v->id.version), "%s:%s", c->timestep ? "timestep" : "plain",
+		vfm_dtype_name(v->dtype));
+}
+
 /* Everything that changes results is in the sha256. */
 static int vae_identity(struct vfm_vae *v, const struct vfm_weights *w, struct vfm_err *err)
 {
@@ -63,7 +79,8 @@ static int vae_identity(struct vfm_vae *v, const struct vfm_weights *w, struct v
 	struct vfm_sha256 *sha;
 	char hex[VFM_SHA256_HEX];
 
-	TRY(vfm_weights_sha256(w, hex, err));
+	TRY(c->family == VAE_LTX && c->ltx.original ? vfm_weights_sha256_used(w, hex, err)
+						    : vfm_weights_sha256(w, hex, err));
 	sha = vfm_sha256_new();
 	vfm_sha256_add(sha, hex, strlen(hex));
 	vfm_sha256_add(sha, c->mean, scaling);
@@ -72,6 +89,9 @@ static int vae_identity(struct vfm_vae *v, const struct vfm_weights *w, struct v
 	if (c->family == VAE_COSMOS) {
 		strcpy(v->id.name, "cosmos-vae");
 		identify_cosmos(v, sha);
+	} else if (c->family == VAE_LTX) {
+		strcpy(v->id.name, "ltx-vae");
+		identify_ltx(v, sha);
 	} else {
 		identify_wan(v, sha);
 	}
@@ -86,7 +106,7 @@ static int check_vae_tile(const struct vfm_vae *v, struct vfm_err *err)
 
 	if (!t->height && !t->width)
 		return 0;
-	if (v->c.family == VAE_COSMOS) /* enable_tiling of AutoencoderKLCosmos in diffusers has no effect */
+	if (v->c.family != VAE_WAN) /* enable_tiling of AutoencoderKLCosmos in diffusers has no effect */
 		return vfm_fail(
 			err, VFM_EUSAGE, "%s has no tiles: it encodes and decodes whole frames", vae_title(&v->c));
 	if (t->stride_height < n || t->stride_width < n || t->height < t->stride_height || t->width < t->stride_width)

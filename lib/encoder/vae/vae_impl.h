@@ -2,10 +2,14 @@
  *
  *	vae_config.c        config.json, or the shapes of a release -> struct vae_config
  *	vae_config_cosmos.c config.json of Cosmos
+ *	vae_config_ltx.c    config.json of LTX-Video
+ *	vae_release_ltx.c   LTX-Video: the tensors and the metadata of a release
  *	vae_wan.c           Wan: the names of tensors, and the constants of the releases
  *	vae_net.c           struct vae_config -> the list of layers, with the tensors that each wants
  *	vae_net_cosmos.c    the list of layers of Cosmos
+ *	vae_net_ltx.c       the list of layers of LTX-Video
  *	vae_load.c          tensors of files -> operands of ops
+ *	vae_modulate.c      the norms of a decoder that is conditioned on a time
  *	vae_frame.c         the memory of frames, and the frames before the current one
  *	vae_run.c           a frame through the layers
  *	vae_res.c           residual blocks, in strips of rows
@@ -25,7 +29,7 @@ enum { VAE_LEVELS_MAX = 8, VAE_Z_MAX = 256, VAE_RES_MAX = 16, VAE_DIM_MAX = 4096
 enum { VAE_SCALING_MAX = 4096 }; /* values of latents_mean */
 enum { VAE_WAN_GROUP = 4 };      /* frames that Wan encodes at once, after the first frame */
 
-enum vae_family { VAE_WAN, VAE_COSMOS };
+enum vae_family { VAE_WAN, VAE_COSMOS, VAE_LTX };
 enum vae_part { VAE_ENCODER, VAE_DECODER, VAE_PARTS };
 
 struct vae_wan {
@@ -45,6 +49,30 @@ struct vae_cosmos {
 	} part[VAE_PARTS];
 };
 
+/* Level i of a part has dim[i] input and dim[i + 1] output channels. */
+enum vae_ltx_sampler {
+	VAE_LTX_NONE,
+	VAE_LTX_CONV,  /* encoder: a convolution with stride 2 */
+	VAE_LTX_SPACE, /* encoder: pixels to channels; decoder: only VAE_LTX_ALL, channels to pixels */
+	VAE_LTX_TIME,
+	VAE_LTX_ALL,
+};
+struct vae_ltx {
+	bool original; /* tensors have the names of the releases of Lightricks ... */
+	bool prefixed; /* ... after "vae." */
+	bool timestep; /* the decoder is conditioned on VAE_DECODE_TIMESTEP */
+	bool causal;   /* decoder: a frame does not depend on the next latent frame */
+	float eps;     /* of the norms in front of shortcuts */
+	struct vae_ltx_part {
+		int levels, dim[VAE_LEVELS_MAX + 1];
+		int resnets[VAE_LEVELS_MAX + 1]; /* [levels]: of the middle block */
+		bool noise[VAE_LEVELS_MAX + 1];  /* [levels]: of the middle block; residual blocks add noise */
+		enum vae_ltx_sampler sampler[VAE_LEVELS_MAX];
+		int factor[VAE_LEVELS_MAX];    /* decoder: the sampler divides channels by it */
+		bool residual[VAE_LEVELS_MAX]; /* decoder: the sampler has a shortcut */
+	} part[VAE_PARTS];
+};
+
 struct vae_config {
 	enum vae_family family;
 	int z_dim, num_res_blocks;
@@ -57,7 +85,12 @@ struct vae_config {
 	float mean[VAE_SCALING_MAX], std[VAE_SCALING_MAX];
 	struct vae_wan wan;
 	struct vae_cosmos cosmos;
+	struct vae_ltx ltx;
 };
+
+/* The decoder of LTX-Video 0.9.1 and later: its time, and the share of noise in its input (the model's card). */
+#define VAE_DECODE_TIMESTEP 0.05f
+#define VAE_DECODE_NOISE    0.025f
 
 /* VFM_EUSAGE names the file and the key. */
 int vae_config_read(struct vae_config *c, struct vfm_weights *w, struct vfm_err *err);
@@ -68,7 +101,18 @@ int vae_config_array(const json_t *o, const char *key, size_t max, const json_t 
 /* Reads the elements of such an array. */
 int vae_config_ints(const json_t *a, const char *key, int64_t min, int64_t max, int *out, struct vfm_err *err);
 int vae_config_floats(const json_t *a, const char *key, bool positive, float *out, struct vfm_err *err);
-int vae_config_cosmos(struct vae_config *c, const json_t *o, struct vfm_err *err);
+int vae_config_bools(const json_t *a, const char *key, bool *out, struct vfm_err *err);
+int vae_config_bool(const json_t *o, const char *key, bool *out, struct vfm_err *err);
+int vae_config_cosmos(struct vae_config *c, struct vfm_weights *w, const json_t *o, struct vfm_err *err);
+int vae_config_ltx(struct vae_config *c, struct vfm_weights *w, const json_t *o, struct vfm_err *err);
+/* Checks that encoder and decoder fit, and sets the geometry. */
+int vae_ltx_finish(struct vae_config *c, struct vfm_err *err);
+/* Reads mean and deviation of latents from tensors; divides the latter by the factor. */
+int vae_ltx_scaling(struct vae_config *c, struct vfm_weights *w, const char *mean, const char *std, double factor,
+	struct vfm_err *err);
+/* Returns whether the tensors have the names of a release of LTX-Video. */
+bool vae_is_ltx_release(const struct vfm_weights *w);
+int vae_config_ltx_release(struct vae_config *c, struct vfm_weights *w, struct vfm_err *err);
 
 /* Returns the mean, or the deviation, of latent frame t: [z_dim]. */
 static inline const float *vae_scaling(const struct vae_config *c, const float *of, int64_t t)
@@ -117,11 +161,16 @@ bool vae_release_scaling(struct vae_config *c);
 /* Convolutions with constant weights. */
 enum vae_fixed {
 	VAE_LEARNED,
-	VAE_AVG_DOWN, /* AvgDown3D: means of groups of channels and pixels */
+	VAE_AVG_DOWN, /* AvgDown3D: means of groups of channels and pixels; a group of one moves pixels to channels */
 	VAE_DUP_UP,   /* DupUp3D, one frame: output (row, column, channel) of a pixel of 2 x 2 is an input channel */
 	VAE_HAAR,     /* pixels (colour, frame, row, column) of a patch -> wavelets (band, colour) */
 	VAE_HAAR_INVERSE,
 	VAE_SUM_FRAMES, /* the sum of the results of a convolution that is `split` into frames */
+	VAE_PICK,       /* each output is one input */
+};
+/* VAE_PICK: output (cell, c), c < width, is the input cell of_cell + c / repeat % modulo of_channel. */
+struct vae_pick {
+	int width, repeat, modulo, of_cell, of_channel;
 };
 struct vae_conv {
 	/* [O', C, (kt,) kh, kw], [O'] each; several sources are concatenated by rows */
@@ -130,22 +179,44 @@ struct vae_conv {
 	int64_t scaled; /* the number of first rows that are multiplied by `scale` */
 	float scale;
 	int split; /* frames of the tensor's kernel: rows [i O', (i + 1) O') belong to frame i; 0: none */
+	int cells; /* the tensor's rows are (channel, cell of `cells`), the outputs (cell, channel); 0: the same */
 	enum vae_fixed fixed;
 	int dup_t; /* VAE_DUP_UP: index of the frame */
+	struct vae_pick pick;
 	int in, out, kernel[3], stride[3], pad[4];
 	int up;                 /* 1: its input is the upsampled frame */
 	bool packed;            /* w is in the device's layout */
 	struct vfm_tensor w, b; /* [out, taps, in]; [out] f32 */
 };
-struct vae_norm { /* with a bias: over all channels of a frame, GROUP with one group; else over a pixel, RMS */
-	const struct vfm_weight *from, *from_bias;
+enum vae_norm_kind {
+	VAE_NORM_RMS,         /* over the channels of a pixel */
+	VAE_NORM_GROUP,       /* over all channels of a frame */
+	VAE_NORM_MEAN_SQUARE, /* over the channels of a pixel */
+	VAE_NORM_LAYER,       /* over the channels of a pixel */
+};
+/* shift = table[row] + e[row], scale = table[row + 1] + e[row + 1], where e is the embedding of a time:
+ * linear2(silu(linear1(sinusoids of multiplier VAE_DECODE_TIMESTEP))) (PixArt-alpha, arXiv 2310.00426). */
+struct vae_modulation {
+	const struct vfm_weight *table;      /* [rows, dim]; NULL: there is none */
+	const struct vfm_weight *linear1[2]; /* weight [rows dim, VAE_TIME_DIM], bias */
+	const struct vfm_weight *linear2[2]; /* weight [rows dim, rows dim], bias */
+	const struct vfm_weight *multiplier; /* a number */
+	int rows, row;
+};
+enum { VAE_TIME_DIM = 256 };
+struct vae_norm { /* n(x) w + b; with a modulation, w = 1 + scale, b = shift */
+	enum vae_norm_kind kind;
+	float eps;
+	const struct vfm_weight *from, *from_bias; /* NULL: 1, and 0 */
+	struct vae_modulation by;
 	int dim;
 	struct vfm_tensor w, b; /* [dim] f32 */
 };
 
 enum vae_kind {
-	/* conv[0], causal if its kernel covers 3 frames, on every second frame if its stride of time is 2; plus the
-	 * frame that `add` names, through shortcut[0] if has_shortcut */
+	/* conv[0], on every second frame if its stride of time is 2; plus the frame that `add` names, through
+	 * shortcut[0] if has_shortcut; plus noise, the same in each frame, times noise.w, if noise.out.  A kernel of
+	 * 3 frames covers `ahead` frames after the current one, of which the last of the clip is repeated. */
 	VAE_LAYER_CONV,
 	/* x' + conv[1](silu(norm[1](conv[0](silu(norm[0](x)))))); x' = conv[2](x) if the layer has conv[2] */
 	VAE_LAYER_RES,
@@ -153,21 +224,29 @@ enum vae_kind {
 	/* x + conv[2](o): queries conv[0](norm[0](x)), keys and values conv[1](norm[0](x)) of this and all previous
 	 * frames, at each pixel */
 	VAE_LAYER_ATTN_TIME,
-	VAE_LAYER_HEAD, /* conv[0](silu(norm[0](x))) */
-	VAE_LAYER_SAVE, /* keeps x for the shortcut of a level or of a residual block */
+	VAE_LAYER_NORM, /* silu(norm[0](x)) */
+	/* keeps x for the shortcut of a level or of a residual block; if has_shortcut, keeps shortcut[0](norm[0](x)).
+	 * `ahead`: the layers up to its reader look so many frames ahead. */
+	VAE_LAYER_SAVE,
 	VAE_LAYER_ADD,  /* x + shortcut[0](saved) */
 	VAE_LAYER_DOWN, /* conv[0] with stride 2; with `temporal`, then conv[1] over 3 frames, every second frame */
 	/* with `temporal`, conv[1] and conv[2] make two frames of one; then conv[0] of each upsampled frame */
 	VAE_LAYER_UP,
 	VAE_LAYER_TWICE,   /* every frame twice, except the first */
 	VAE_LAYER_NEAREST, /* doubles height and width */
+	/* Channels (slot, row, column, channel) to pixels of 2 x 2, and with `temporal` to two frames; but the first
+	 * frame has only slot 1. */
+	VAE_LAYER_SHUFFLE,
 };
 enum vae_add { VAE_ADD_NONE, VAE_ADD_INPUT, VAE_ADD_SAVED };
 struct vae_layer {
 	enum vae_kind kind;
 	enum vae_add add;
 	bool temporal, has_shortcut;
+	int ahead;
 	struct vae_conv conv[3], shortcut[2]; /* one for each frame (has_shortcut, kind UP); else one */
+	struct vae_conv noise;                /* [out, 1] */
+	int noise_id;                         /* number of the noise in the list */
 	struct vae_norm norm[2];
 	int in; /* channels */
 };
@@ -175,6 +254,7 @@ struct vae_net {
 	struct vae_layer *layer;
 	int n, out;        /* out: channels of the last layer */
 	bool repeat_first; /* CONV: copies of the first frame precede it; else zeros */
+	int noises;        /* layers with noise */
 };
 
 /* Lists the layers of a part and requests their tensors from w.  The list depends on the dtype of frames. */
@@ -194,7 +274,10 @@ struct vae_plan {
 struct vae_layer *vae_plan_layer(struct vae_plan *p, enum vae_kind kind, int in);
 /* Returns a convolution with stride 1 whose output has the size of its input. */
 struct vae_conv vae_conv_of(int in, int out, int kt, int k);
+/* Makes *v a fixed mean over blocks of kt x k x k, whose channels are cut into `out` groups. */
+void vae_conv_mean(struct vae_conv *v, int in, int out, int kt, int k);
 void vae_plan_cosmos(struct vae_plan *p);
+void vae_plan_ltx(struct vae_plan *p);
 
 /* ---- weights (vae_load.c) ---- */
 
@@ -202,6 +285,8 @@ void vae_plan_cosmos(struct vae_plan *p);
  * after a failure. */
 int vae_net_load(struct vae_net *net, struct vfm_stream *s, enum vfm_dtype dtype, void **mem, size_t *bytes,
 	struct vfm_err *err);
+/* Computes weight [dim] and bias [dim] of a norm with a modulation. */
+void vae_modulate(const struct vae_norm *n, float *weight, float *bias);
 
 /* ---- running (vae_frame.c, vae_run.c, vae_res.c, vae_attn.c) ---- */
 
@@ -220,15 +305,18 @@ struct vae_past {
 	struct vae_frame *f[2];
 	int n;
 };
+enum { VAE_SAVED_MAX = 3 }; /* a residual block looks 2 frames ahead */
 struct vae_layer_state {
 	struct vae_past past[2];
-	struct vae_frame *saved[2]; /* SAVE: inputs of the level that its end has not yet read, oldest first */
+	/* SAVE: inputs of the level that its end has not yet read, oldest first; with `ahead` in the memory of `ring` */
+	struct vae_frame *saved[VAE_SAVED_MAX], *ring[VAE_SAVED_MAX];
 	int n_saved;
 	struct vae_frame **kv; /* ATTN_TIME: [n_kv] keys and values of the frames so far, [1,H,W,2C] */
 	size_t n_kv, kv_cap;
 	int64_t frames;          /* inputs so far */
 	struct vae_frame *spare; /* UP: memory for the frame after those of past[0] */
-	void *index;             /* UP: of DupUp3D, on the device */
+	struct vae_frame *noise; /* CONV: [1,H,W,1] */
+	void *index;             /* UP: of DupUp3D, on the device; SHUFFLE: [slots, 4 H W] */
 	size_t index_bytes;
 };
 struct vae_run {
@@ -289,6 +377,8 @@ struct vfm_tensor vae_past_tensor(const struct vae_past *p);
 
 /* Runs the layers on x, whose reference it takes. */
 int vae_run_push(struct vae_run *r, struct vae_frame *x, struct vfm_err *err);
+/* Ends the clip: emits the frames that wait for later ones. */
+int vae_run_finish(struct vae_run *r, struct vfm_err *err);
 
 /* Computes one frame *y: the convolution of the frame x and of `past` before it, plus `add`, which may be *y.  past and
  * add may be NULL; *y NULL: a new frame. */
@@ -361,6 +451,8 @@ int vae_check_latent_frames(const struct vfm_vae *v, int64_t t, struct vfm_err *
  * frame, a window of [C, area], whose rows have `width`. */
 int vae_session_pixels(struct vfm_vae_session *s, const uint8_t *rgb, int64_t width, struct vfm_err *err);
 int vae_session_latents(struct vfm_vae_session *s, const float *z, int64_t width, int64_t area, struct vfm_err *err);
+/* Ends the clip, after its last picture or latent frame. */
+int vae_session_finish(struct vfm_vae_session *s, struct vfm_err *err);
 /* Stores part of output t of the clip, `raw` [., raw_w, C] from the corner of the window on, in the window `at` of the
  * whole frame. */
 void vae_store(const struct vfm_vae *v, enum vae_part part, const struct vae_out *o, int64_t t, const float *raw,

@@ -5,6 +5,8 @@
 
 #include "encoder/vae/vae_impl.h"
 
+#define GROUP_EPS 1e-6f /* of CosmosCausalGroupNorm in diffusers */
+
 /* ---- tensors, by the names of AutoencoderKLCosmos of diffusers ---- */
 
 /* Requires source i of v, a weight of `rows` rows and its bias. */
@@ -18,6 +20,8 @@ static void want_rows(struct vae_plan *p, struct vae_conv *v, int i, int rows, c
 
 static void want_norm(struct vae_plan *p, struct vae_norm *n, int dim, const char *name)
 {
+	n->kind = VAE_NORM_GROUP;
+	n->eps = GROUP_EPS;
 	n->dim = dim;
 	n->from = vfm_weights_want(p->w, 1, (int64_t[]){dim}, "%s.norm.weight", name);
 	n->from_bias = vfm_weights_want(p->w, 1, (int64_t[]){dim}, "%s.norm.bias", name);
@@ -40,14 +44,11 @@ static struct vae_layer *plan_conv(struct vae_plan *p, int in, int out, int kt, 
 static struct vae_layer *plan_projection(struct vae_plan *p, int in, int out, const char *norm, const char *name)
 {
 	char part[VAE_NAME];
-	struct vae_layer *l;
 
+	if (norm)
+		want_norm(p, &vae_plan_layer(p, VAE_LAYER_NORM, in)->norm[0], in, norm);
 	snprintf(part, sizeof(part), "%s.conv_s", name);
-	l = plan_conv(p, in, out, 1, 3, part);
-	if (norm) {
-		l->kind = VAE_LAYER_HEAD;
-		want_norm(p, &l->norm[0], in, norm);
-	}
+	plan_conv(p, in, out, 1, 3, part);
 	snprintf(part, sizeof(part), "%s.conv_t", name);
 	return plan_conv(p, out, out, 3, 1, part);
 }
@@ -108,14 +109,9 @@ static void plan_attentions(struct vae_plan *p, int dim, const char *at, int ind
 /* A mean of 2 x 2 pixels or of 2 frames, parallel to a convolution with the same stride. */
 static void add_pooling(struct vae_layer *l, int dim, int kt, int k)
 {
-	struct vae_conv *v = &l->shortcut[0];
-
 	l->add = VAE_ADD_INPUT;
 	l->has_shortcut = true;
-	*v = vae_conv_of(dim, dim, kt, k);
-	v->fixed = VAE_AVG_DOWN;
-	v->stride[1] = v->stride[2] = k;
-	memset(v->pad, 0, sizeof(v->pad));
+	vae_conv_mean(&l->shortcut[0], dim, dim, kt, k);
 }
 
 /* CosmosDownsample3d */
