@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares lib/encoder/vae/vae.h with the autoencoders of diffusers: check_vae.py [--run PATH] [-k WORD]
 
-Each case makes a tiny VAE with random weights, as save_pretrained writes it, and of Wan and LTX-Video also as a file
-with the names of their releases.  tests/tools/vae_run encodes and decodes; diffusers does the same in fp32.
+Each case makes a tiny VAE with random weights, as save_pretrained writes it, and of all but Cosmos also with the
+names of their releases.  tests/tools/vae_run encodes and decodes; diffusers does the same in fp32.
 
   encode, decode   of all kinds, odd sizes, an image, one push or several        1e-4 of the largest value
   chunks           the same clip in other pushes                                        the same bits
@@ -25,7 +25,7 @@ import tempfile
 
 import numpy as np
 import torch
-from diffusers import AutoencoderKLCosmos, AutoencoderKLLTXVideo, AutoencoderKLWan
+from diffusers import AutoencoderKLCosmos, AutoencoderKLHunyuanVideo15, AutoencoderKLLTXVideo, AutoencoderKLWan
 from safetensors.torch import load_file, save_file
 
 import philox
@@ -111,6 +111,19 @@ LTX_CONFIGS = {
                            resnet_norm_eps=1e-3),
 }
 
+# HunyuanVideo 1.5: the structure of the release; samplers that keep channels, also without time; ratios of 1.
+HUNYUAN = dict(latent_channels=4, block_out_channels=(8, 16, 32, 64, 64))
+HUNYUAN_CONFIGS = {
+    "hunyuan-1.5": HUNYUAN,
+    "hunyuan-keep": dict(latent_channels=2, block_out_channels=(8, 16, 16), layers_per_block=1,
+                         spatial_compression_ratio=8, temporal_compression_ratio=2, downsample_match_channel=False,
+                         upsample_match_channel=False, scaling_factor=0.5),
+    "hunyuan-mixed": dict(latent_channels=4, block_out_channels=(8, 8, 16, 16), layers_per_block=1,
+                          spatial_compression_ratio=4, temporal_compression_ratio=4, upsample_match_channel=False),
+    "hunyuan-flat": dict(latent_channels=4, block_out_channels=(8, 16), spatial_compression_ratio=2,
+                         temporal_compression_ratio=1),
+}
+
 
 def make_model(kind, config, seed):
     torch.manual_seed(seed)
@@ -125,6 +138,8 @@ def make_model(kind, config, seed):
                 p.mul_(5 if "to_q." in name or "to_k." in name else 1.5)
         if hasattr(model.decoder, "unpatch_embed"):  # most pixels within [-1, 1]
             model.decoder.conv_out.conv_t.weight.mul_(0.1)
+        if kind is AutoencoderKLHunyuanVideo15:
+            model.decoder.conv_out.conv.weight.mul_(0.3)
         if kind is AutoencoderKLLTXVideo:
             model.latents_mean.add_(0.2 * torch.randn_like(model.latents_mean))
             model.latents_std.add_(0.3 * torch.rand_like(model.latents_std))
@@ -427,6 +442,50 @@ class LTXVideo(Case):
             self.line("release decode", self.decode(z, model=path), self.decode(z), 0)
 
 
+class Hunyuan(Case):
+    kind = AutoencoderKLHunyuanVideo15
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        c = self.c
+        self.z, self.t, self.s = c.latent_channels, c.temporal_compression_ratio, c.spatial_compression_ratio
+        self.step = self.t
+
+    def scale(self, z):
+        return z * self.c.scaling_factor
+
+    def unscale(self, z):
+        return z / self.c.scaling_factor
+
+    def checks(self):
+        return super().checks() + [self.check_release]
+
+    def check_release(self):
+        """The names and the configuration of the release of Tencent."""
+        folder = self.dir + "-release/vae"
+        os.makedirs(folder)
+        names = {"nin_shortcut": "conv_shortcut", r"\1.mid.attn_1.\2.": r"(\w+)\.mid_block\.attentions\.0\.to_(.)\.",
+                 r"\1.mid.attn_1.": r"(\w+)\.mid_block\.attentions\.0\.", r"\1.\2.\3.\2sample.": r"(\w+)\.(\w+)_blocks\.(\d)\.\w+samplers\.0\.",
+                 r"\1.\2.\3.block.": r"(\w+)\.(\w+)_blocks\.(\d)\.resnets\."}
+        state = {}
+        for name, value in self.model.state_dict().items():
+            new = re.sub(r"(\w+)\.mid_block\.resnets\.(\d)", lambda m: f"{m[1]}.mid.block_{int(m[2]) + 1}", name)
+            for to, pattern in names.items():
+                new = re.sub(pattern, to, new)
+            state[new] = value.clone()
+        save_file(state, folder + "/diffusion_pytorch_model.safetensors")
+        c = dict(self.c)
+        config = {k: c[k] for k in ("in_channels", "out_channels", "latent_channels", "block_out_channels", "layers_per_block",
+                                    "downsample_match_channel", "upsample_match_channel", "scaling_factor")}
+        config |= dict(_class_name="AutoencoderKLConv3D", ffactor_spatial=self.s, ffactor_temporal=self.t, shift_factor=None,
+                       sample_size=256, sample_tsize=64)
+        with open(folder + "/config.json", "w") as f:
+            json.dump(config, f)
+        rgb, z = self.frames(1 + self.step, self.s, 2 * self.s), self.latents(1 + self.step, self.s, 2 * self.s)
+        self.line("release encode", self.encode(rgb, model=self.dir + "-release"), self.encode(rgb), 0)
+        self.line("release decode", self.decode(z, model=self.dir + "-release"), self.decode(z), 0)
+
+
 def expect_in(report, run, tmp, good):
     """A function that changes a copy of the folder `good`: each fault must be named on stderr, with exit status 2."""
     def expect(name, words, change_state=None, change_config=None, cut=0, more=()):
@@ -500,7 +559,8 @@ def check_cosmos_faults(report, run, tmp):
     expect("tiles", ["has no tiles"], more=["0", "64,48"])
 
 
-KINDS = {"wan": (Wan, CONFIGS), "cosmos": (Cosmos, COSMOS_CONFIGS), "ltx": (LTXVideo, LTX_CONFIGS)}
+KINDS = {"wan": (Wan, CONFIGS), "cosmos": (Cosmos, COSMOS_CONFIGS), "ltx": (LTXVideo, LTX_CONFIGS),
+         "hunyuan": (Hunyuan, HUNYUAN_CONFIGS)}
 
 
 def check_files(kind, folder, size, clip, latents, decoded):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/unit/vae_values.h: tiny VAEs of Wan, Cosmos and LTX-Video, and what diffusers computes in float64.
+"""Writes tests/unit/vae_values.h: tiny VAEs of Wan, Cosmos, LTX-Video and
+HunyuanVideo 1.5, and what diffusers computes in float64.
 
 Element i of tensor NAME is 0.12 n_i in float32, of the gains of norms and the deviations of latents 1 + 0.1 n_i,
 n = normal(stream(1, 0, fnv64(NAME), INIT)).
@@ -11,7 +12,7 @@ import json
 
 import numpy as np
 import torch
-from diffusers import AutoencoderKLCosmos, AutoencoderKLLTXVideo, AutoencoderKLWan
+from diffusers import AutoencoderKLCosmos, AutoencoderKLHunyuanVideo15, AutoencoderKLLTXVideo, AutoencoderKLWan
 
 import philox
 
@@ -42,9 +43,13 @@ CONFIGS = {
                      spatio_temporal_scaling=[True, True], decoder_spatio_temporal_scaling=[True, True],
                      decoder_inject_noise=[False, True, True], downsample_type=["spatiotemporal"] * 2,
                      upsample_residual=[True, True], upsample_factor=[2, 2], patch_size=1, timestep_conditioning=True),
+    # a block that also resamples time, one that does not, and one without resampling
+    "hunyuan": dict(latent_channels=3, block_out_channels=[6, 12, 24], layers_per_block=1, spatial_compression_ratio=4,
+                    temporal_compression_ratio=2, downsample_match_channel=True, upsample_match_channel=True,
+                    scaling_factor=0.75),
 }
-CLASSES = {"wan": AutoencoderKLWan, "cosmos": AutoencoderKLCosmos, "ltx": AutoencoderKLLTXVideo}
-STRIDES = {"ltx_plain": (4, 2), "ltx_time": (4, 4)}  # in space and time; of the others, see main
+CLASSES = {"hunyuan": AutoencoderKLHunyuanVideo15, "wan": AutoencoderKLWan, "cosmos": AutoencoderKLCosmos, "ltx": AutoencoderKLLTXVideo}
+STRIDES = {"ltx_plain": (4, 2), "ltx_time": (4, 4), "hunyuan": (4, 2)}  # in space and time; of the others, see main
 
 
 def array(name, values):
@@ -89,6 +94,8 @@ def main():
         config["_class_name"] = type(model).__name__
         print(f"static const char {name}_config[] = {json.dumps(json.dumps(config))};")
         scaling = config if "latents_mean" in config else model.state_dict()
+        if kind == "hunyuan":
+            scaling = dict(latents_mean=[0.0] * 3, latents_std=[1 / model.config.scaling_factor] * 3)
         mean, std = (torch.as_tensor(scaling["latents_" + k], dtype=torch.float64).view(1, 3, -1, 1, 1)
                      for k in ("mean", "std"))
         s, t = STRIDES.get(name, (config.get("scale_factor_spatial", 4), config.get("scale_factor_temporal", 4)))

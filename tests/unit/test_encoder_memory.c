@@ -100,7 +100,8 @@ struct model {
 	{                                                                                                              \
 #x, x##_config, x##_tensors, sizeof(x##_tensors) / sizeof(x##_tensors[0])                              \
 	}
-static const struct model models[] = {MODEL(wan21), MODEL(wan22), MODEL(cosmos), MODEL(ltx_plain), MODEL(ltx_time)};
+static const struct model models[] = {
+	MODEL(wan21), MODEL(wan22), MODEL(cosmos), MODEL(ltx_plain), MODEL(ltx_time), MODEL(hunyuan)};
 
 static char *write_vae(const struct model *m)
 {

@@ -1,4 +1,4 @@
-/* The VAEs of Wan, Cosmos and LTX-Video: values of diffusers, pushes, sizes, conditions, identity, and weights that do not fit. */
+/* The VAEs of Wan, Cosmos, LTX-Video and HunyuanVideo 1.5: values of diffusers, pushes, sizes, conditions, identity, and weights that do not fit. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +30,8 @@ struct golden {
 			x##_pixels                                                                                     \
 	}
 static const struct golden goldens[] = {GOLDEN(wan21, 4, 2), GOLDEN(wan22, 8, 4), GOLDEN(cosmos, 4, 4),
-	GOLDEN(ltx_plain, 4, 2), GOLDEN(ltx_time, 4, 4)};
-static const struct golden *const of_cosmos = &goldens[2], *const of_ltx = &goldens[4];
+	GOLDEN(ltx_plain, 4, 2), GOLDEN(ltx_time, 4, 4), GOLDEN(hunyuan, 4, 2)};
+static const struct golden *const of_cosmos = &goldens[2], *const of_ltx = &goldens[4], *const of_hunyuan = &goldens[5];
 
 static char folder[] = "/tmp/vfm-test-vae-XXXXXX";
 static struct vfm_dev *dev;
@@ -162,10 +162,10 @@ static void test_values(void **state)
 static void expect_equal_pushes(const struct golden *g)
 {
 	static const int cuts[][4] = {{1, 4, 4}, {5, 4}, {9}, {1, 0, 8}};
-	const int k = 3, h = H * g->stride, w = W * g->stride;
+	const int k = 1 + (T - 1) / g->stride_t, h = H * g->stride, w = W * g->stride;
 	char *dir = write_model(g, "pushes", NULL);
 	struct vfm_vae *v = open_model(dir, (struct vfm_vae_opts){.dtype = VFM_F32});
-	float want[3 * C * H * W], got[3 * C * H * W];
+	float want[5 * C * H * W] = {0}, got[5 * C * H * W];
 	uint8_t *rgb = make_clip(g);
 	struct vfm_vae_session *s;
 
@@ -194,6 +194,7 @@ static void test_pushes(void **state)
 	expect_equal_pushes(&goldens[1]);
 	expect_equal_pushes(of_cosmos);
 	expect_equal_pushes(of_ltx);
+	expect_equal_pushes(of_hunyuan);
 }
 
 /* Residual blocks have the same bits in strips of any height, also with one row in the last strip. */
@@ -269,6 +270,7 @@ static void test_given(void **state)
 	expect_given(&goldens[0]);
 	expect_given(of_cosmos);
 	expect_given(of_ltx);
+	expect_given(of_hunyuan);
 }
 
 /* The decoder of LTX-Video looks ahead: pictures wait for later latent frames, and the end of the clip releases them.
@@ -469,20 +471,34 @@ static void test_refused(void **state)
 	expect_refused(dir, &o, "the VAE of Cosmos: 1 tensor missing: encoder.mid_block.temp_attentions.0.to_k.weight");
 	expect_refused(dir, &(struct vfm_vae_opts){.dtype = VFM_F32, .tile = {64, 64, 48, 48}}, "has no tiles");
 	write_replaced(dir, of_cosmos->config, "AutoencoderKLCosmos", "AutoencoderKL");
-	expect_refused(dir, &o,
-		"_class_name: expected AutoencoderKLWan, AutoencoderKLCosmos or AutoencoderKLLTXVideo, got "
-		"AutoencoderKL");
+	expect_refused(dir, &o, "_class_name: expected AutoencoderKLWan, AutoencoderKLCosmos, ");
 	write_replaced(dir, of_cosmos->config, "\"latents_mean\"", "\"scaling_factor\": 0.5, \"latents_mean\"");
 	expect_refused(dir, &o, "scaling_factor");
+	free(dir);
+}
+
+struct refusal {
+	const char *old, *new, *words;
+};
+/* Each case replaces a part of the configuration. */
+static void expect_refusals(const struct golden *g, const struct refusal *cases, size_t n)
+{
+	const struct vfm_vae_opts o = {.dtype = VFM_F32};
+	char *dir = write_model(g, "refusals", NULL);
+
+	for (size_t i = 0; i < n; i++) {
+		write_replaced(dir, g->config, cases[i].old, cases[i].new);
+		expect_refused(dir, &o, cases[i].words);
+	}
+	write_text(dir, "config.json", g->config, strlen(g->config));
+	expect_refused(dir, &(struct vfm_vae_opts){.dtype = VFM_F32, .tile = {64, 64, 48, 48}}, "has no tiles");
 	free(dir);
 }
 
 /* Each key of LTX-Video is followed or named. */
 static void test_refused_ltx(void **state)
 {
-	static const struct {
-		const char *old, *new, *words;
-	} cases[] = {
+	static const struct refusal cases[] = {
 		{"\"patch_size\": 1", "\"patch_size\": 1, \"patch_size_t\": 2", "patch_size_t: expected 1, got 2"},
 		{"\"patch_size\": 1", "\"patch_size\": 1, \"clip\": 2", "clip: unknown key"},
 		{"\"patch_size\": 1", "\"patch_size\": 1, \"encoder_causal\": false", "encoder_causal"},
@@ -503,17 +519,34 @@ static void test_refused_ltx(void **state)
 		{"[1, 1, 2]", "[1, 1, 3]", "tensors missing: decoder.mid_block.resnets.2.conv1"},
 		{"[false, true, true]", "[true, true, true]", "per_channel_scale1"},
 	};
-	const struct vfm_vae_opts o = {.dtype = VFM_F32};
-	char *dir = write_model(of_ltx, "ltx-refused", NULL);
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		write_replaced(dir, of_ltx->config, cases[i].old, cases[i].new);
-		expect_refused(dir, &o, cases[i].words);
-	}
-	write_text(dir, "config.json", of_ltx->config, strlen(of_ltx->config));
-	expect_refused(dir, &(struct vfm_vae_opts){.dtype = VFM_F32, .tile = {64, 64, 48, 48}}, "has no tiles");
-	free(dir);
+	expect_refusals(of_ltx, cases, sizeof(cases) / sizeof(cases[0]));
+}
+
+/* Likewise of HunyuanVideo 1.5. */
+static void test_refused_hunyuan(void **state)
+{
+	static const struct refusal cases[] = {
+		{"\"latent_channels\": 3", "\"latent_channels\": 3, \"clip\": 1", "clip: unknown key"},
+		{"\"latent_channels\": 3", "\"latent_channels\": 3, \"in_channels\": 4", "in_channels: expected 3"},
+		{"\"latent_channels\": 3", "\"latent_channels\": 5", "latent_channels: expected a divisor of half"},
+		{"[6, 12, 24]", "[6, 12]", "spatial_compression_ratio: block_out_channels has 2 elements"},
+		{"[6, 12, 24]", "[6, 14, 24]", "block_out_channels[0]: the downsampling cannot make 14 channels of 6"},
+		{"[6, 12, 24]", "[]", "block_out_channels: expected at least one"},
+		{"[6, 12, 24]", "[12, 12, 24]", "of another shape: "},
+		{"\"spatial_compression_ratio\": 4", "\"spatial_compression_ratio\": 6",
+			"spatial_compression_ratio: expected a power of two, got 6"},
+		{"\"temporal_compression_ratio\": 2", "\"temporal_compression_ratio\": 8",
+			"temporal_compression_ratio: expected a power of two up to"},
+		{"\"scaling_factor\": 0.75", "\"scaling_factor\": 0", "scaling_factor: expected a positive number"},
+		{"\"upsample_match_channel\": true", "\"upsample_match_channel\": 1",
+			"upsample_match_channel: expected"},
+		{"AutoencoderKLHunyuanVideo15", "AutoencoderKLConv3D", "spatial_compression_ratio: unknown key"},
+	};
+
+	(void)state;
+	expect_refusals(of_hunyuan, cases, sizeof(cases) / sizeof(cases[0]));
 }
 
 static int open_device(void **state)
@@ -537,7 +570,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_pushes),
 		cmocka_unit_test(test_strips), cmocka_unit_test(test_given), cmocka_unit_test(test_ahead),
 		cmocka_unit_test(test_lengths), cmocka_unit_test(test_identity), cmocka_unit_test(test_odd_release),
-		cmocka_unit_test(test_refused), cmocka_unit_test(test_refused_ltx)};
+		cmocka_unit_test(test_refused), cmocka_unit_test(test_refused_ltx),
+		cmocka_unit_test(test_refused_hunyuan)};
 
 	return cmocka_run_group_tests(tests, open_device, close_device);
 }

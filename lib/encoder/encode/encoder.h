@@ -1,6 +1,6 @@
 /* encoder.h - encoders of clips, texts and pictures, and the options that choose them.
  *
- * An encoder is built in (wavelet, bytes of a text), native (Wan, Cosmos, LTX-Video, T5 or CLIP in this process, on a
+ * An encoder is built in (wavelet, bytes of a text), native (Wan, Cosmos, LTX-Video, HunyuanVideo, T5 or CLIP in this process, on a
  * device) or a
  * child (vfm-exec(7)).  Each kind is a row of struct vfm_encoder_ops:
  *

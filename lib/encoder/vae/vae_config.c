@@ -57,6 +57,20 @@ int vae_config_floats(const json_t *a, const char *key, bool positive, float *ou
 	return 0;
 }
 
+int vae_config_rgb(const json_t *o, struct vfm_err *err)
+{
+	static const char *const keys[] = {"in_channels", "out_channels"};
+
+	for (int i = 0; i < 2; i++) {
+		int channels = 3;
+
+		TRY(vae_config_int(o, keys[i], 1, VAE_DIM_MAX, &channels, err));
+		if (channels != 3)
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected 3, RGB, got %d", keys[i], channels);
+	}
+	return 0;
+}
+
 int vae_config_bools(const json_t *a, const char *key, bool *out, struct vfm_err *err)
 {
 	for (size_t i = 0; i < json_array_size(a); i++) {
@@ -295,6 +309,8 @@ static const struct {
 	{"AutoencoderKLWan", read_wan},
 	{"AutoencoderKLCosmos", vae_config_cosmos},
 	{"AutoencoderKLLTXVideo", vae_config_ltx},
+	{"AutoencoderKLHunyuanVideo15", vae_config_hunyuan},
+	{"AutoencoderKLConv3D", vae_config_hunyuan_release},
 };
 enum { CLASSES = sizeof(classes) / sizeof(classes[0]) };
 

@@ -137,14 +137,7 @@ static int read_patches(struct vae_config *c, const json_t *o, struct vfm_err *e
 	if (c->cosmos.haar && count_halvings(c->patch, 1) < 0)
 		return vfm_fail(err, VFM_EUSAGE, "patch_size: wavelets need a power of two, got %d", c->patch);
 	c->patch_t = c->patch;
-	for (int i = 0; i < 2; i++) {
-		const char *key = i ? "out_channels" : "in_channels";
-		int channels = 3;
-
-		TRY(vae_config_int(o, key, 1, VAE_DIM_MAX, &channels, err));
-		if (channels != 3)
-			return vfm_fail(err, VFM_EUSAGE, "%s: expected 3, RGB, got %d", key, channels);
-	}
+	TRY(vae_config_rgb(o, err));
 	c->in_channels = c->out_channels = 3 * c->patch * c->patch * c->patch;
 	return 0;
 }

@@ -287,8 +287,7 @@ int vae_config_ltx(struct vae_config *c, struct vfm_weights *w, const json_t *o,
 	TRY(vae_config_int(o, "latent_channels", 1, VAE_Z_MAX, &c->z_dim, err));
 	TRY(vae_config_int(o, "patch_size", 1, VAE_PATCH_MAX, &c->patch, err));
 	TRY(expect_int(o, "patch_size_t", 1, err));
-	TRY(expect_int(o, "in_channels", 3, err));
-	TRY(expect_int(o, "out_channels", 3, err));
+	TRY(vae_config_rgb(o, err));
 	TRY(vae_config_bool(o, "encoder_causal", &causal, err));
 	if (!causal)
 		return vfm_fail(err, VFM_EUSAGE, "encoder_causal: false is not supported");
@@ -296,7 +295,7 @@ int vae_config_ltx(struct vae_config *c, struct vfm_weights *w, const json_t *o,
 	TRY(vae_config_bool(o, "timestep_conditioning", &c->ltx.timestep, err));
 	TRY(vfm_json_f64(o, "", "resnet_norm_eps", false, &eps, err));
 	TRY(vfm_json_f64(o, "", "scaling_factor", false, &factor, err));
-	if (!(eps > 0 && eps < 1) || !(factor > 0 && isfinite(factor)))
+	if (!(eps > 0 && eps < 1) || !(factor > 1e-6 && factor < 1e6))
 		return vfm_fail(err, VFM_EUSAGE, "%s: expected a positive number",
 			eps > 0 && eps < 1 ? "scaling_factor" : "resnet_norm_eps");
 	c->ltx.eps = (float)eps;

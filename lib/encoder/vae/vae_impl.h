@@ -4,14 +4,17 @@
  *	vae_config_cosmos.c config.json of Cosmos
  *	vae_config_ltx.c    config.json of LTX-Video
  *	vae_release_ltx.c   LTX-Video: the tensors and the metadata of a release
+ *	vae_config_hunyuan.c  config.json of HunyuanVideo 1.5
  *	vae_wan.c           Wan: the names of tensors, and the constants of the releases
  *	vae_net.c           struct vae_config -> the list of layers, with the tensors that each wants
  *	vae_net_cosmos.c    the list of layers of Cosmos
  *	vae_net_ltx.c       the list of layers of LTX-Video
+ *	vae_net_hunyuan.c   the list of layers of HunyuanVideo 1.5
  *	vae_load.c          tensors of files -> operands of ops
  *	vae_modulate.c      the norms of a decoder that is conditioned on a time
  *	vae_frame.c         the memory of frames, and the frames before the current one
  *	vae_run.c           a frame through the layers
+ *	vae_order.c         the pixels of a frame in another order
  *	vae_res.c           residual blocks, in strips of rows
  *	vae_attn.c          attention over a frame, and over time
  *	vae_session.c       pixels and latents of a session
@@ -29,7 +32,7 @@ enum { VAE_LEVELS_MAX = 8, VAE_Z_MAX = 256, VAE_RES_MAX = 16, VAE_DIM_MAX = 4096
 enum { VAE_SCALING_MAX = 4096 }; /* values of latents_mean */
 enum { VAE_WAN_GROUP = 4 };      /* frames that Wan encodes at once, after the first frame */
 
-enum vae_family { VAE_WAN, VAE_COSMOS, VAE_LTX };
+enum vae_family { VAE_WAN, VAE_COSMOS, VAE_LTX, VAE_HUNYUAN };
 enum vae_part { VAE_ENCODER, VAE_DECODER, VAE_PARTS };
 
 struct vae_wan {
@@ -73,6 +76,16 @@ struct vae_ltx {
 	} part[VAE_PARTS];
 };
 
+/* Block i of a part has dim[i] input and dim[i + 1] output channels; its residual blocks have inner[i]. */
+struct vae_hunyuan {
+	bool original; /* tensors have the names of the release of Tencent */
+	int blocks;
+	struct vae_hunyuan_part {
+		int dim[VAE_LEVELS_MAX + 1], inner[VAE_LEVELS_MAX];
+		bool space[VAE_LEVELS_MAX], time[VAE_LEVELS_MAX]; /* the block ends with resampling; time needs space */
+	} part[VAE_PARTS];
+};
+
 struct vae_config {
 	enum vae_family family;
 	int z_dim, num_res_blocks;
@@ -86,6 +99,7 @@ struct vae_config {
 	struct vae_wan wan;
 	struct vae_cosmos cosmos;
 	struct vae_ltx ltx;
+	struct vae_hunyuan hunyuan;
 };
 
 /* The decoder of LTX-Video 0.9.1 and later: its time, and the share of noise in its input (the model's card). */
@@ -101,10 +115,14 @@ int vae_config_array(const json_t *o, const char *key, size_t max, const json_t 
 /* Reads the elements of such an array. */
 int vae_config_ints(const json_t *a, const char *key, int64_t min, int64_t max, int *out, struct vfm_err *err);
 int vae_config_floats(const json_t *a, const char *key, bool positive, float *out, struct vfm_err *err);
+/* Checks that in_channels and out_channels are 3, the default. */
+int vae_config_rgb(const json_t *o, struct vfm_err *err);
 int vae_config_bools(const json_t *a, const char *key, bool *out, struct vfm_err *err);
 int vae_config_bool(const json_t *o, const char *key, bool *out, struct vfm_err *err);
 int vae_config_cosmos(struct vae_config *c, struct vfm_weights *w, const json_t *o, struct vfm_err *err);
 int vae_config_ltx(struct vae_config *c, struct vfm_weights *w, const json_t *o, struct vfm_err *err);
+int vae_config_hunyuan(struct vae_config *c, struct vfm_weights *w, const json_t *o, struct vfm_err *err);
+int vae_config_hunyuan_release(struct vae_config *c, struct vfm_weights *w, const json_t *o, struct vfm_err *err);
 /* Checks that encoder and decoder fit, and sets the geometry. */
 int vae_ltx_finish(struct vae_config *c, struct vfm_err *err);
 /* Reads mean and deviation of latents from tensors; divides the latter by the factor. */
@@ -183,7 +201,10 @@ struct vae_conv {
 	enum vae_fixed fixed;
 	int dup_t; /* VAE_DUP_UP: index of the frame */
 	struct vae_pick pick;
+	int group;       /* VAE_AVG_DOWN: inputs of a mean */
+	bool taps_first; /* VAE_AVG_DOWN: the inputs are (pixel, channel); else (channel, pixel) */
 	int in, out, kernel[3], stride[3], pad[4];
+	int edge;               /* pixels of a border that repeats the nearest pixels, besides `pad` */
 	int up;                 /* 1: its input is the upsampled frame */
 	bool packed;            /* w is in the device's layout */
 	struct vfm_tensor w, b; /* [out, taps, in]; [out] f32 */
@@ -216,7 +237,8 @@ struct vae_norm { /* n(x) w + b; with a modulation, w = 1 + scale, b = shift */
 enum vae_kind {
 	/* conv[0], on every second frame if its stride of time is 2; plus the frame that `add` names, through
 	 * shortcut[0] if has_shortcut; plus noise, the same in each frame, times noise.w, if noise.out.  A kernel of
-	 * 3 frames covers `ahead` frames after the current one, of which the last of the clip is repeated. */
+	 * 3 frames covers `ahead` frames after the current one, of which the last of the clip is repeated.  The first
+	 * frame goes through shortcut[1] instead if that has outputs. */
 	VAE_LAYER_CONV,
 	/* x' + conv[1](silu(norm[1](conv[0](silu(norm[0](x)))))); x' = conv[2](x) if the layer has conv[2] */
 	VAE_LAYER_RES,
@@ -224,7 +246,8 @@ enum vae_kind {
 	/* x + conv[2](o): queries conv[0](norm[0](x)), keys and values conv[1](norm[0](x)) of this and all previous
 	 * frames, at each pixel */
 	VAE_LAYER_ATTN_TIME,
-	VAE_LAYER_NORM, /* silu(norm[0](x)) */
+	VAE_LAYER_ATTN_CAUSAL, /* the same over all pixels of this and all previous frames */
+	VAE_LAYER_NORM,        /* silu(norm[0](x)) */
 	/* keeps x for the shortcut of a level or of a residual block; if has_shortcut, keeps shortcut[0](norm[0](x)).
 	 * `ahead`: the layers up to its reader look so many frames ahead. */
 	VAE_LAYER_SAVE,
@@ -234,14 +257,19 @@ enum vae_kind {
 	VAE_LAYER_UP,
 	VAE_LAYER_TWICE,   /* every frame twice, except the first */
 	VAE_LAYER_NEAREST, /* doubles height and width */
-	/* Channels (slot, row, column, channel) to pixels of 2 x 2, and with `temporal` to two frames; but the first
-	 * frame has only slot 1. */
+	/* Channels (slot, row, column, channel) to pixels of 2 x 2, and with `temporal` to two frames; of the first
+	 * frame only one, as `first` says. */
 	VAE_LAYER_SHUFFLE,
 };
 enum vae_add { VAE_ADD_NONE, VAE_ADD_INPUT, VAE_ADD_SAVED };
+enum vae_first {        /* the first frame of SHUFFLE, if temporal */
+	VAE_FIRST_LAST, /* slot 1 */
+	VAE_FIRST_EVEN, /* channels (row, column, slot, channel): slot 0 */
+};
 struct vae_layer {
 	enum vae_kind kind;
 	enum vae_add add;
+	enum vae_first first;
 	bool temporal, has_shortcut;
 	int ahead;
 	struct vae_conv conv[3], shortcut[2]; /* one for each frame (has_shortcut, kind UP); else one */
@@ -276,8 +304,11 @@ struct vae_layer *vae_plan_layer(struct vae_plan *p, enum vae_kind kind, int in)
 struct vae_conv vae_conv_of(int in, int out, int kt, int k);
 /* Makes *v a fixed mean over blocks of kt x k x k, whose channels are cut into `out` groups. */
 void vae_conv_mean(struct vae_conv *v, int in, int out, int kt, int k);
+/* Requires source i of v, the tensor NAME.weight of `rows` rows, and NAME.bias. */
+void vae_want_rows(struct vae_plan *p, struct vae_conv *v, int i, int rows, const char *name);
 void vae_plan_cosmos(struct vae_plan *p);
 void vae_plan_ltx(struct vae_plan *p);
+void vae_plan_hunyuan(struct vae_plan *p);
 
 /* ---- weights (vae_load.c) ---- */
 
@@ -311,13 +342,25 @@ struct vae_layer_state {
 	/* SAVE: inputs of the level that its end has not yet read, oldest first; with `ahead` in the memory of `ring` */
 	struct vae_frame *saved[VAE_SAVED_MAX], *ring[VAE_SAVED_MAX];
 	int n_saved;
-	struct vae_frame **kv; /* ATTN_TIME: [n_kv] keys and values of the frames so far, [1,H,W,2C] */
+	struct vae_frame **kv; /* ATTN_TIME, ATTN_CAUSAL: [n_kv] keys and values of the frames so far, [1,H,W,2C] */
 	size_t n_kv, kv_cap;
 	int64_t frames;          /* inputs so far */
 	struct vae_frame *spare; /* UP: memory for the frame after those of past[0] */
 	struct vae_frame *noise; /* CONV: [1,H,W,1] */
-	void *index;             /* UP: of DupUp3D, on the device; SHUFFLE: [slots, 4 H W] */
-	size_t index_bytes;
+};
+/* Rows of one frame in the order of another, on the device; made at the first use, and shared by layers. */
+enum vae_order {
+	VAE_ORDER_DUP,    /* (pixel, row, column) -> pixels of twice the size, that of DupUp3D */
+	VAE_ORDER_SLOT_0, /* (pixel, slot, row, column) of two slots -> pixels of twice the size */
+	VAE_ORDER_SLOT_1,
+	VAE_ORDER_EVEN, /* (pixel, row, column, slot) -> the same, of slot 0 */
+	VAE_ORDER_EDGE, /* pixels -> pixels with a border */
+};
+struct vae_index {
+	enum vae_order order;
+	int64_t h, w, n; /* of the source; n: rows of the result */
+	void *data;      /* [n] i32 */
+	struct vae_index *next;
 };
 struct vae_run {
 	struct vfm_stream *s;
@@ -326,6 +369,7 @@ struct vae_run {
 	struct vae_layer_state *state; /* [net->n] */
 	int64_t strip; /* RES: approximate bytes of the rows that it computes at once; set before the first input */
 	struct vae_block *blocks;
+	struct vae_index *indices;
 	size_t room;   /* bytes of the first block */
 	bool from_end; /* new frames are placed at the end of a gap; else at its start */
 	/* Every convolution gets two frames or more: those before the current one share an allocation, which wastes
@@ -394,8 +438,13 @@ int vae_layer_res(struct vae_run *r, const struct vae_layer *l, struct vae_layer
 size_t vae_res_room(const struct vae_run *r, const struct vae_layer *l, int64_t h, int64_t w);
 int vae_layer_attn(
 	struct vae_run *r, const struct vae_layer *l, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err);
-int vae_layer_attn_time(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
+/* ATTN_TIME and ATTN_CAUSAL. */
+int vae_layer_attn_past(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
 	struct vae_frame **y, struct vfm_err *err);
+/* Sets y to rows of x (vae_order.c); h and w are those of the source. */
+int vae_order_rows(struct vae_run *r, enum vae_order order, int64_t h, int64_t w, const struct vae_frame *x,
+	const struct vae_frame *y, struct vfm_err *err);
+void vae_order_release(struct vae_run *r);
 
 /* ---- sessions and clips (vae.c, vae_session.c, vae_clip.c) ---- */
 

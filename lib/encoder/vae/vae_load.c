@@ -64,10 +64,8 @@ static void fixed_row(const struct vae_conv *v, int64_t o, float *row)
 		row[o / p->width * p->of_cell + o % p->width / p->repeat % p->modulo * p->of_channel] = 1;
 	} else if (v->fixed == VAE_AVG_DOWN) {
 		/* Channels and the pixels of a block, in this order, are cut into groups of the same size. */
-		const int64_t group = v->in * taps / v->out;
-
-		for (int64_t i = o * group; i < (o + 1) * group; i++)
-			row[i % taps * v->in + i / taps] = 1.0f / (float)group;
+		for (int64_t i = o * v->group; i < (o + 1) * v->group; i++)
+			row[v->taps_first ? i : i % taps * v->in + i / taps] = 1.0f / (float)v->group;
 	} else {
 		/* Each channel is repeated, then dealt out to the pixels of a block of each output channel. */
 		const int64_t out = v->out / 4, factor = v->dup_t < 0 ? 4 : 8, repeats = out * factor / v->in;

@@ -46,8 +46,17 @@ void vae_conv_mean(struct vae_conv *v, int in, int out, int kt, int k)
 {
 	*v = vae_conv_of(in, out, kt, k);
 	v->fixed = VAE_AVG_DOWN;
+	v->group = in * kt * k * k / out;
 	v->stride[1] = v->stride[2] = k;
 	memset(v->pad, 0, sizeof(v->pad));
+}
+
+void vae_want_rows(struct vae_plan *p, struct vae_conv *v, int i, int rows, const char *name)
+{
+	const int64_t shape[] = {rows, v->in, v->kernel[0], v->kernel[1], v->kernel[2]};
+
+	v->from[i] = vfm_weights_want(p->w, 5, shape, "%s.weight", name);
+	v->from_bias[i] = vfm_weights_want(p->w, 1, shape, "%s.bias", name);
 }
 
 static void conv_layer(struct vae_plan *p, struct vae_conv *v, enum vae_tensor t, int in, int out, int k)
@@ -239,6 +248,8 @@ void vae_net_plan(struct vae_net *net, const struct vae_config *c, enum vae_part
 		vae_plan_cosmos(&p);
 	else if (c->family == VAE_LTX)
 		vae_plan_ltx(&p);
+	else if (c->family == VAE_HUNYUAN)
+		vae_plan_hunyuan(&p);
 	else if (part == VAE_ENCODER)
 		plan_encoder(&p);
 	else

@@ -9,15 +9,6 @@
 
 /* ---- tensors, by the names of AutoencoderKLCosmos of diffusers ---- */
 
-/* Requires source i of v, a weight of `rows` rows and its bias. */
-static void want_rows(struct vae_plan *p, struct vae_conv *v, int i, int rows, const char *name)
-{
-	const int64_t shape[] = {rows, v->in, v->kernel[0], v->kernel[1], v->kernel[2]};
-
-	v->from[i] = vfm_weights_want(p->w, 5, shape, "%s.weight", name);
-	v->from_bias[i] = vfm_weights_want(p->w, 1, shape, "%s.bias", name);
-}
-
 static void want_norm(struct vae_plan *p, struct vae_norm *n, int dim, const char *name)
 {
 	n->kind = VAE_NORM_GROUP;
@@ -36,7 +27,7 @@ static struct vae_layer *plan_conv(struct vae_plan *p, int in, int out, int kt, 
 	struct vae_layer *l = vae_plan_layer(p, VAE_LAYER_CONV, in);
 
 	l->conv[0] = vae_conv_of(in, out, kt, k);
-	want_rows(p, &l->conv[0], 0, out, name);
+	vae_want_rows(p, &l->conv[0], 0, out, name);
 	return l;
 }
 
@@ -71,7 +62,7 @@ static void plan_resnet(struct vae_plan *p, int in, int out, const char *at, int
 	if (l->has_shortcut) {
 		snprintf(conv, sizeof(conv), "%s.conv_shortcut", block);
 		l->shortcut[0] = vae_conv_of(in, out, 1, 1);
-		want_rows(p, &l->shortcut[0], 0, out, conv);
+		vae_want_rows(p, &l->shortcut[0], 0, out, conv);
 	}
 }
 
@@ -91,13 +82,13 @@ static void plan_attention(struct vae_plan *p, int dim, bool time, const char *a
 		l->conv[1] = vae_conv_of(dim, 2 * dim, 1, 1);
 	for (int i = 0; i < 3; i++) {
 		snprintf(name, sizeof(name), "%s.%s", block, names[i]);
-		want_rows(p, &l->conv[time && i > 0], time && i > 0 ? i - 1 : i, dim, name);
+		vae_want_rows(p, &l->conv[time && i > 0], time && i > 0 ? i - 1 : i, dim, name);
 	}
 	l->conv[0].scaled = dim; /* q / sqrt(dim) */
 	l->conv[0].scale = 1 / sqrtf((float)dim);
 	*out = vae_conv_of(dim, dim, 1, 1);
 	snprintf(name, sizeof(name), "%s.to_out.0", block);
-	want_rows(p, out, 0, dim, name);
+	vae_want_rows(p, out, 0, dim, name);
 }
 
 static void plan_attentions(struct vae_plan *p, int dim, const char *at, int index)

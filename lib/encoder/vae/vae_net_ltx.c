@@ -22,15 +22,6 @@ struct ltx_plan {
 
 /* ---- tensors ---- */
 
-/* Requires the weight of v, of `rows` rows, and its bias. */
-static void want_ltx_conv(struct ltx_plan *b, struct vae_conv *v, int rows, const char *name)
-{
-	const int64_t shape[] = {rows, v->in, v->kernel[0], v->kernel[1], v->kernel[2]};
-
-	v->from[0] = vfm_weights_want(b->p->w, 5, shape, "%s.weight", name);
-	v->from_bias[0] = vfm_weights_want(b->p->w, 1, shape, "%s.bias", name);
-}
-
 /* Requires the modulation of a norm, rows `row` and `row + 1` of `rows` of the table NAME.scale_shift_table. */
 static void want_modulation(
 	struct ltx_plan *b, struct vae_norm *n, int rows, int row, const char *table, const char *embedder)
@@ -57,7 +48,7 @@ static struct vae_layer *plan_ltx_conv(struct ltx_plan *b, int in, int out, cons
 
 	l->ahead = b->ahead;
 	l->conv[0] = vae_conv_of(in, out, 3, 3);
-	want_ltx_conv(b, &l->conv[0], out, name);
+	vae_want_rows(b->p, &l->conv[0], 0, out, name);
 	return l;
 }
 
@@ -91,7 +82,7 @@ static void plan_ltx_save(struct ltx_plan *b, int in, int out, const char *at)
 	n->from_bias = vfm_weights_want(b->p->w, 1, (int64_t[]){in}, "%s.bias", name);
 	snprintf(name, sizeof(name), "%s.%s", at, b->c->original ? "conv_shortcut" : "conv_shortcut.conv");
 	l->shortcut[0] = vae_conv_of(in, out, 1, 1);
-	want_ltx_conv(b, &l->shortcut[0], out, name);
+	vae_want_rows(b->p, &l->shortcut[0], 0, out, name);
 }
 
 static void plan_ltx_noise(struct ltx_plan *b, struct vae_layer *l, int dim, const char *at, int index)
@@ -247,7 +238,7 @@ static void plan_ltx_head(struct ltx_plan *b, int dim, int rows, int out)
 	b->p->net->layer[b->p->net->n - 1].ahead = b->ahead;
 	*v = vae_conv_of(dim, out, 3, 3);
 	snprintf(name, sizeof(name), "%s.conv_out.conv", b->part);
-	want_ltx_conv(b, v, rows, name);
+	vae_want_rows(b->p, v, 0, rows, name);
 	b->p->net->out = out;
 }
 

@@ -21,7 +21,8 @@ static void size_behind(const struct vae_layer *l, int64_t size[3])
 	case VAE_LAYER_DOWN:
 	case VAE_LAYER_UP:
 		for (int i = 0; i < 2; i++)
-			size[i] = ((size[i] << v->up) + v->pad[2 * i] + v->pad[2 * i + 1] - v->kernel[1 + i]) /
+			size[i] = ((size[i] << v->up) + v->pad[2 * i] + v->pad[2 * i + 1] + 2 * v->edge -
+					  v->kernel[1 + i]) /
 					v->stride[1 + i] +
 				1;
 		size[2] = v->out;
@@ -84,9 +85,8 @@ void vae_run_release(struct vae_run *r)
 		for (size_t k = 0; k < st->n_kv; k++)
 			vae_frame_drop(r, st->kv[k]);
 		free(st->kv);
-		if (st->index)
-			vfm_dev_free(r->s, st->index, st->index_bytes);
 	}
+	vae_order_release(r);
 	vae_frame_release(r);
 	free(r->state);
 	r->state = NULL;
@@ -282,6 +282,7 @@ static void take_addend(
 static int find_addend(struct vae_run *r, int i, struct vae_frame *x, struct vae_frame **plus, struct vfm_err *err)
 {
 	const struct vae_layer *l = &r->net->layer[i];
+	const bool first = r->state[i].frames == 1 && l->shortcut[1].out;
 	struct vae_past before = {0};
 	struct vae_frame *whole;
 	int rc;
@@ -293,7 +294,7 @@ static int find_addend(struct vae_run *r, int i, struct vae_frame *x, struct vae
 		*plus = whole;
 		return 0;
 	}
-	rc = vae_run_conv(r, &l->shortcut[0], &before, whole, NULL, plus, err);
+	rc = vae_run_conv(r, &l->shortcut[first], first ? NULL : &before, whole, NULL, plus, err);
 	vae_frame_drop(r, whole);
 	vae_frame_drop(r, before.f[0]);
 	return rc;
@@ -323,6 +324,20 @@ static int add_noise(struct vae_run *r, const struct vae_layer *l, struct vae_la
 	return rc < 0 ? rc : vae_run_conv(r, &l->noise, NULL, st->noise, y, &y, err);
 }
 
+/* *padded = x, with a border if the convolution wants one. */
+static int add_edge(struct vae_run *r, const struct vae_conv *v, struct vae_frame *x, struct vae_frame **padded,
+	struct vfm_err *err)
+{
+	const int64_t h = x->t.shape[1], w = x->t.shape[2];
+
+	if (!v->edge) {
+		*padded = vae_frame_keep(x);
+		return 0;
+	}
+	TRY(vae_frame_new(r, h + 2 * v->edge, w + 2 * v->edge, v->in, padded, err));
+	return vae_order_rows(r, VAE_ORDER_EDGE, h, w, x, *padded, err);
+}
+
 /* Without a result (*y NULL) on every second frame if the stride of time is 2, and on the first `ahead` frames. */
 static int layer_conv(struct vae_run *r, int i, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err)
 {
@@ -330,23 +345,27 @@ static int layer_conv(struct vae_run *r, int i, struct vae_frame *x, struct vae_
 	const struct vae_conv *v = &l->conv[0];
 	struct vae_layer_state *st = &r->state[i];
 	const int64_t at = st->frames++;
-	struct vae_frame *plus = NULL;
+	struct vae_frame *plus = NULL, *padded = NULL;
 	int rc = 0;
 
+	TRY_OUT(add_edge(r, v, x, &padded, err));
 	for (int k = l->ahead; k < 2 && !at && r->net->repeat_first && v->kernel[0] > 1; k++)
-		TRY_OUT(vae_past_add(r, &st->past[0], x, err));
+		TRY_OUT(vae_past_add(r, &st->past[0], padded, err));
 	if (at < l->ahead || at % v->stride[0]) {
-		TRY_OUT(vae_past_add(r, &st->past[0], x, err));
+		TRY_OUT(vae_past_add(r, &st->past[0], padded, err));
 		goto out;
 	}
 	TRY_OUT(find_addend(r, i, x, &plus, err));
+	vae_frame_drop(r, x);
+	x = NULL;
 	if (plus && plus->refs == 1)
 		*y = vae_frame_keep(plus);
-	TRY_OUT(run_causal(r, v, &st->past[0], x, plus, y, err));
+	TRY_OUT(run_causal(r, v, &st->past[0], padded, plus, y, err));
 	if (l->noise.out)
 		TRY_OUT(add_noise(r, l, st, *y, err));
 out:
 	vae_frame_drop(r, plus);
+	vae_frame_drop(r, padded);
 	vae_frame_drop(r, x);
 	return rc;
 }
@@ -377,44 +396,18 @@ out:
 	return rc;
 }
 
-/* The rows of DupUp3D's convolution, (h, w, row of 2, column of 2), in the order of the pixels. */
-static int make_dup_index(struct vae_run *r, struct vae_layer_state *st, int64_t h, int64_t w, struct vfm_err *err)
-{
-	int32_t *index;
-	int rc;
-
-	st->index_bytes = (size_t)(4 * h * w) * sizeof(*index);
-	st->index = vfm_dev_alloc(r->s, st->index_bytes, "an index of the VAE", err);
-	if (!st->index)
-		return VFM_EENV;
-	index = vfm_malloc(st->index_bytes);
-	for (int64_t y = 0; y < 2 * h; y++)
-		for (int64_t x = 0; x < 2 * w; x++)
-			index[y * 2 * w + x] = (int32_t)(((y / 2 * w + x / 2) * 2 + y % 2) * 2 + x % 2);
-	rc = r->s->dev->t->to_device(r->s, st->index, index, st->index_bytes, err);
-	free(index);
-	return rc;
-}
-
 /* y = frame t (of 2 if the layer is temporal) of DupUp3D of x. */
-static int run_dup_up(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, int t,
-	const struct vae_frame *x, const struct vae_frame *y, struct vfm_err *err)
+static int run_dup_up(struct vae_run *r, const struct vae_layer *l, int t, const struct vae_frame *x,
+	const struct vae_frame *y, struct vfm_err *err)
 {
-	const int64_t h = x->t.shape[1], w = x->t.shape[2], c = y->t.shape[3];
 	struct vae_frame *four = NULL;
 	int rc;
 
 	if (!l->shortcut[0].out) /* as many channels */
 		return vfm_op_upsample(r->s, &(struct vfm_upsample){.x = x->t, .y = y->t}, err);
-	if (!st->index)
-		TRY(make_dup_index(r, st, h, w, err));
 	rc = vae_run_conv(r, &l->shortcut[l->temporal ? t : 0], NULL, x, NULL, &four, err);
 	if (rc >= 0)
-		rc = vfm_op_index_select(r->s,
-			&(struct vfm_index_select){.x = vfm_t2(four->t.data, r->dtype, 4 * h * w, c),
-				.index = vfm_t1(st->index, VFM_I32, 4 * h * w),
-				.y = vae_frame_rows(y)},
-			err);
+		rc = vae_order_rows(r, VAE_ORDER_DUP, x->t.shape[1], x->t.shape[2], four, y, err);
 	vae_frame_drop(r, four);
 	return rc;
 }
@@ -440,7 +433,7 @@ static int up_frame(struct vae_run *r, int i, int t, bool last, struct vae_frame
 	r->from_end = !r->from_end;
 	if (saved) {
 		TRY_OUT(vae_frame_new(r, 2 * h, 2 * w, l->conv[0].out, y, err));
-		TRY_OUT(run_dup_up(r, l, st, t, saved, *y, err));
+		TRY_OUT(run_dup_up(r, l, t, saved, *y, err));
 	}
 	TRY_OUT(vae_run_conv(r, &l->conv[0], NULL, now, saved ? *y : NULL, y, err));
 out:
@@ -492,59 +485,33 @@ out:
 	return rc;
 }
 
-/* The rows (pixel, slot, cell) of a frame, in the order of the pixels of each slot. */
-static int make_shuffle_index(
-	struct vae_run *r, struct vae_layer_state *st, int slots, int64_t h, int64_t w, struct vfm_err *err)
-{
-	int32_t *index;
-	int rc;
-
-	st->index_bytes = (size_t)(slots * 4 * h * w) * sizeof(*index);
-	st->index = vfm_dev_alloc(r->s, st->index_bytes, "an index of the VAE", err);
-	if (!st->index)
-		return VFM_EENV;
-	index = vfm_malloc(st->index_bytes);
-	for (int64_t i = 0; i < slots * 4 * h * w; i++) {
-		const int64_t slot = i / (4 * h * w), y = i / (2 * w) % (2 * h), x = i % (2 * w);
-
-		index[i] = (int32_t)((((y / 2 * w + x / 2) * slots + slot) * 2 + y % 2) * 2 + x % 2);
-	}
-	rc = r->s->dev->t->to_device(r->s, st->index, index, st->index_bytes, err);
-	free(index);
-	return rc;
-}
-
-static int shuffle_slot(struct vae_run *r, struct vae_layer_state *st, int slot, int slots, const struct vae_frame *x,
+static int shuffle_frame(struct vae_run *r, const struct vae_layer *l, enum vae_order order, const struct vae_frame *x,
 	struct vae_frame **y, struct vfm_err *err)
 {
-	const int64_t h = x->t.shape[1], w = x->t.shape[2], c = x->t.shape[3] / (4 * slots), n = 4 * h * w;
+	const int64_t h = x->t.shape[1], w = x->t.shape[2];
 
-	TRY(vae_frame_new(r, 2 * h, 2 * w, c, y, err));
-	return vfm_op_index_select(r->s,
-		&(struct vfm_index_select){.x = vfm_t2(x->t.data, r->dtype, slots * n, c),
-			.index = vfm_t1((int32_t *)st->index + slot * n, VFM_I32, n),
-			.y = vae_frame_rows(*y)},
-		err);
+	TRY(vae_frame_new(r, 2 * h, 2 * w, l->in / (l->temporal ? 8 : 4), y, err));
+	return vae_order_rows(r, order, h, w, x, *y, err);
 }
 
 static int push_shuffle(struct vae_run *r, int i, struct vae_frame *x, struct vfm_err *err)
 {
+	static const enum vae_order slots[] = {VAE_ORDER_SLOT_0, VAE_ORDER_SLOT_1},
+				    firsts[] = {[VAE_FIRST_LAST] = VAE_ORDER_SLOT_1, [VAE_FIRST_EVEN] = VAE_ORDER_EVEN};
 	const struct vae_layer *l = &r->net->layer[i];
 	struct vae_layer_state *st = &r->state[i];
-	const int slots = l->temporal ? 2 : 1;
-	const bool from_end = r->from_end;
-	int slot = st->frames++ ? 0 : slots - 1, rc = 0;
+	const bool from_end = r->from_end, two = l->temporal && st->frames++ > 0;
+	int rc = 0;
 
-	if (!st->index)
-		TRY_OUT(make_shuffle_index(r, st, slots, x->t.shape[1], x->t.shape[2], err));
-	if (slot < slots - 1)
+	if (two)
 		TRY_OUT(move_to_spare(r, st, &x, err));
-	for (; slot < slots && rc >= 0; slot++) {
+	for (int t = 0; t < (two ? 2 : 1) && rc >= 0; t++) {
+		const enum vae_order order = !l->temporal ? VAE_ORDER_DUP : two ? slots[t] : firsts[l->first];
 		struct vae_frame *y = NULL;
 
 		r->from_end = !from_end;
-		rc = shuffle_slot(r, st, slot, slots, x, &y, err);
-		if (slot == slots - 1) {
+		rc = shuffle_frame(r, l, order, x, &y, err);
+		if (t == two) {
 			vae_frame_drop(r, x);
 			x = NULL;
 		}
@@ -612,7 +579,8 @@ static int run_layer(struct vae_run *r, int i, struct vae_frame *x, struct vae_f
 	case VAE_LAYER_ATTN:
 		return vae_layer_attn(r, l, x, y, err);
 	case VAE_LAYER_ATTN_TIME:
-		return vae_layer_attn_time(r, l, st, x, y, err);
+	case VAE_LAYER_ATTN_CAUSAL:
+		return vae_layer_attn_past(r, l, st, x, y, err);
 	case VAE_LAYER_NEAREST:
 		return layer_nearest(r, x, y, err);
 	case VAE_LAYER_NORM:
