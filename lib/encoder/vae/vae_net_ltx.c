@@ -161,19 +161,14 @@ static void plan_ltx_change(struct ltx_plan *b, int level, int in, int out, cons
 	plan_ltx_resnet(b, in, out, path);
 }
 
-static void plan_ltx_mean(struct vae_conv *v, int in, int out, const int stride[2])
-{
-	vae_conv_mean(v, in, out, stride[0], stride[1]);
-	v->stride[0] = stride[0];
-}
-
 /* LTXVideoDownsampler3d: pixels and frames to channels, plus their means.  Its first frame counts twice. */
 static void plan_ltx_down(struct ltx_plan *b, int level, int in, int out)
 {
-	static const int strides[][2] = {
-		[VAE_LTX_CONV] = {2, 2}, [VAE_LTX_SPACE] = {1, 2}, [VAE_LTX_TIME] = {2, 1}, [VAE_LTX_ALL] = {2, 2}};
+	/* in time and in space, and their product */
+	static const int strides[][3] = {
+		[VAE_LTX_SPACE] = {1, 2, 4}, [VAE_LTX_TIME] = {2, 1, 2}, [VAE_LTX_ALL] = {2, 2, 8}};
 	const enum vae_ltx_sampler sampler = b->of->sampler[level];
-	const int *stride = strides[sampler], inner = out / (stride[0] * stride[1] * stride[1]);
+	const int *stride = strides[sampler];
 	char path[VAE_NAME], name[VAE_NAME + 32];
 	struct vae_layer *l;
 
@@ -189,9 +184,10 @@ static void plan_ltx_down(struct ltx_plan *b, int level, int in, int out)
 	}
 	snprintf(name, sizeof(name), "%s.conv.conv", path);
 	vae_plan_layer(b->p, VAE_LAYER_SAVE, in);
-	plan_ltx_conv(b, in, inner, name);
-	l = vae_plan_layer(b->p, VAE_LAYER_CONV, inner);
-	plan_ltx_mean(&l->conv[0], inner, out, stride);
+	plan_ltx_conv(b, in, out / stride[2], name);
+	l = vae_plan_layer(b->p, VAE_LAYER_CONV, out / stride[2]);
+	vae_conv_mean(&l->conv[0], out / stride[2], out, stride[0], stride[1]);
+	l->conv[0].stride[0] = stride[0];
 	l->add = VAE_ADD_SAVED;
 	l->has_shortcut = true;
 	vae_conv_mean(&l->shortcut[0], in, out, stride[0], stride[1]);
