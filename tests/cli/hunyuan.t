@@ -41,7 +41,7 @@ if "$PY" -c 'import diffusers, torch, safetensors' 2>/dev/null; then
 	run "$PY" "$TOP/tests/ref/check_vae.py" --files hunyuan hunyuan/diffusers/vae 96x64 clip.rgb "a/$id.latent.npy" a.rgb
 	rc_is 0 "latents and pictures are those of diffusers" || sed 's/^/#   /' <<<"$out"
 else
-	ok "latents and pictures are those of diffusers # SKIP no diffusers for $PY (set VFM_PYTHON)" true
+	skip 1 "no diffusers for $PY (set VFM_PYTHON)"
 fi
 run vfm-curate decode -q -d b.out --vae hunyuan/release --codec ffv1 b.jsonl
 raw "b.out/$id.mkv" >b.rgb
@@ -76,6 +76,12 @@ cat >tiny.json <<'END'
 END
 run vfm-train -q -c tiny.json --data plan.jsonl --steps 2 -o run
 rc_is 0 "a model learns from the latents"
+echo "a red square" >prompts.txt
+run vfm-train -q -c tiny.json --data plan.jsonl --steps 2 --prompts prompts.txt --set eval.sample_steps=2 --sample-every 2 --fps 8 \
+	--vae hunyuan/diffusers -o previews
+rc_is 0 "samples of the run"
+is "$(ffprobe -v error -count_frames -select_streams v -show_entries stream=width,height,nb_read_frames -of csv=p=0 \
+	previews/samples/step-00000002/00-a-red-square.mp4)" "96,64,17" "are decoded pictures"
 sample() { run vfm-sample -q --ckpt run -p "a red square" --steps 2 --size 96x64 "$@"; }
 sample --vae hunyuan/diffusers --frames 17 -o x.mp4
 rc_is 0 "vfm-sample decodes"
