@@ -51,20 +51,19 @@ struct vae_cosmos {
 		bool space[VAE_LEVELS_MAX], time[VAE_LEVELS_MAX]; /* the block ends with resampling by 2 */
 	} part[VAE_PARTS];
 };
-
-/* Level i of a part has dim[i] input and dim[i + 1] output channels. */
-enum vae_ltx_sampler {
+enum vae_ltx_sampler { /* of a level; a decoder has only NONE and ALL, channels to pixels */
 	VAE_LTX_NONE,
-	VAE_LTX_CONV,  /* encoder: a convolution with stride 2 */
-	VAE_LTX_SPACE, /* encoder: pixels to channels; decoder: only VAE_LTX_ALL, channels to pixels */
-	VAE_LTX_TIME,
-	VAE_LTX_ALL,
+	VAE_LTX_CONV,  /* a convolution with stride 2 */
+	VAE_LTX_SPACE, /* pixels to channels */
+	VAE_LTX_TIME,  /* two frames to channels */
+	VAE_LTX_ALL,   /* both */
 };
+/* Level i of a part has dim[i] input and dim[i + 1] output channels. */
 struct vae_ltx {
-	bool original; /* tensors have the names of the releases of Lightricks ... */
-	bool prefixed; /* ... after "vae." */
+	bool original; /* tensors have the names of the releases of Lightricks */
+	bool prefixed; /* these names begin with "vae." */
 	bool timestep; /* the decoder is conditioned on VAE_DECODE_TIMESTEP */
-	bool causal;   /* decoder: a frame does not depend on the next latent frame */
+	bool causal;   /* the decoder's convolutions do not read the next frame */
 	float eps;     /* of the norms in front of shortcuts */
 	struct vae_ltx_part {
 		int levels, dim[VAE_LEVELS_MAX + 1];
@@ -271,8 +270,8 @@ struct vae_layer {
 	enum vae_add add;
 	enum vae_first first;
 	bool temporal, has_shortcut;
-	int ahead;
-	struct vae_conv conv[3], shortcut[2]; /* one for each frame (has_shortcut, kind UP); else one */
+	int ahead;                            /* CONV, SAVE: frames */
+	struct vae_conv conv[3], shortcut[2]; /* UP: one for each frame; CONV: [1] of the first frame; else one */
 	struct vae_conv noise;                /* [out, 1] */
 	int noise_id;                         /* number of the noise in the list */
 	struct vae_norm norm[2];
