@@ -97,6 +97,8 @@ meta pad.safetensors '\"scaling_factor\": 1.0' '\"scaling_factor\": 2.0'
 refused "metadata of a release" "pad.safetensors: metadata config: vae: scaling_factor: expected 1" pad.safetensors
 meta norm.safetensors '\"norm_layer\": \"pixel_norm\"' '\"norm_layer\": \"group_norm\"'
 refused "another norm" "norm.safetensors: metadata config: vae: norm_layer: expected pixel_norm" norm.safetensors
+meta blocks.safetensors '[\"compress_all\", 1], [\"res_x\", 1], [\"res_x\", 1]]' '[\"compress_any\", 1], [\"res_x\", 1], [\"res_x\", 1]]'
+refused "another block" "blocks.safetensors: metadata config: vae: encoder_blocks.7.: compress_any is not supported" blocks.safetensors
 meta keys.safetensors '\"use_quant_conv\"' '\"use_quant_cons\"'
 refused "an unknown key of the metadata" "keys.safetensors: metadata config: vae: use_quant_cons: unknown key" keys.safetensors
 ok "nothing was written" test ! -e no -o -z "$(ls no 2>/dev/null)"

@@ -196,6 +196,25 @@ static int read_residual(struct vae_ltx_part *p, const json_t *blocks, struct vf
 	return 0;
 }
 
+/* Names that the tensors do not tell from others, such as a convolution with a stride in time alone. */
+static int check_encoder_blocks(const json_t *blocks, struct vfm_err *err)
+{
+	static const char *const known[] = {"res_x", "res_x_y", "compress_all", "compress_all_res",
+		"compress_space_res", "compress_time_res", NULL};
+
+	for (size_t i = 0; i < json_array_size(blocks); i++) {
+		const char *name = json_string_value(json_array_get(json_array_get(blocks, i), 0));
+		int k = 0;
+
+		while (name && known[k] && strcmp(name, known[k]) != 0)
+			k++;
+		if (!name || !known[k])
+			return vfm_fail(err, VFM_EUSAGE, "encoder_blocks[%zu]: %s is not supported", i,
+				name ? name : "a value");
+	}
+	return 0;
+}
+
 /* A value that the tensors give, or that only one kind is supported of. */
 struct ltx_key {
 	const char *key, *word;
@@ -233,13 +252,15 @@ static int read_vae_metadata(struct vae_config *c, const json_t *o, struct vfm_e
 		{"timestep_conditioning", NULL, c->ltx.timestep}, {"normalize_latent_channels", NULL, 0},
 		{"encoder_base_channels", NULL, c->ltx.part[VAE_ENCODER].dim[0]}, {"decoder_base_channels", NULL, -1},
 		{"spatial_padding_mode", "zeros", 0}};
-	const json_t *blocks = json_object_get(o, "decoder_blocks");
+	const json_t *both = json_object_get(o, "blocks"), *down = json_object_get(o, "encoder_blocks"),
+		     *up = json_object_get(o, "decoder_blocks");
 
 	TRY(vfm_json_only_keys(o, "", keys, err));
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
 		TRY(check_ltx_key(o, &values[i], err));
 	TRY(vae_config_bool(o, "causal_decoder", &c->ltx.causal, err));
-	return read_residual(&c->ltx.part[VAE_DECODER], blocks ? blocks : json_object_get(o, "blocks"), err);
+	TRY(check_encoder_blocks(down ? down : both, err));
+	return read_residual(&c->ltx.part[VAE_DECODER], up ? up : both, err);
 }
 
 static int read_ltx_metadata(struct vae_config *c, const struct vfm_weights *w, struct vfm_err *err)
