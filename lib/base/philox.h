@@ -20,6 +20,7 @@ enum vfm_purpose {               /* the use of a stream; the values are part of 
 	VFM_RNG_CAPTION = 8,     /* choice of a caption: id = sample id */
 	VFM_RNG_GIVEN = 12,      /* whether the first frame of a video is given: id = sample id */
 	VFM_RNG_DROP_IMAGE = 13, /* dropping of the image condition: id = sample id */
+	VFM_RNG_VAE = 14,        /* noise of a decoder: id = number of the layer; step 1: of the latents */
 	VFM_RNG_TEST = 15,
 	VFM_RNG_BOOTSTRAP = 16, /* rows of a resample: step = number of the resample, id = number of the set */
 };

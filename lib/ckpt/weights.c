@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,7 +19,8 @@
 
 struct weight_entry {
 	struct vfm_weight t;
-	bool known;
+	bool known; /* requested or ignored */
+	bool used;  /* requested, with this shape */
 };
 struct vfm_weights {
 	char *path;
@@ -158,6 +160,15 @@ const json_t *vfm_weights_config(const struct vfm_weights *w)
 	return w->config;
 }
 
+int vfm_weights_metadata(const struct vfm_weights *w, const char *key, json_t **out, struct vfm_err *err)
+{
+	char *where;
+	int rc = ckpt_read_meta(w->c, key, out, &where, err);
+
+	free(where);
+	return rc;
+}
+
 const struct vfm_weight *vfm_weights_find(const struct vfm_weights *w, const char *name)
 {
 	const struct vfm_ckpt_tensor *t = vfm_ckpt_find(w->c, name);
@@ -185,6 +196,7 @@ const struct vfm_weight *vfm_weights_want(
 	e->known = true;
 	if (!ckpt_shape_fits(&w->shapes, name, t, ndim, shape))
 		return NULL;
+	e->used = true;
 	if (vfm_dtype_is_float(t->dtype))
 		return &e->t;
 	ckpt_fault_add(&w->types, name, "");
@@ -236,4 +248,27 @@ void vfm_weight_drop_pages(const struct vfm_weight *t)
 int vfm_weights_sha256(const struct vfm_weights *w, char hex[VFM_SHA256_HEX], struct vfm_err *err)
 {
 	return vfm_ckpt_sha256(w->c, hex, err);
+}
+
+int vfm_weights_sha256_used(const struct vfm_weights *w, char hex[VFM_SHA256_HEX], struct vfm_err *err)
+{
+	struct vfm_sha256 *sha = vfm_sha256_new();
+	char text[64];
+
+	(void)err;
+	for (int i = 0; i < w->c->n; i++) {
+		const struct vfm_weight *t = &w->e[i].t;
+
+		if (!w->e[i].used)
+			continue;
+		vfm_sha256_add(sha, t->name, strlen(t->name) + 1);
+		vfm_sha256_add(sha, vfm_dtype_name(t->dtype), strlen(vfm_dtype_name(t->dtype)) + 1);
+		for (int k = 0; k < t->ndim; k++) {
+			snprintf(text, sizeof(text), "%lld ", (long long)t->shape[k]);
+			vfm_sha256_add(sha, text, strlen(text));
+		}
+		vfm_sha256_add(sha, t->data, (size_t)t->numel * vfm_dtype_size(t->dtype));
+	}
+	vfm_sha256_end(sha, hex);
+	return 0;
 }

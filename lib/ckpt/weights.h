@@ -63,7 +63,14 @@ void vfm_weight_to_f32(const struct vfm_weight *t, float *dst);
 /* Removes the tensor from the memory of the process; a later read maps it again. */
 void vfm_weight_drop_pages(const struct vfm_weight *t);
 
+/* Returns the JSON under a key in the metadata of the first .safetensors file, a new reference; NULL: there is none.
+ * VFM_EUSAGE: it is not JSON. */
+int vfm_weights_metadata(const struct vfm_weights *w, const char *key, json_t **out, struct vfm_err *err);
+
 /* Sets hex to the sha256 of the weights (vfm_ckpt_sha256).  Reads the files in full. */
 int vfm_weights_sha256(const struct vfm_weights *w, char hex[VFM_SHA256_HEX], struct vfm_err *err);
+/* Sets hex to the sha256 of the tensors that were requested and have the requested shape: of their names, types, shapes
+ * and elements, in the order of names.  Other tensors of the files, such as those of another model, do not change it. */
+int vfm_weights_sha256_used(const struct vfm_weights *w, char hex[VFM_SHA256_HEX], struct vfm_err *err);
 
 #endif

@@ -41,7 +41,7 @@ broken() {
 }
 refused "tiles" "the VAE of Cosmos has no tiles" cosmos --vae-tile 64x64
 broken class '._class_name = "AutoencoderKL"'
-refused "another class" "class: config.json: _class_name: expected AutoencoderKLWan or AutoencoderKLCosmos" class
+refused "another class" "class: config.json: _class_name: expected AutoencoderKLWan, AutoencoderKLCosmos, .*, got AutoencoderKL$" class
 broken key '.clip_output = true'
 refused "an unknown key" "key: config.json: clip_output: unknown key" key
 broken layers '.num_layers = 3'

@@ -632,7 +632,10 @@ static void ref_channel_norm(struct ref *r)
 			moments(x + first, n, width, c, &mean, &var);
 			by = 1 / sqrt(var + (double)a->eps);
 			if (!group) {
-				by = 1 / fmax(sqrt(var + mean * mean), (double)a->eps / sqrt((double)c));
+				const double square = var + mean * mean, least = (double)a->eps / sqrt((double)c);
+
+				by = a->kind == VFM_CHANNEL_NORM_RMS ? 1 / fmax(sqrt(square), least)
+								     : 1 / sqrt(square + (double)a->eps);
 				mean = 0;
 			}
 			for (int64_t i = 0; i < n * width; i++) {

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Compares lib/encoder/vae/vae.h with AutoencoderKLWan and AutoencoderKLCosmos: check_vae.py [--run PATH] [-k WORD]
+"""Compares lib/encoder/vae/vae.h with the autoencoders of diffusers: check_vae.py [--run PATH] [-k WORD]
 
-Each case makes a tiny VAE with random weights, as save_pretrained writes it, and of Wan also as a .pth file with the
-names of its releases.  tests/tools/vae_run encodes and decodes; diffusers does the same in fp32.
+Each case makes a tiny VAE with random weights, as save_pretrained writes it, and of all but Cosmos also with the
+names of their releases.  tests/tools/vae_run encodes and decodes; diffusers does the same in fp32.
 
   encode, decode   of all kinds, odd sizes, an image, one push or several        1e-4 of the largest value
   chunks           the same clip in other pushes                                        the same bits
   tiles            Wan: tiled_encode and tiled_decode                                   1e-4
   given            the first, or the first and the last picture, the others 0            1e-4
-  release          the .pth file against the folder                                     the same bits
+  release          the file of a release against the folder                             the same bits
   bf16             against fp32 of diffusers, beside the error of diffusers in bf16     1.5 times that error
   faults           missing, unknown and misshaped tensors, keys, another class          named, exit status 2
 
@@ -25,9 +25,10 @@ import tempfile
 
 import numpy as np
 import torch
-from diffusers import AutoencoderKLCosmos, AutoencoderKLWan
+from diffusers import AutoencoderKLCosmos, AutoencoderKLHunyuanVideo15, AutoencoderKLLTXVideo, AutoencoderKLWan
 from safetensors.torch import load_file, save_file
 
+import philox
 from check_torch import Report
 
 SMALL = dict(base_dim=8, z_dim=16, dim_mult=[1, 2, 2], num_res_blocks=1, temperal_downsample=[False, True])
@@ -83,18 +84,66 @@ COSMOS_CONFIGS = {
                                  decode_block_out_channels=(8, 12, 12, 16, 16)),
 }
 
+# Timestep and noise of decoders that are conditioned on a time.
+TIMESTEP, NOISE = 0.05, 0.025
+# The structure of the releases 0.9.0, 0.9.1 and 0.9.5 (0.9.7 and 0.9.8 have that of 0.9.5), and others.
+LTX = dict(latent_channels=6, block_out_channels=(8, 12, 16, 16), decoder_block_out_channels=(8, 12, 16, 16),
+           layers_per_block=(2, 1, 1, 1, 2), decoder_layers_per_block=(2, 1, 1, 1, 2))
+LTX_091 = LTX | dict(decoder_block_out_channels=(16, 32, 64), decoder_layers_per_block=(1, 2, 1, 2),
+                     decoder_spatio_temporal_scaling=(True, True, True),
+                     decoder_inject_noise=(True, True, False, True), upsample_residual=(True, True, True),
+                     upsample_factor=(2, 2, 2), timestep_conditioning=True)
+LTX_095 = LTX_091 | dict(block_out_channels=(8, 16, 32, 32, 64), down_block_types=("LTXVideo095DownBlock3D",) * 4,
+                         spatio_temporal_scaling=(True, True, True, True), decoder_inject_noise=(False,) * 4,
+                         downsample_type=("spatial", "temporal", "spatiotemporal", "spatiotemporal"),
+                         spatial_compression_ratio=32, temporal_compression_ratio=8)
+LTX_CONFIGS = {
+    "ltx-0.9.0": LTX,
+    "ltx-0.9.1": LTX_091,
+    "ltx-0.9.5": LTX_095,
+    "ltx-causal": LTX_095 | dict(decoder_causal=True, timestep_conditioning=False, scaling_factor=0.5,
+                                 upsample_residual=(True, False, True)),
+    "ltx-flat": LTX | dict(block_out_channels=(8, 12), down_block_types=("LTXVideoDownBlock3D",) * 2,
+                           decoder_block_out_channels=(12, 8), layers_per_block=(1, 1, 1), patch_size=2,
+                           decoder_layers_per_block=(1, 2, 1), spatio_temporal_scaling=(True, False),
+                           decoder_spatio_temporal_scaling=(False, True), decoder_inject_noise=(False, True, True),
+                           downsample_type=("conv",) * 2, upsample_residual=(False,) * 2, upsample_factor=(1, 1),
+                           resnet_norm_eps=1e-3),
+}
+
+# HunyuanVideo 1.5: the structure of the release; samplers that keep channels, also without time; ratios of 1.
+HUNYUAN = dict(latent_channels=4, block_out_channels=(8, 16, 32, 64, 64))
+HUNYUAN_CONFIGS = {
+    "hunyuan-1.5": HUNYUAN,
+    "hunyuan-keep": dict(latent_channels=2, block_out_channels=(8, 16, 16), layers_per_block=1,
+                         spatial_compression_ratio=8, temporal_compression_ratio=2, downsample_match_channel=False,
+                         upsample_match_channel=False, scaling_factor=0.5),
+    "hunyuan-mixed": dict(latent_channels=4, block_out_channels=(8, 8, 16, 16), layers_per_block=1,
+                          spatial_compression_ratio=4, temporal_compression_ratio=4, upsample_match_channel=False),
+    "hunyuan-flat": dict(latent_channels=4, block_out_channels=(8, 16), spatial_compression_ratio=2,
+                         temporal_compression_ratio=1),
+}
+
 
 def make_model(kind, config, seed):
     torch.manual_seed(seed)
     model = kind(**config).eval()
     with torch.no_grad():
         for name, p in model.named_parameters():  # none is 0 or 1
-            if "gamma" in name or ".norm." in name or "norm_out" in name:
+            if "gamma" in name or ".norm." in name or "norm_out" in name or "norm3" in name:
                 p.add_(0.1 * torch.randn_like(p))
-            else:
+            elif "per_channel_scale" in name:
+                p.add_(0.3 * torch.randn_like(p))
+            elif "timestep_scale" not in name:
                 p.mul_(5 if "to_q." in name or "to_k." in name else 1.5)
         if hasattr(model.decoder, "unpatch_embed"):  # most pixels within [-1, 1]
             model.decoder.conv_out.conv_t.weight.mul_(0.1)
+        if kind is AutoencoderKLHunyuanVideo15:
+            model.decoder.conv_out.conv.weight.mul_(0.3)
+        if kind is AutoencoderKLLTXVideo:
+            model.latents_mean.add_(0.2 * torch.randn_like(model.latents_mean))
+            model.latents_std.add_(0.3 * torch.rand_like(model.latents_std))
+            model.decoder.conv_out.conv.weight.mul_(0.5)
     return model
 
 
@@ -136,10 +185,14 @@ class Case:
     1 + n step frames; scale: latents of the model -> latents of the tools, unscale: back."""
 
     def __init__(self, report, run, tmp, name, config):
+        """config None: the model is in the folder tmp/name."""
         self.report, self.run, self.name = report, run, name
         self.dir = f"{tmp}/{name}"
-        self.model = make_model(self.kind, config, len(name))
-        self.model.save_pretrained(self.dir)
+        if config is None:
+            self.model = self.kind.from_pretrained(self.dir).eval()
+        else:
+            self.model = make_model(self.kind, config, len(name))
+            self.model.save_pretrained(self.dir)
         self.c = self.model.config
         self.rng = np.random.default_rng(len(name))
 
@@ -169,8 +222,11 @@ class Case:
     def decode_ref(self, z, model=None):
         m = model or self.model
         z = self.unscale(torch.tensor(z).permute(1, 0, 2, 3)[None])
-        x = m.decode(z.to(m.dtype)).sample.float().clamp(-1, 1)
+        x = self.decode_model(m, z.to(m.dtype)).sample.float().clamp(-1, 1)
         return x[0].permute(1, 2, 3, 0).contiguous().numpy()
+
+    def decode_model(self, model, z):
+        return model.decode(z)
 
     def latent_shape(self, n, h, w):
         return [1 + (n - 1) // self.t, self.z, h // self.s, w // self.s]
@@ -303,6 +359,133 @@ class Cosmos(Case):
         return z * std + mean
 
 
+def ltx_release_names(state, config):
+    """The names of the releases of Lightricks for those of diffusers: blocks have the numbers of a flat list."""
+    numbers = {}
+    for part, blocks, mid in ("encoder", "down", "last"), ("decoder", "up", "first"):
+        n = 1 + max(int(re.search(r"blocks\.(\d+)", k)[1]) for k in state if k.startswith(f"{part}.{blocks}"))
+        order = ["resnets", "downsamplers.0", "conv_out"] if part == "encoder" else ["conv_in", "upsamplers.0", "resnets"]
+        paths = [f"{part}.{blocks}_blocks.{i}.{x}" for i in range(n) for x in order]
+        paths = [p for p in paths if any(k.startswith(p + ".") for k in state)]
+        paths = [f"{part}.mid_block.resnets"] * (mid == "first") + paths + [f"{part}.mid_block.resnets"] * (mid == "last")
+        for i, path in enumerate(paths):
+            inner = ".res_blocks" if path.endswith("resnets") else ""
+            numbers[path] = f"{part}.{blocks}_blocks.{i}{inner}"
+            if inner:
+                numbers[path[: -len(".resnets")] + ".time_embedder"] = f"{part}.{blocks}_blocks.{i}.time_embedder"
+    others = {"latents_mean": "per_channel_statistics.mean-of-means",
+              "latents_std": "per_channel_statistics.std-of-means",
+              "decoder.time_embedder": "decoder.last_time_embedder",
+              "decoder.scale_shift_table": "decoder.last_scale_shift_table"}
+    out = {}
+    for name, value in state.items():
+        new = name
+        for old, to in (numbers | others).items():
+            if name == old or name.startswith(old + "."):
+                new = to + name[len(old):]
+        out["vae." + new.replace("conv_shortcut.conv", "conv_shortcut").replace("norm3.", "norm3.norm.")] = value.clone()
+    for name in "channel", "mean-of-stds", "mean-of-stds_over_std-of-means":
+        out["vae.per_channel_statistics." + name] = torch.zeros(config.latent_channels)
+    out["model.diffusion_model.patchify_proj.weight"] = torch.zeros(4, config.latent_channels)
+    return out
+
+
+class LTXVideo(Case):
+    kind = AutoencoderKLLTXVideo
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        c = self.c
+        self.z, self.t, self.s = c.latent_channels, self.model.temporal_compression_ratio, self.model.spatial_compression_ratio
+        self.step = self.t
+        self.mean, self.std = (x.view(1, -1, 1, 1, 1) for x in (self.model.latents_mean, self.model.latents_std))
+
+    def scale(self, z):
+        return (z - self.mean) * self.c.scaling_factor / self.std
+
+    def unscale(self, z):
+        z = z * self.std / self.c.scaling_factor + self.mean
+        if self.c.timestep_conditioning:
+            noise = philox.normal(0, 1, 0, philox.VAE, z.numel()).reshape(z.permute(0, 2, 1, 3, 4).shape)
+            z = (1 - NOISE) * z + NOISE * torch.tensor(noise).permute(0, 2, 1, 3, 4)
+        return z
+
+    def decode_model(self, model, z):
+        """Blocks that draw noise get that of lib/encoder/vae, one stream each."""
+        count, randn = 0, torch.randn
+
+        def noise(shape, dtype=None, **_):
+            nonlocal count
+            count += 1
+            return torch.tensor(philox.normal(0, 0, count - 1, philox.VAE, shape.numel())).view(shape).to(dtype)
+
+        torch.randn = noise
+        try:
+            return model.decode(z, torch.tensor([TIMESTEP]).to(z.dtype) if self.c.timestep_conditioning else None)
+        finally:
+            torch.randn = randn
+
+    def checks(self):
+        return super().checks() + [self.check_release]
+
+    def check_release(self):
+        if self.c.scaling_factor != 1:
+            return
+        folder = self.dir + "-release"
+        os.makedirs(folder)
+        path = folder + "/ltx-video-2b-v0.9.1.safetensors"
+        state = {k: v.contiguous() for k, v in ltx_release_names(self.model.state_dict(), self.c).items()}
+        save_file(state, path)
+        rgb, z = self.frames(1 + self.step, self.s, 2 * self.s), self.latents(1 + self.step, self.s, 2 * self.s)
+        if self.c.resnet_norm_eps == 1e-6:
+            self.line("release encode", self.encode(rgb, model=path), self.encode(rgb), 0)
+            self.line("release decode", self.decode(z, model=path), self.decode(z), 0)
+
+
+class Hunyuan(Case):
+    kind = AutoencoderKLHunyuanVideo15
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        c = self.c
+        self.z, self.t, self.s = c.latent_channels, c.temporal_compression_ratio, c.spatial_compression_ratio
+        self.step = self.t
+
+    def scale(self, z):
+        return z * self.c.scaling_factor
+
+    def unscale(self, z):
+        return z / self.c.scaling_factor
+
+    def checks(self):
+        return super().checks() + [self.check_release]
+
+    def check_release(self):
+        """The names and the configuration of the release of Tencent."""
+        folder = self.dir + "-release/vae"
+        os.makedirs(folder)
+        names = {"nin_shortcut": "conv_shortcut", r"\1.mid.attn_1.\2.": r"(\w+)\.mid_block\.attentions\.0\.to_(.)\.",
+                 r"\1.mid.attn_1.": r"(\w+)\.mid_block\.attentions\.0\.", r"\1.\2.\3.\2sample.": r"(\w+)\.(\w+)_blocks\.(\d)\.\w+samplers\.0\.",
+                 r"\1.\2.\3.block.": r"(\w+)\.(\w+)_blocks\.(\d)\.resnets\."}
+        state = {}
+        for name, value in self.model.state_dict().items():
+            new = re.sub(r"(\w+)\.mid_block\.resnets\.(\d)", lambda m: f"{m[1]}.mid.block_{int(m[2]) + 1}", name)
+            for to, pattern in names.items():
+                new = re.sub(pattern, to, new)
+            state[new] = value.clone()
+        save_file(state, folder + "/diffusion_pytorch_model.safetensors")
+        c = dict(self.c)
+        config = {k: c[k] for k in ("in_channels", "out_channels", "latent_channels", "block_out_channels", "layers_per_block",
+                                    "downsample_match_channel", "upsample_match_channel", "scaling_factor")}
+        config |= dict(_class_name="AutoencoderKLConv3D", ffactor_spatial=self.s, ffactor_temporal=self.t, shift_factor=None,
+                       sample_size=256, sample_tsize=64)
+        with open(folder + "/config.json", "w") as f:
+            json.dump(config, f)
+        rgb, z = self.frames(1 + self.step, self.s, 2 * self.s), self.latents(1 + self.step, self.s, 2 * self.s)
+        self.line("release encode", self.encode(rgb, model=self.dir + "-release"), self.encode(rgb), 0)
+        self.line("release decode", self.decode(z, model=self.dir + "-release"), self.decode(z), 0)
+
+
 def expect_in(report, run, tmp, good):
     """A function that changes a copy of the folder `good`: each fault must be named on stderr, with exit status 2."""
     def expect(name, words, change_state=None, change_config=None, cut=0, more=()):
@@ -376,15 +559,38 @@ def check_cosmos_faults(report, run, tmp):
     expect("tiles", ["has no tiles"], more=["0", "64,48"])
 
 
+KINDS = {"wan": (Wan, CONFIGS), "cosmos": (Cosmos, COSMOS_CONFIGS), "ltx": (LTXVideo, LTX_CONFIGS),
+         "hunyuan": (Hunyuan, HUNYUAN_CONFIGS)}
+
+
+def check_files(kind, folder, size, clip, latents, decoded):
+    """Of vfm-curate: raw pictures of WxH that were encoded, the latents as float16 .npy, and the raw pictures that they
+    were decoded to.  Half a unit of float16 for latents of up to 4; pictures are rounded, too."""
+    report, (w, h) = Report(), map(int, size.split("x"))
+    case = KINDS[kind][0](report, None, *os.path.split(folder.rstrip("/")), None)
+    pictures = [np.fromfile(f, np.uint8).reshape(-1, h, w, 3) for f in (clip, decoded)]
+    z = np.load(latents).astype(np.float32).transpose(1, 0, 2, 3)
+    n = 1 + case.t * (len(z) - 1)
+    case.line("encode", z, case.encode_ref(case.video(pictures[0][:n])), 1e-3)
+    want = np.rint((case.decode_ref(z) + 1) * 127.5)
+    report.line("decode", np.abs(pictures[1][:n] - want).max(), 1, f"of 255, {n} pictures, mean {want.mean():.0f}")
+    return 1 if report.bad or len(pictures[1]) != n else 0
+
+
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--run", default=here + "/../../build/tests/tools/vae_run")
     p.add_argument("-k", default="", help="only configurations with this word in the name")
+    p.add_argument("--files", nargs=6, metavar=("KIND", "DIR", "WxH", "CLIP", "LATENTS", "DECODED"),
+                   help="compare files of vfm-curate encode and decode instead")
     o = p.parse_args()
+    if o.files:
+        with torch.inference_mode():
+            return check_files(*o.files)
     report = Report()
     with tempfile.TemporaryDirectory() as tmp, torch.inference_mode():
-        for kind, configs in (Wan, CONFIGS), (Cosmos, COSMOS_CONFIGS):
+        for kind, configs in KINDS.values():
             for name, config in configs.items():
                 if o.k in name:
                     for check in kind(report, o.run, tmp, name, config).checks():

@@ -2,7 +2,7 @@
 in lib/base/philox.h: an independent check of the C implementation, vectorised over the blocks."""
 import numpy as np
 
-INIT, NOISE, TIME, DROP, SAMPLE, DATA, TEXT, TEST = 1, 2, 3, 4, 5, 6, 7, 15
+INIT, NOISE, TIME, DROP, SAMPLE, DATA, TEXT, VAE, TEST = 1, 2, 3, 4, 5, 6, 7, 14, 15
 _M64 = (1 << 64) - 1
 
 

@@ -64,7 +64,8 @@ static void write_weights(const char *dir, const char *file, struct vfm_st_tenso
 		struct vfm_rng rng = vfm_rng_stream(1, 0, vfm_fnv64(t[i].name, strlen(t[i].name)), VFM_RNG_INIT);
 
 		for (uint64_t k = 0; k < (t[i].end - t[i].begin) / sizeof(float); k++) {
-			const float v = (float)(0.2 * vfm_rng_normal(&rng, k));
+			const double shift = strcmp(t[i].name, "latents_std") ? 0 : 1;
+			const float v = (float)(shift + 0.2 * vfm_rng_normal(&rng, k));
 
 			vfm_buf_add(&b, &v, sizeof(v));
 		}
@@ -99,7 +100,8 @@ struct model {
 	{                                                                                                              \
 #x, x##_config, x##_tensors, sizeof(x##_tensors) / sizeof(x##_tensors[0])                              \
 	}
-static const struct model models[] = {MODEL(wan21), MODEL(wan22), MODEL(cosmos)};
+static const struct model models[] = {
+	MODEL(wan21), MODEL(wan22), MODEL(cosmos), MODEL(ltx_plain), MODEL(ltx_time), MODEL(hunyuan)};
 
 static char *write_vae(const struct model *m)
 {

@@ -1,4 +1,4 @@
-/* The VAEs of Wan and Cosmos: values of diffusers, pushes, sizes, conditions, identity, and weights that do not fit. */
+/* The VAEs of Wan, Cosmos, LTX-Video and HunyuanVideo 1.5: values of diffusers, pushes, sizes, conditions, identity, and weights that do not fit. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +29,9 @@ struct golden {
 #x, x##_config, x##_tensors, sizeof(x##_tensors) / sizeof(x##_tensors[0]), s, t, x##_latents,          \
 			x##_pixels                                                                                     \
 	}
-static const struct golden goldens[] = {GOLDEN(wan21, 4, 2), GOLDEN(wan22, 8, 4), GOLDEN(cosmos, 4, 4)};
-static const struct golden *const of_cosmos = &goldens[2];
+static const struct golden goldens[] = {GOLDEN(wan21, 4, 2), GOLDEN(wan22, 8, 4), GOLDEN(cosmos, 4, 4),
+	GOLDEN(ltx_plain, 4, 2), GOLDEN(ltx_time, 4, 4), GOLDEN(hunyuan, 4, 2)};
+static const struct golden *const of_cosmos = &goldens[2], *const of_ltx = &goldens[4], *const of_hunyuan = &goldens[5];
 
 static char folder[] = "/tmp/vfm-test-vae-XXXXXX";
 static struct vfm_dev *dev;
@@ -44,6 +45,17 @@ static void write_text(const char *dir, const char *name, const char *data, size
 	assert_int_equal(fwrite(data, 1, n, f), n);
 	fclose(f);
 	free(path);
+}
+
+/* As GAINS of tests/ref/make_vae.py. */
+static bool is_gain(const char *name)
+{
+	static const char *const gains[] = {"gamma", ".norm.weight", "norm3.weight", "latents_std", "multiplier"};
+
+	for (size_t i = 0; i < sizeof(gains) / sizeof(gains[0]); i++)
+		if (strstr(name, gains[i]))
+			return true;
+	return false;
 }
 
 /* Writes the weights in vae_values.h as diffusers would; skip: a tensor that is left out. */
@@ -63,7 +75,7 @@ static char *write_model(const struct golden *g, const char *name, const char *s
 	start = b.len;
 	for (int i = 0; i < n; i++) { /* layout has sorted them */
 		struct vfm_rng rng = vfm_rng_stream(1, 0, vfm_fnv64(t[i].name, strlen(t[i].name)), VFM_RNG_INIT);
-		const bool gain = strstr(t[i].name, "gamma") || strstr(t[i].name, ".norm.weight");
+		const bool gain = is_gain(t[i].name);
 
 		assert_int_equal(b.len - start, t[i].begin);
 		for (uint64_t k = 0; k < (t[i].end - t[i].begin) / sizeof(float); k++) {
@@ -150,10 +162,10 @@ static void test_values(void **state)
 static void expect_equal_pushes(const struct golden *g)
 {
 	static const int cuts[][4] = {{1, 4, 4}, {5, 4}, {9}, {1, 0, 8}};
-	const int k = 3, h = H * g->stride, w = W * g->stride;
+	const int k = 1 + (T - 1) / g->stride_t, h = H * g->stride, w = W * g->stride;
 	char *dir = write_model(g, "pushes", NULL);
 	struct vfm_vae *v = open_model(dir, (struct vfm_vae_opts){.dtype = VFM_F32});
-	float want[3 * C * H * W], got[3 * C * H * W];
+	float want[5 * C * H * W] = {0}, got[5 * C * H * W];
 	uint8_t *rgb = make_clip(g);
 	struct vfm_vae_session *s;
 
@@ -181,6 +193,8 @@ static void test_pushes(void **state)
 	(void)state;
 	expect_equal_pushes(&goldens[1]);
 	expect_equal_pushes(of_cosmos);
+	expect_equal_pushes(of_ltx);
+	expect_equal_pushes(of_hunyuan);
 }
 
 /* Residual blocks have the same bits in strips of any height, also with one row in the last strip. */
@@ -255,6 +269,38 @@ static void test_given(void **state)
 	(void)state;
 	expect_given(&goldens[0]);
 	expect_given(of_cosmos);
+	expect_given(of_ltx);
+	expect_given(of_hunyuan);
+}
+
+/* The decoder of LTX-Video looks ahead: pictures wait for later latent frames, and the end of the clip releases them.
+ * An image is a clip of one frame. */
+static void test_ahead(void **state)
+{
+	const struct golden *g = of_ltx;
+	const int h = H * g->stride, w = W * g->stride, n = C * H * W, size = h * w * 3;
+	char *dir = write_model(g, "ahead", NULL);
+	struct vfm_vae *v = open_model(dir, (struct vfm_vae_opts){.dtype = VFM_F32, .no_encoder = true});
+	float *z = make_latents(3 * n), *whole = vfm_calloc((size_t)(T * size), 4),
+	      *x = vfm_calloc((size_t)(T * size), 4);
+	struct vfm_vae_session *s;
+
+	(void)state;
+	OK(vfm_vae_decode(v, z, 3, H, W, NULL, whole, &err));
+	OK(vae_session_begin(&s, v, VAE_DECODER, H, W, &err));
+	s->out.f32 = x;
+	for (int i = 0; i < 3; i++) {
+		OK(vae_session_latents(s, z + i * n, W, H * W, &err));
+		assert_true(s->emitted <= 1 + 4 * i && s->emitted < T);
+	}
+	OK(vae_session_finish(s, &err));
+	assert_int_equal(s->emitted, T);
+	vfm_vae_end(s);
+	assert_memory_equal(x, whole, (size_t)(T * size) * 4);
+	OK(vfm_vae_decode(v, z, 1, H, W, NULL, x, &err));
+	assert_true(largest_difference(x, whole, size, 1) > 1e-3);
+	vfm_vae_close(v);
+	free(dir), free(z), free(x), free(whole);
 }
 
 /* Each latent frame of Cosmos has its mean and deviation: of others they are not known. */
@@ -340,6 +386,19 @@ static void test_identity(void **state)
 	assert_string_not_equal(m[0].sha256, vfm_vae_id(v)->sha256);
 	vfm_vae_close(v);
 	free(dir);
+
+	dir = write_model(of_ltx, "identity-ltx", NULL);
+	v = open_model(dir, o[0]);
+	m[0] = *vfm_vae_id(v);
+	vfm_vae_close(v);
+	assert_string_equal(m[0].name, "ltx-vae");
+	assert_string_equal(m[0].version, "timestep:f32");
+	assert_true(m[0].geometry.first == 1 && m[0].geometry.step == 4 && m[0].geometry.stride[1] == 4);
+	write_replaced(dir, of_ltx->config, "true], \"upsample_factor", "false], \"upsample_factor");
+	v = open_model(dir, o[0]);
+	assert_string_not_equal(m[0].sha256, vfm_vae_id(v)->sha256);
+	vfm_vae_close(v);
+	free(dir);
 }
 
 static void expect_refused(const char *dir, const struct vfm_vae_opts *o, const char *words)
@@ -412,10 +471,82 @@ static void test_refused(void **state)
 	expect_refused(dir, &o, "the VAE of Cosmos: 1 tensor missing: encoder.mid_block.temp_attentions.0.to_k.weight");
 	expect_refused(dir, &(struct vfm_vae_opts){.dtype = VFM_F32, .tile = {64, 64, 48, 48}}, "has no tiles");
 	write_replaced(dir, of_cosmos->config, "AutoencoderKLCosmos", "AutoencoderKL");
-	expect_refused(dir, &o, "_class_name: expected AutoencoderKLWan or AutoencoderKLCosmos, got AutoencoderKL");
+	expect_refused(dir, &o, "_class_name: expected AutoencoderKLWan, AutoencoderKLCosmos, ");
 	write_replaced(dir, of_cosmos->config, "\"latents_mean\"", "\"scaling_factor\": 0.5, \"latents_mean\"");
 	expect_refused(dir, &o, "scaling_factor");
 	free(dir);
+}
+
+struct refusal {
+	const char *old, *new, *words;
+};
+/* Each case replaces a part of the configuration. */
+static void expect_refusals(const struct golden *g, const struct refusal *cases, size_t n)
+{
+	const struct vfm_vae_opts o = {.dtype = VFM_F32};
+	char *dir = write_model(g, "refusals", NULL);
+
+	for (size_t i = 0; i < n; i++) {
+		write_replaced(dir, g->config, cases[i].old, cases[i].new);
+		expect_refused(dir, &o, cases[i].words);
+	}
+	write_text(dir, "config.json", g->config, strlen(g->config));
+	expect_refused(dir, &(struct vfm_vae_opts){.dtype = VFM_F32, .tile = {64, 64, 48, 48}}, "has no tiles");
+	free(dir);
+}
+
+/* Each key of LTX-Video is followed or named. */
+static void test_refused_ltx(void **state)
+{
+	static const struct refusal cases[] = {
+		{"\"patch_size\": 1", "\"patch_size\": 1, \"patch_size_t\": 2", "patch_size_t: expected 1, got 2"},
+		{"\"patch_size\": 1", "\"patch_size\": 1, \"clip\": 2", "clip: unknown key"},
+		{"\"patch_size\": 1", "\"patch_size\": 1, \"encoder_causal\": false", "encoder_causal"},
+		{"\"patch_size\": 1", "\"patch_size\": 1, \"scaling_factor\": 0", "scaling_factor"},
+		{"\"patch_size\": 1", "\"patch_size\": 1, \"resnet_norm_eps\": -1", "resnet_norm_eps"},
+		{"\"patch_size\": 1", "\"patch_size\": 1, \"spatial_compression_ratio\": 8",
+			"spatial_compression_ratio: expected 4, got 8"},
+		{"[2, 2]", "[1, 1]", "timestep_conditioning"},
+		{"[2, 2]", "[2, 3]", "upsample_factor[1]"},
+		{"[2, 2]", "[2]", "upsample_factor: expected 2 elements, got 1"},
+		{"[8, 16]", "[16, 16]", "upsample_factor[0]"},
+		{"[4, 8, 8]", "[4, 8]", "block_out_channels: expected 3 elements"},
+		{"[4, 8, 8]", "[4, 8, 12]", "block_out_channels[2]"},
+		{"\"spatiotemporal\"]", "\"conv\"]", "encoder.down_blocks.1.downsamplers.0.conv.bias"},
+		{"\"spatiotemporal\"]", "\"spatial\"]", "decoder_spatio_temporal_scaling: the decoder doubles"},
+		{"\"spatiotemporal\"]", "\"haar\"]", "downsample_type[1]: haar is not supported"},
+		{"\"LTXVideo095DownBlock3D\"]", "\"LTXVideoDownBlock3D\"]", "down_block_types[1]"},
+		{"[1, 1, 2]", "[1, 1, 3]", "tensors missing: decoder.mid_block.resnets.2.conv1"},
+		{"[false, true, true]", "[true, true, true]", "per_channel_scale1"},
+	};
+
+	(void)state;
+	expect_refusals(of_ltx, cases, sizeof(cases) / sizeof(cases[0]));
+}
+
+/* Likewise of HunyuanVideo 1.5. */
+static void test_refused_hunyuan(void **state)
+{
+	static const struct refusal cases[] = {
+		{"\"latent_channels\": 3", "\"latent_channels\": 3, \"clip\": 1", "clip: unknown key"},
+		{"\"latent_channels\": 3", "\"latent_channels\": 3, \"in_channels\": 4", "in_channels: expected 3"},
+		{"\"latent_channels\": 3", "\"latent_channels\": 5", "latent_channels: expected a divisor of half"},
+		{"[6, 12, 24]", "[6, 12]", "spatial_compression_ratio: block_out_channels has 2 elements"},
+		{"[6, 12, 24]", "[6, 14, 24]", "block_out_channels[0]: the downsampling cannot make 14 channels of 6"},
+		{"[6, 12, 24]", "[]", "block_out_channels: expected at least one"},
+		{"[6, 12, 24]", "[12, 12, 24]", "of another shape: "},
+		{"\"spatial_compression_ratio\": 4", "\"spatial_compression_ratio\": 6",
+			"spatial_compression_ratio: expected a power of two, got 6"},
+		{"\"temporal_compression_ratio\": 2", "\"temporal_compression_ratio\": 8",
+			"temporal_compression_ratio: expected a power of two up to"},
+		{"\"scaling_factor\": 0.75", "\"scaling_factor\": 0", "scaling_factor: expected a positive number"},
+		{"\"upsample_match_channel\": true", "\"upsample_match_channel\": 1",
+			"upsample_match_channel: expected"},
+		{"AutoencoderKLHunyuanVideo15", "AutoencoderKLConv3D", "spatial_compression_ratio: unknown key"},
+	};
+
+	(void)state;
+	expect_refusals(of_hunyuan, cases, sizeof(cases) / sizeof(cases[0]));
 }
 
 static int open_device(void **state)
@@ -437,8 +568,10 @@ static int close_device(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_pushes),
-		cmocka_unit_test(test_strips), cmocka_unit_test(test_given), cmocka_unit_test(test_lengths),
-		cmocka_unit_test(test_identity), cmocka_unit_test(test_odd_release), cmocka_unit_test(test_refused)};
+		cmocka_unit_test(test_strips), cmocka_unit_test(test_given), cmocka_unit_test(test_ahead),
+		cmocka_unit_test(test_lengths), cmocka_unit_test(test_identity), cmocka_unit_test(test_odd_release),
+		cmocka_unit_test(test_refused), cmocka_unit_test(test_refused_ltx),
+		cmocka_unit_test(test_refused_hunyuan)};
 
 	return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -94,6 +94,64 @@ static void test_fits(void **state)
 	vfm_weights_close(w);
 }
 
+/* Writes a file with two tensors, of the given first elements, and metadata. */
+static void write_pair(const char *name, float used, float other, const char *config)
+{
+	struct vfm_st_tensor t[] = {{.name = "used", .dtype = VFM_F32, .ndim = 1, .shape = {2}},
+		{.name = "x.other", .dtype = VFM_F32, .ndim = 1, .shape = {2}}};
+	const char *const meta[][2] = {{"config", config}};
+	const float data[] = {used, 1, other, 1};
+	char *path = vfm_strfmt("%s/%s", folder, name);
+	struct vfm_buf b = {0};
+	struct vfm_err err = {0};
+
+	vfm_st_layout(t, 2, meta, 1, &b);
+	vfm_buf_add(&b, data, sizeof(data));
+	assert_int_equal(vfm_write_file(path, b.data, b.len, &err), 0);
+	vfm_buf_release(&b);
+	free(path);
+}
+
+/* Sets hex to the sha256 of the tensor "used". */
+static int hash_used(const char *name, char hex[VFM_SHA256_HEX], json_t **config, struct vfm_err *err)
+{
+	char *path = vfm_strfmt("%s/%s", folder, name);
+	struct vfm_weights *w;
+	int rc;
+
+	assert_int_equal(vfm_weights_open(&w, path, err), 0);
+	vfm_weights_ignore(w, "x.");
+	assert_non_null(vfm_weights_want(w, 1, (int64_t[]){2}, "used"));
+	assert_int_equal(vfm_weights_check(w, "a net", err), 0);
+	assert_int_equal(vfm_weights_sha256_used(w, hex, err), 0);
+	rc = vfm_weights_metadata(w, "config", config, err);
+	vfm_weights_close(w);
+	free(path);
+	return rc;
+}
+
+/* Tensors of another model in the same file, and the metadata, do not change the sha256. */
+static void test_shared_file(void **state)
+{
+	char first[VFM_SHA256_HEX], same[VFM_SHA256_HEX], other[VFM_SHA256_HEX];
+	struct vfm_err err = {0};
+	json_t *config;
+
+	(void)state;
+	write_pair("a.safetensors", 1, 2, "{\"vae\": {\"dims\": 3}}");
+	write_pair("b.safetensors", 1, 3, "{}");
+	write_pair("c.safetensors", 4, 2, "{");
+	assert_int_equal(hash_used("a.safetensors", first, &config, &err), 0);
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(config, "vae"), "dims")), 3);
+	json_decref(config);
+	assert_int_equal(hash_used("b.safetensors", same, &config, &err), 0);
+	json_decref(config);
+	assert_string_equal(first, same);
+	assert_int_equal(hash_used("c.safetensors", other, &config, &err), VFM_EUSAGE);
+	assert_non_null(strstr(err.msg, "__metadata__.config"));
+	assert_string_not_equal(first, other);
+}
+
 static void test_all_faults_at_once(void **state)
 {
 	const int64_t a[] = {3, 2}, c[] = {2}, none[] = {1};
@@ -139,8 +197,8 @@ static void test_bad_files(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_fits), cmocka_unit_test(test_all_faults_at_once),
-		cmocka_unit_test(test_bad_files)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_fits), cmocka_unit_test(test_shared_file),
+		cmocka_unit_test(test_all_faults_at_once), cmocka_unit_test(test_bad_files)};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

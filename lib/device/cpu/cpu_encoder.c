@@ -92,7 +92,7 @@ int vfm_cpu_channel_norm(struct vfm_stream *s, const struct vfm_channel_norm *a,
 	int64_t frames = a->x.shape[0], pixels = a->x.shape[1], rows = rows_of_piece(a->x.shape[2]), n;
 	struct pieces p = {.kern = vfm_cpu_of(s)->kern, .args = a, .rows = rows};
 
-	if (a->kind == VFM_CHANNEL_NORM_RMS) {
+	if (a->kind != VFM_CHANNEL_NORM_GROUP) {
 		vfm_par_for(frames * pixels, rows, rms_range, &p);
 		return 0;
 	}

@@ -52,6 +52,7 @@ INLINE void rms_pixels(const struct vfm_channel_norm *a, int64_t i0, int64_t i1,
 	bool bf, bool silu)
 {
 	int64_t c = a->x.shape[2];
+	bool mean = a->kind == VFM_CHANNEL_NORM_MEAN_SQUARE;
 	float root = sqrtf((float)c), by[AHEAD];
 
 	for (int64_t i = i0; i < i1; i += AHEAD) {
@@ -60,9 +61,9 @@ INLINE void rms_pixels(const struct vfm_channel_norm *a, int64_t i0, int64_t i1,
 		for (int k = 0; k < n; k++)
 			by[k] = row_sumsq(pixel(&a->x, i + k), c, 0, bf);
 		for (int k = 0; k < n; k++) {
-			float length = sqrtf(by[k]);
+			float length = sqrtf(mean ? by[k] + (float)c * a->eps : by[k]);
 
-			by[k] = root / (length < a->eps ? a->eps : length);
+			by[k] = root / (!mean && length < a->eps ? a->eps : length);
 		}
 		for (int k = 0; k < n; k++) {
 			prefetch_pixel(a, i + k + AHEAD, bf);

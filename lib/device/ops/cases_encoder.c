@@ -8,20 +8,28 @@ static struct vfm_tensor frames(enum vfm_dtype t, int64_t n, int64_t pixels, int
 	return vfm_t3(NULL, t, n, pixels, c);
 }
 
-/* groups 0: RMS. */
+/* groups 0: RMS; -1: MEAN_SQUARE. */
 static void add_channel_norm(struct vfm_cases *l, unsigned flags, enum vfm_dtype t, int64_t n, int64_t pixels,
 	int64_t c, int groups, bool bias, enum vfm_act act)
 {
+	const enum vfm_channel_norm_kind of = groups > 0 ? VFM_CHANNEL_NORM_GROUP
+		: groups                                 ? VFM_CHANNEL_NORM_MEAN_SQUARE
+							 : VFM_CHANNEL_NORM_RMS;
+	static const float eps[] = {[VFM_CHANNEL_NORM_RMS] = 1e-12f,
+		[VFM_CHANNEL_NORM_GROUP] = 1e-6f,
+		[VFM_CHANNEL_NORM_MEAN_SQUARE] = 0.25f}; /* large, so that it changes results */
 	char kind[16] = "rms";
 	struct vfm_case *k;
 
-	if (groups)
+	if (groups > 0)
 		snprintf(kind, sizeof(kind), "group%d", groups);
+	else if (groups)
+		snprintf(kind, sizeof(kind), "mean_square");
 	k = vfm_case_add(l, VFM_OP_channel_norm, flags, "%s/%s/%dx%dx%d%s%s", kind, vfm_dtype_name(t), (int)n,
 		(int)pixels, (int)c, bias ? "/bias" : "", act ? "/silu" : "");
-	k->args.channel_norm = (struct vfm_channel_norm){.kind = groups ? VFM_CHANNEL_NORM_GROUP : VFM_CHANNEL_NORM_RMS,
-		.groups = groups,
-		.eps = groups ? 1e-6f : 1e-12f,
+	k->args.channel_norm = (struct vfm_channel_norm){.kind = of,
+		.groups = groups > 0 ? groups : 0,
+		.eps = eps[of],
 		.act = act,
 		.x = frames(t, n, pixels, c),
 		.weight = vec(VFM_F32, c),
@@ -40,6 +48,8 @@ static void channel_norm_cases(struct vfm_cases *l, enum vfm_dtype t)
 		add_channel_norm(l, T, t, 2, 35, 96, 0, bias, act);
 		add_channel_norm(l, T, t, 1, 7, 20, 0, bias, act);
 		add_channel_norm(l, T, t, 3, 19, 77, 0, bias, act);
+		add_channel_norm(l, T, t, 2, 35, 96, -1, bias, act);
+		add_channel_norm(l, T, t, 1, 9, 21, -1, bias, act);
 		add_channel_norm(l, T, t, 2, 301, 48, 8, bias, act);
 		add_channel_norm(l, T, t, 3, 70, 21, 7, bias, act);
 	}

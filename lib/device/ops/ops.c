@@ -490,7 +490,8 @@ static int check_channel_norm(const struct vfm_channel_norm *a, struct vfm_err *
 	int64_t c = a->x.shape[2];
 
 	REQUIRE("channel_norm", c > 0, "operand 'x' has no channels");
-	REQUIRE("channel_norm", group || a->kind == VFM_CHANNEL_NORM_RMS, "unknown kind of norm");
+	REQUIRE("channel_norm", group || a->kind == VFM_CHANNEL_NORM_RMS || a->kind == VFM_CHANNEL_NORM_MEAN_SQUARE,
+		"unknown kind of norm");
 	REQUIRE("channel_norm", a->act == VFM_ACT_NONE || a->act == VFM_ACT_SILU,
 		"the activation must be none or SiLU");
 	REQUIRE("channel_norm", group ? a->groups > 0 && c % a->groups == 0 : a->groups == 0,

@@ -520,9 +520,10 @@ struct vfm_embed3_bwd {
 
 /* y = act(n(x) weight + bias) over the C channels of N pixels a frame.
  * RMS: n(x) = x sqrt(C) / max(|x|_2, eps) over the channels of a pixel.
+ * MEAN_SQUARE: n(x) = x / sqrt(mean(x^2) + eps) over the channels of a pixel (Zhang & Sennrich, arXiv 1910.07467).
  * GROUP: n(x) = (x - mean) / sqrt(var + eps) over the pixels of a frame and the C / groups channels of a group (Wu &
  * He, arXiv 1803.08494). */
-enum vfm_channel_norm_kind { VFM_CHANNEL_NORM_RMS, VFM_CHANNEL_NORM_GROUP };
+enum vfm_channel_norm_kind { VFM_CHANNEL_NORM_RMS, VFM_CHANNEL_NORM_GROUP, VFM_CHANNEL_NORM_MEAN_SQUARE };
 struct vfm_channel_norm {
 	enum vfm_channel_norm_kind kind;
 	int groups; /* GROUP: a divisor of C; else 0 */

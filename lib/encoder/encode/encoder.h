@@ -1,6 +1,7 @@
 /* encoder.h - encoders of clips, texts and pictures, and the options that choose them.
  *
- * An encoder is built in (wavelet, bytes of a text), native (Wan, Cosmos, T5 or CLIP in this process, on a device) or a
+ * An encoder is built in (wavelet, bytes of a text), native (Wan, Cosmos, LTX-Video, HunyuanVideo, T5 or CLIP in this process, on a
+ * device) or a
  * child (vfm-exec(7)).  Each kind is a row of struct vfm_encoder_ops:
  *
  *	TRY(vfm_encoder_check_opts(&o, err));
@@ -141,7 +142,7 @@ struct vfm_encoder_opts {
 
 /* Rows of a struct vfm_opt table; `o` is a struct vfm_encoder_opts *. */
 #define VFM_ENCODER_VAE_OPTS(o)                                                                                        \
-	{VFM_OPT_STR, 0, "vae", "PATH", "video autoencoder of Wan or Cosmos: a folder of diffusers, or Wan's .pth",    \
+	{VFM_OPT_STR, 0, "vae", "PATH", "video autoencoder: a folder of diffusers, or the file of a release",          \
 		&(o)->vae},                                                                                            \
 		{VFM_OPT_STR, 0, "vae-dtype", "fp32|bf16", "of the autoencoder (fp32)", &(o)->vae_dtype},              \
 	{                                                                                                              \

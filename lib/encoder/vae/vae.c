@@ -1,4 +1,4 @@
-/* vae.c - opens files of Wan and Cosmos, identifies them, and loads and unloads their parts. */
+/* vae.c - opens files of video autoencoders, identifies them, and loads and unloads their parts. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,13 +7,6 @@
 #include "base/mem.h"
 #include "encoder/vae/vae_impl.h"
 #include "io/hash.h"
-
-static const char *vae_title(const struct vae_config *c)
-{
-	if (c->family == VAE_COSMOS)
-		return "the VAE of Cosmos";
-	return c->wan.residual ? "the VAE of Wan 2.2" : "the VAE of Wan 2.1";
-}
 
 static void add_text(struct vfm_sha256 *sha, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void add_text(struct vfm_sha256 *sha, const char *format, ...)
@@ -55,6 +48,50 @@ static void identify_cosmos(struct vfm_vae *v, struct vfm_sha256 *sha)
 	snprintf(v->id.version, sizeof(v->id.version), "cv%dx%dx%d:%s", s[0], s[1], s[2], vfm_dtype_name(v->dtype));
 }
 
+static void identify_ltx(struct vfm_vae *v, struct vfm_sha256 *sha)
+{
+	const struct vae_ltx *c = &v->c.ltx;
+
+	add_text(sha, "ltx dtype %s patch %d eps %g causal %d timestep %d %g %g", vfm_dtype_name(v->dtype), v->c.patch,
+		(double)c->eps, c->causal, c->timestep, (double)VAE_DECODE_TIMESTEP, (double)VAE_DECODE_NOISE);
+	for (int i = 0; i < VAE_PARTS; i++)
+		for (int j = 0; j < c->part[i].levels; j++)
+			add_text(sha, " level %d %d %d", c->part[i].sampler[j], c->part[i].factor[j],
+				c->part[i].residual[j]);
+	snprintf(v->id.version, sizeof(v->id.version), "%s:%s", c->timestep ? "timestep" : "plain",
+		vfm_dtype_name(v->dtype));
+}
+
+static void identify_hunyuan(struct vfm_vae *v, struct vfm_sha256 *sha)
+{
+	const struct vae_hunyuan *c = &v->c.hunyuan;
+
+	add_text(sha, "hunyuan dtype %s", vfm_dtype_name(v->dtype));
+	for (int i = 0; i < VAE_PARTS; i++)
+		for (int j = 0; j < c->blocks; j++)
+			add_text(sha, " block %d %d", c->part[i].space[j], c->part[i].time[j]);
+	snprintf(v->id.version, sizeof(v->id.version), "1.5:%s", vfm_dtype_name(v->dtype));
+}
+
+/* What the families differ in here. */
+static const struct {
+	const char *title, *id;
+	void (*identify)(struct vfm_vae *v, struct vfm_sha256 *sha); /* sets the version */
+	bool tiles;                                                  /* enable_tiling of diffusers is implemented */
+} families[] = {
+	[VAE_WAN] = {"Wan 2.1", "wan-vae", identify_wan, true},
+	[VAE_COSMOS] = {"Cosmos", "cosmos-vae", identify_cosmos, false},
+	[VAE_LTX] = {"LTX-Video", "ltx-vae", identify_ltx, false},
+	[VAE_HUNYUAN] = {"HunyuanVideo 1.5", "hunyuan-vae", identify_hunyuan, false},
+};
+
+enum { TITLE = 64 };
+static const char *vae_title(const struct vae_config *c, char title[TITLE])
+{
+	snprintf(title, TITLE, "the VAE of %s", c->wan.residual ? "Wan 2.2" : families[c->family].title);
+	return title;
+}
+
 /* Everything that changes results is in the sha256. */
 static int vae_identity(struct vfm_vae *v, const struct vfm_weights *w, struct vfm_err *err)
 {
@@ -63,18 +100,14 @@ static int vae_identity(struct vfm_vae *v, const struct vfm_weights *w, struct v
 	struct vfm_sha256 *sha;
 	char hex[VFM_SHA256_HEX];
 
-	TRY(vfm_weights_sha256(w, hex, err));
+	TRY(c->ltx.original ? vfm_weights_sha256_used(w, hex, err) : vfm_weights_sha256(w, hex, err));
 	sha = vfm_sha256_new();
 	vfm_sha256_add(sha, hex, strlen(hex));
 	vfm_sha256_add(sha, c->mean, scaling);
 	vfm_sha256_add(sha, c->std, scaling);
-	v->id = (struct vfm_encoder_id){.name = "wan-vae", .geometry = v->geometry};
-	if (c->family == VAE_COSMOS) {
-		strcpy(v->id.name, "cosmos-vae");
-		identify_cosmos(v, sha);
-	} else {
-		identify_wan(v, sha);
-	}
+	v->id = (struct vfm_encoder_id){.geometry = v->geometry};
+	snprintf(v->id.name, sizeof(v->id.name), "%s", families[c->family].id);
+	families[c->family].identify(v, sha);
 	vfm_sha256_end(sha, v->id.sha256);
 	return 0;
 }
@@ -83,12 +116,13 @@ static int check_vae_tile(const struct vfm_vae *v, struct vfm_err *err)
 {
 	const struct vfm_vae_tile *t = &v->tile;
 	const int n = v->geometry.stride[1];
+	char title[TITLE];
 
 	if (!t->height && !t->width)
 		return 0;
-	if (v->c.family == VAE_COSMOS) /* enable_tiling of AutoencoderKLCosmos in diffusers has no effect */
-		return vfm_fail(
-			err, VFM_EUSAGE, "%s has no tiles: it encodes and decodes whole frames", vae_title(&v->c));
+	if (!families[v->c.family].tiles) /* enable_tiling of AutoencoderKLCosmos in diffusers has no effect */
+		return vfm_fail(err, VFM_EUSAGE, "%s has no tiles: it encodes and decodes whole frames",
+			vae_title(&v->c, title));
 	if (t->stride_height < n || t->stride_width < n || t->height < t->stride_height || t->width < t->stride_width)
 		return vfm_fail(err, VFM_EUSAGE,
 			"tiles of %dx%d, %dx%d apart: expected at least %d, and sizes that are not smaller than the "
@@ -119,10 +153,11 @@ static struct vfm_geometry derive_geometry(const struct vae_config *c)
 static int plan_vae_parts(struct vfm_vae *v, const struct vfm_vae_opts *o, struct vfm_err *err)
 {
 	const bool skip[VAE_PARTS] = {o->no_encoder, o->no_decoder};
+	char title[TITLE];
 
 	for (int i = 0; i < VAE_PARTS; i++)
 		vae_net_plan(&v->net[i], &v->c, i, v->dtype, v->weights);
-	TRY(vfm_weights_check(v->weights, vae_title(&v->c), err));
+	TRY(vfm_weights_check(v->weights, vae_title(&v->c, title), err));
 	for (int i = 0; i < VAE_PARTS; i++)
 		if (skip[i])
 			vae_net_free(&v->net[i]);

@@ -6,9 +6,16 @@
  *	vfm_vae_end(s);
  *	vfm_vae_close(v);
  *
- * The first frame gives one latent frame.  Each further group of geometry.step frames (Wan: 4, Cosmos: the stride of
+ * The first frame gives one latent frame.  Each further group of geometry.step frames (Wan: 4, others: the stride of
  * time) gives more.  An image is one frame.  Results do not depend on how the clip is split into pushes.  Memory does
- * not depend on the clip's length, except that Cosmos keeps keys and values of all latent frames, 2 C h w numbers each.
+ * not depend on the clip's length, except that Cosmos and HunyuanVideo 1.5 keep keys and values of all latent frames, 2
+ * C h w numbers each.
+ *
+ * Encoders are causal.  The decoder of LTX-Video is not: each of its convolutions reads the next frame, too.  Its
+ * pictures are therefore emitted some latent frames later, the last ones at the end of the clip.
+ *
+ * Decoders of LTX-Video 0.9.1 and later are conditioned on a time and draw noise.  The time is 0.05 and the share of
+ * noise in latents 0.025, as in the examples of the model.  Noise is a function of frame, channel and position alone.
  *
  * Latents are the mode of the posterior, (mode - latents_mean) / latents_std per channel, in f32 as [T, C, h, w].  A
  * configuration of Cosmos may give both for each latent frame; the geometry then has max_frames.  Calls are local and
@@ -36,7 +43,10 @@ struct vfm_vae_tile {
 };
 /* A specification.  Weights of Wan 2.1 and 2.2 (arXiv 2503.20314, section 4.1; AutoencoderKLWan) are a folder of
  * diffusers (config.json and safetensors) or a release (Wan2.1_VAE.pth, Wan2.2_VAE.pth).  Those of Cosmos (arXiv
- * 2501.03575, section 3; AutoencoderKLCosmos: continuous tokenizers such as CV8x8x8) are a folder of diffusers. */
+ * 2501.03575, section 3; AutoencoderKLCosmos: continuous tokenizers such as CV8x8x8) are a folder of diffusers.  Those
+ * of LTX-Video (arXiv 2501.00103, section 3; AutoencoderKLLTXVideo) are a folder of diffusers or the .safetensors file
+ * of a release, which also has the transformer.  Those of HunyuanVideo 1.5 (arXiv 2511.18870;
+ * AutoencoderKLHunyuanVideo15) are a folder of diffusers or of the release. */
 struct vfm_vae_opts {
 	const char *path;            /* a folder or file of weights, or the folder of a whole release */
 	enum vfm_dtype dtype;        /* of weights and activations: VFM_F32 or VFM_BF16 */
@@ -65,8 +75,8 @@ void vfm_vae_close(struct vfm_vae *v);
 /* Reads the geometry of a VAE from its configuration or the shapes of its tensors, without loading weights; `path` as
  * in vfm_vae_opts.  VFM_EUSAGE: the files are not those of a VAE. */
 int vfm_vae_read_geometry(struct vfm_geometry *g, const char *path, struct vfm_err *err);
-/* Returns the identity: "wan-vae" and the generation, or "cosmos-vae" and the compression, with the options that change
- * results, and the sha256 of weights, configuration and options. */
+/* Returns the identity: "wan-vae" and the generation, "cosmos-vae" and the compression, "ltx-vae" and "plain" or
+ * "timestep", or "hunyuan-vae" and the version, with the options that change results, and the sha256 of weights, configuration and options. */
 const struct vfm_encoder_id *vfm_vae_id(const struct vfm_vae *v);
 
 /* ---- whole clips, with or without tiles ---- */

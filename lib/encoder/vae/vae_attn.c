@@ -1,4 +1,4 @@
-/* vae_attn.c - self-attention over the pixels of a frame, and over time. */
+/* vae_attn.c - self-attention over the pixels of a frame, over time, and over the pixels of all frames so far. */
 #include "base/mem.h"
 #include "encoder/vae/vae_impl.h"
 
@@ -126,7 +126,86 @@ static int attend_time(struct vae_run *r, const struct vae_layer_state *st, cons
 	return rc;
 }
 
-int vae_layer_attn_time(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
+/* ---- over the pixels of all frames so far ---- */
+
+/* Room for the scores of `rows` queries: f32, and in the dtype of the run if that is another; sums in f32 likewise. */
+struct past_scores {
+	struct vae_frame *mem;
+	struct vfm_tensor scores, p, sums; /* [rows, n n_kv], the same, [rows, dim] */
+};
+
+static int begin_past_scores(
+	struct vae_run *r, struct past_scores *s, int64_t rows, int64_t keys, int64_t dim, struct vfm_err *err)
+{
+	const bool half = r->dtype != VFM_F32;
+	const size_t of_scores = (size_t)(rows * keys) * sizeof(float), of_p = half ? of_scores / 2 : 0,
+		     of_sums = half ? (size_t)(rows * dim) * sizeof(float) : 0;
+	char *at;
+
+	TRY(vae_frame_bytes(r, of_scores + of_sums + of_p, &s->mem, err));
+	at = s->mem->t.data;
+	s->scores = vfm_t2(at, VFM_F32, rows, keys);
+	s->sums = vfm_t2(at + of_scores, VFM_F32, rows, dim);
+	s->p = half ? vfm_t2(at + of_scores + of_sums, r->dtype, rows, keys) : s->scores;
+	return 0;
+}
+
+/* o = softmax(q k^T) v of some queries over the keys of all frames, the scale being in q. */
+static int attend_past_rows(struct vae_run *r, const struct vae_layer_state *st, const struct vfm_tensor *q,
+	const struct past_scores *s, const struct vfm_tensor *o, struct vfm_err *err)
+{
+	const int64_t n = q->shape[0], dim = q->shape[1], pixels = s->scores.shape[1] / (int64_t)st->n_kv;
+	const struct vfm_tensor scores = vfm_row_slice(&s->scores, 0, n), p = vfm_row_slice(&s->p, 0, n);
+	const bool half = r->dtype != VFM_F32;
+	const struct vfm_tensor sums = half ? vfm_row_slice(&s->sums, 0, n) : *o;
+
+	for (size_t i = 0; i < st->n_kv; i++) {
+		const struct vfm_tensor kv = vae_frame_rows(st->kv[i]);
+
+		TRY(vfm_op_gemm(r->s,
+			&(struct vfm_gemm){.a = *q,
+				.b = vfm_cols(&kv, 0, dim),
+				.trans_b = true,
+				.c = vfm_cols(&scores, (int64_t)i * pixels, pixels)},
+			err));
+	}
+	TRY(vfm_op_softmax(r->s, &(struct vfm_softmax){.x = scores, .y = scores}, err));
+	if (half)
+		TRY(vfm_op_axpby(r->s, &(struct vfm_axpby){.alpha = 1, .x = scores, .y = p}, err));
+	for (size_t i = 0; i < st->n_kv; i++) {
+		const struct vfm_tensor kv = vae_frame_rows(st->kv[i]);
+
+		TRY(vfm_op_gemm(r->s,
+			&(struct vfm_gemm){.a = vfm_cols(&p, (int64_t)i * pixels, pixels),
+				.b = vfm_cols(&kv, dim, dim),
+				.c = sums,
+				.accumulate = i > 0},
+			err));
+	}
+	return half ? vfm_op_axpby(r->s, &(struct vfm_axpby){.alpha = 1, .x = sums, .y = *o}, err) : 0;
+}
+
+/* The same for all pixels of a frame, in blocks of rows. */
+static int attend_past(struct vae_run *r, const struct vae_layer_state *st, const struct vae_frame *q,
+	const struct vae_frame *y, struct vfm_err *err)
+{
+	const struct vfm_tensor all = vae_frame_rows(q), to = vae_frame_rows(y);
+	const int64_t n = all.shape[0], keys = n * (int64_t)st->n_kv, most = SCORES / (keys * (int64_t)sizeof(float));
+	const int64_t rows = most < n ? (most < 64 ? 64 : most) : n;
+	struct past_scores s = {0};
+	int rc = begin_past_scores(r, &s, rows < n ? rows : n, keys, all.shape[1], err);
+
+	for (int64_t i = 0; i < n && rc >= 0; i += rows) {
+		const int64_t here = n - i < rows ? n - i : rows;
+		const struct vfm_tensor some = vfm_row_slice(&all, i, here), o = vfm_row_slice(&to, i, here);
+
+		rc = attend_past_rows(r, st, &some, &s, &o, err);
+	}
+	vae_frame_drop(r, s.mem);
+	return rc;
+}
+
+int vae_layer_attn_past(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
 	struct vae_frame **y, struct vfm_err *err)
 {
 	struct vae_frame *a = NULL, *q = NULL, *kv = NULL;
@@ -140,7 +219,7 @@ int vae_layer_attn_time(struct vae_run *r, const struct vae_layer *l, struct vae
 	vfm_grow(&st->kv, &st->kv_cap, st->n_kv + 1, sizeof(*st->kv));
 	st->kv[st->n_kv++] = kv;
 	kv = NULL;
-	TRY_OUT(attend_time(r, st, q, a, err));
+	TRY_OUT(l->kind == VAE_LAYER_ATTN_TIME ? attend_time(r, st, q, a, err) : attend_past(r, st, q, a, err));
 	TRY_OUT(vae_frame_own(r, &x, err));
 	TRY_OUT(vae_run_conv(r, &l->conv[2], NULL, a, x, &x, err));
 	*y = x;

@@ -43,7 +43,7 @@ static int run_window(struct vfm_vae *v, const struct vae_clip *c, const struct 
 			TRY_OUT(vae_session_pixels(
 				s, c->rgb + k * size + (at->y * p * width + at->x * p) * 3, width, err));
 	}
-	rc = 0;
+	rc = vae_session_finish(s, err);
 out:
 	vfm_vae_end(s);
 	return rc;

@@ -1,8 +1,9 @@
-/* vae_config.c - reads config.json of Wan, or infers it from the shapes of a release. */
+/* vae_config.c - reads config.json of Wan, or infers it from the shapes of a release; chooses the reader of a class. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "encoder/vae/vae_impl.h"
 #include "io/json.h"
 
@@ -56,11 +57,45 @@ int vae_config_floats(const json_t *a, const char *key, bool positive, float *ou
 	return 0;
 }
 
+int vae_config_rgb(const json_t *o, struct vfm_err *err)
+{
+	static const char *const keys[] = {"in_channels", "out_channels"};
+
+	for (int i = 0; i < 2; i++) {
+		int channels = 3;
+
+		TRY(vae_config_int(o, keys[i], 1, VAE_DIM_MAX, &channels, err));
+		if (channels != 3)
+			return vfm_fail(err, VFM_EUSAGE, "%s: expected 3, RGB, got %d", keys[i], channels);
+	}
+	return 0;
+}
+
+int vae_config_bools(const json_t *a, const char *key, bool *out, struct vfm_err *err)
+{
+	for (size_t i = 0; i < json_array_size(a); i++) {
+		if (!json_is_boolean(json_array_get(a, i)))
+			return vfm_fail(err, VFM_EUSAGE, "%s[%zu]: expected true or false", key, i);
+		out[i] = json_is_true(json_array_get(a, i));
+	}
+	return 0;
+}
+
+int vae_config_bool(const json_t *o, const char *key, bool *out, struct vfm_err *err)
+{
+	const json_t *v = json_object_get(o, key);
+
+	if (v && !json_is_boolean(v))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected true or false", key);
+	*out = v ? json_is_true(v) : *out;
+	return 0;
+}
+
 /* ---- Wan ---- */
 
 static int read_levels(struct vae_config *c, const json_t *o, struct vfm_err *err)
 {
-	const json_t *a, *v;
+	const json_t *a;
 	size_t n;
 
 	TRY(vae_config_array(o, "dim_mult", VAE_LEVELS_MAX, &a, &n, err));
@@ -69,12 +104,7 @@ static int read_levels(struct vae_config *c, const json_t *o, struct vfm_err *er
 	c->wan.levels = a ? (int)n : c->wan.levels;
 	TRY(vae_config_ints(a, "dim_mult", 1, MULT_MAX, c->wan.dim_mult, err));
 	TRY(vae_config_array(o, "temperal_downsample", VAE_LEVELS_MAX, &a, &n, err));
-	for (size_t i = 0; i < n; i++) {
-		v = json_array_get(a, i);
-		if (!json_is_boolean(v))
-			return vfm_fail(err, VFM_EUSAGE, "temperal_downsample[%zu]: expected true or false", i);
-		c->wan.temporal_down[i] = json_is_true(v);
-	}
+	TRY(vae_config_bools(a, "temperal_downsample", c->wan.temporal_down, err));
 	if (a ? (int)n != c->wan.levels - 1 : c->wan.levels != 4)
 		return vfm_fail(err, VFM_EUSAGE,
 			"temperal_downsample: expected %d elements, one less than dim_mult has", c->wan.levels - 1);
@@ -133,7 +163,6 @@ static int read_wan_json(struct vae_config *c, const json_t *o, struct vfm_err *
 		"decoder_base_dim", "z_dim", "dim_mult", "num_res_blocks", "attn_scales", "temperal_downsample",
 		"dropout", "latents_mean", "latents_std", "is_residual", "in_channels", "out_channels", "patch_size",
 		"scale_factor_temporal", "scale_factor_spatial", NULL};
-	const json_t *residual = json_object_get(o, "is_residual");
 
 	TRY(vfm_json_only_keys(o, "", keys, err));
 	*c = (struct vae_config){.z_dim = 16,
@@ -142,9 +171,7 @@ static int read_wan_json(struct vae_config *c, const json_t *o, struct vfm_err *
 		.in_channels = 3,
 		.out_channels = 3,
 		.wan = {.base_dim = 96, .levels = 4, .dim_mult = {1, 2, 4, 4}, .temporal_down = {false, true, true}}};
-	if (residual && !json_is_boolean(residual))
-		return vfm_fail(err, VFM_EUSAGE, "is_residual: expected true or false");
-	c->wan.residual = json_is_true(residual);
+	TRY(vae_config_bool(o, "is_residual", &c->wan.residual, err));
 	TRY(vae_config_int(o, "base_dim", 1, VAE_DIM_MAX, &c->wan.base_dim, err));
 	c->wan.decoder_base_dim = c->wan.base_dim;
 	TRY(vae_config_int(o, "decoder_base_dim", 1, VAE_DIM_MAX, &c->wan.decoder_base_dim, err));
@@ -215,7 +242,8 @@ static int infer_release(struct vae_config *c, const struct vfm_weights *w, stru
 	if (!c->wan.base_dim || !c->z_dim || !c->wan.levels || !c->num_res_blocks || !wide)
 		return vfm_fail(err, VFM_EUSAGE,
 			"these are not the weights of a VAE: no config.json, and not the tensors of a release of Wan "
-			"(encoder.conv1, encoder.downsamples, decoder.conv1, conv2)");
+			"(encoder.conv1, encoder.downsamples, decoder.conv1, conv2) or LTX-Video "
+			"(vae.encoder.conv_in)");
 	c->wan.decoder_base_dim = wide / c->wan.dim_mult[c->wan.levels - 1];
 	for (c->patch = 1; c->patch < VAE_PATCH_MAX && 3 * c->patch * c->patch < c->in_channels;)
 		c->patch++;
@@ -250,6 +278,7 @@ static int check_vae_dims(const struct vae_config *c, struct vfm_err *err)
 	return 0;
 }
 
+/* o NULL: a release. */
 static int read_wan(struct vae_config *c, struct vfm_weights *w, const json_t *o, struct vfm_err *err)
 {
 	TRY(o ? read_wan_json(c, o, err) : infer_release(c, w, err));
@@ -273,29 +302,56 @@ static int read_wan(struct vae_config *c, struct vfm_weights *w, const json_t *o
 
 /* ---- any ---- */
 
+static const struct {
+	const char *name;
+	int (*read)(struct vae_config *c, struct vfm_weights *w, const json_t *o, struct vfm_err *err);
+} classes[] = {
+	{"AutoencoderKLWan", read_wan},
+	{"AutoencoderKLCosmos", vae_config_cosmos},
+	{"AutoencoderKLLTXVideo", vae_config_ltx},
+	{"AutoencoderKLHunyuanVideo15", vae_config_hunyuan},
+	{"AutoencoderKLConv3D", vae_config_hunyuan_release},
+};
+enum { CLASSES = sizeof(classes) / sizeof(classes[0]) };
+
 static int read_class(struct vae_config *c, struct vfm_weights *w, const json_t *o, struct vfm_err *err)
 {
+	struct vfm_buf all = {0};
 	const char *name = NULL;
+	int rc;
 
 	TRY(vfm_json_str(o, "", "_class_name", true, &name, err));
-	if (!strcmp(name, "AutoencoderKLCosmos"))
-		return vae_config_cosmos(c, o, err);
-	if (strcmp(name, "AutoencoderKLWan") != 0)
-		return vfm_fail(
-			err, VFM_EUSAGE, "_class_name: expected AutoencoderKLWan or AutoencoderKLCosmos, got %s", name);
-	return read_wan(c, w, o, err);
+	for (int i = 0; i < CLASSES; i++)
+		if (!strcmp(name, classes[i].name))
+			return classes[i].read(c, w, o, err);
+	for (int i = 0; i < CLASSES; i++)
+		vfm_buf_addf(&all, "%s%s", i == 0 ? "" : i == CLASSES - 1 ? " or " : ", ", classes[i].name);
+	rc = vfm_fail(err, VFM_EUSAGE, "_class_name: expected %s, got %s", all.data, name);
+	vfm_buf_release(&all);
+	return rc;
+}
+
+/* Reads a release, which has no configuration of its autoencoder; *found: it is one. */
+static int read_release(struct vae_config *c, struct vfm_weights *w, bool *found, struct vfm_err *err)
+{
+	*found = true;
+	if (vae_is_ltx_release(w))
+		return vae_config_ltx_release(c, w, err);
+	/* The folder of a release may have the config.json of its transformer. */
+	if (!vfm_weights_config(w) ||
+		(vfm_weights_has(w, "encoder.conv1.weight") && !vfm_weights_has(w, "encoder.conv_in.weight")))
+		return read_wan(c, w, NULL, err);
+	*found = false;
+	return 0;
 }
 
 int vae_config_read(struct vae_config *c, struct vfm_weights *w, struct vfm_err *err)
 {
-	const json_t *o = vfm_weights_config(w);
-	int rc;
+	bool found;
+	int rc = read_release(c, w, &found, err);
 
-	/* The folder of a release may have the config.json of its transformer. */
-	if (!o || (vfm_weights_has(w, "encoder.conv1.weight") && !vfm_weights_has(w, "encoder.conv_in.weight"))) {
-		rc = read_wan(c, w, NULL, err);
+	if (found)
 		return rc < 0 ? vfm_err_context(err, "%s", vfm_weights_path(w)) : 0;
-	}
-	rc = read_class(c, w, o, err);
+	rc = read_class(c, w, vfm_weights_config(w), err);
 	return rc < 0 ? vfm_err_context(err, "%s: config.json", vfm_weights_path(w)) : 0;
 }

@@ -137,14 +137,7 @@ static int read_patches(struct vae_config *c, const json_t *o, struct vfm_err *e
 	if (c->cosmos.haar && count_halvings(c->patch, 1) < 0)
 		return vfm_fail(err, VFM_EUSAGE, "patch_size: wavelets need a power of two, got %d", c->patch);
 	c->patch_t = c->patch;
-	for (int i = 0; i < 2; i++) {
-		const char *key = i ? "out_channels" : "in_channels";
-		int channels = 3;
-
-		TRY(vae_config_int(o, key, 1, VAE_DIM_MAX, &channels, err));
-		if (channels != 3)
-			return vfm_fail(err, VFM_EUSAGE, "%s: expected 3, RGB, got %d", key, channels);
-	}
+	TRY(vae_config_rgb(o, err));
 	c->in_channels = c->out_channels = 3 * c->patch * c->patch * c->patch;
 	return 0;
 }
@@ -190,7 +183,7 @@ static int read_cosmos_scaling(struct vae_config *c, const json_t *o, struct vfm
 	return 0;
 }
 
-int vae_config_cosmos(struct vae_config *c, const json_t *o, struct vfm_err *err)
+int vae_config_cosmos(struct vae_config *c, struct vfm_weights *w, const json_t *o, struct vfm_err *err)
 {
 	static const char *const keys[] = {"_class_name", "_diffusers_version", "_name_or_path", "in_channels",
 		"out_channels", "latent_channels", "encoder_block_out_channels", "decode_block_out_channels",
@@ -198,6 +191,7 @@ int vae_config_cosmos(struct vae_config *c, const json_t *o, struct vfm_err *err
 		"spatial_compression_ratio", "temporal_compression_ratio", "latents_mean", "latents_std", NULL};
 	double factor = 1;
 
+	(void)w;
 	TRY(vfm_json_only_keys(o, "", keys, err));
 	*c = (struct vae_config){.family = VAE_COSMOS, .z_dim = 16, .num_res_blocks = 2, .patch = 4};
 	TRY(vae_config_int(o, "latent_channels", 1, VAE_Z_MAX, &c->z_dim, err));

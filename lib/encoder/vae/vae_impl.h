@@ -2,12 +2,19 @@
  *
  *	vae_config.c        config.json, or the shapes of a release -> struct vae_config
  *	vae_config_cosmos.c config.json of Cosmos
+ *	vae_config_ltx.c    config.json of LTX-Video
+ *	vae_release_ltx.c   LTX-Video: the tensors and the metadata of a release
+ *	vae_config_hunyuan.c  config.json of HunyuanVideo 1.5
  *	vae_wan.c           Wan: the names of tensors, and the constants of the releases
  *	vae_net.c           struct vae_config -> the list of layers, with the tensors that each wants
  *	vae_net_cosmos.c    the list of layers of Cosmos
+ *	vae_net_ltx.c       the list of layers of LTX-Video
+ *	vae_net_hunyuan.c   the list of layers of HunyuanVideo 1.5
  *	vae_load.c          tensors of files -> operands of ops
+ *	vae_modulate.c      the norms of a decoder that is conditioned on a time
  *	vae_frame.c         the memory of frames, and the frames before the current one
  *	vae_run.c           a frame through the layers
+ *	vae_order.c         the pixels of a frame in another order
  *	vae_res.c           residual blocks, in strips of rows
  *	vae_attn.c          attention over a frame, and over time
  *	vae_session.c       pixels and latents of a session
@@ -25,7 +32,7 @@ enum { VAE_LEVELS_MAX = 8, VAE_Z_MAX = 256, VAE_RES_MAX = 16, VAE_DIM_MAX = 4096
 enum { VAE_SCALING_MAX = 4096 }; /* values of latents_mean */
 enum { VAE_WAN_GROUP = 4 };      /* frames that Wan encodes at once, after the first frame */
 
-enum vae_family { VAE_WAN, VAE_COSMOS };
+enum vae_family { VAE_WAN, VAE_COSMOS, VAE_LTX, VAE_HUNYUAN };
 enum vae_part { VAE_ENCODER, VAE_DECODER, VAE_PARTS };
 
 struct vae_wan {
@@ -44,6 +51,39 @@ struct vae_cosmos {
 		bool space[VAE_LEVELS_MAX], time[VAE_LEVELS_MAX]; /* the block ends with resampling by 2 */
 	} part[VAE_PARTS];
 };
+enum vae_ltx_sampler { /* of a level; a decoder has only NONE and ALL, channels to pixels */
+	VAE_LTX_NONE,
+	VAE_LTX_CONV,  /* a convolution with stride 2 */
+	VAE_LTX_SPACE, /* pixels to channels */
+	VAE_LTX_TIME,  /* two frames to channels */
+	VAE_LTX_ALL,   /* both */
+};
+/* Level i of a part has dim[i] input and dim[i + 1] output channels. */
+struct vae_ltx {
+	bool original; /* tensors have the names of the releases of Lightricks */
+	bool prefixed; /* these names begin with "vae." */
+	bool timestep; /* the decoder is conditioned on VAE_DECODE_TIMESTEP */
+	bool causal;   /* the decoder's convolutions do not read the next frame */
+	float eps;     /* of the norms in front of shortcuts */
+	struct vae_ltx_part {
+		int levels, dim[VAE_LEVELS_MAX + 1];
+		int resnets[VAE_LEVELS_MAX + 1]; /* [levels]: of the middle block */
+		bool noise[VAE_LEVELS_MAX + 1];  /* [levels]: of the middle block; residual blocks add noise */
+		enum vae_ltx_sampler sampler[VAE_LEVELS_MAX];
+		int factor[VAE_LEVELS_MAX];    /* decoder: the sampler divides channels by it */
+		bool residual[VAE_LEVELS_MAX]; /* decoder: the sampler has a shortcut */
+	} part[VAE_PARTS];
+};
+
+/* Block i of a part has dim[i] input and dim[i + 1] output channels; its residual blocks have inner[i]. */
+struct vae_hunyuan {
+	bool original; /* tensors have the names of the release of Tencent */
+	int blocks;
+	struct vae_hunyuan_part {
+		int dim[VAE_LEVELS_MAX + 1], inner[VAE_LEVELS_MAX];
+		bool space[VAE_LEVELS_MAX], time[VAE_LEVELS_MAX]; /* the block ends with resampling; time needs space */
+	} part[VAE_PARTS];
+};
 
 struct vae_config {
 	enum vae_family family;
@@ -57,7 +97,13 @@ struct vae_config {
 	float mean[VAE_SCALING_MAX], std[VAE_SCALING_MAX];
 	struct vae_wan wan;
 	struct vae_cosmos cosmos;
+	struct vae_ltx ltx;
+	struct vae_hunyuan hunyuan;
 };
+
+/* The decoder of LTX-Video 0.9.1 and later: its time, and the share of noise in its input (the model's card). */
+#define VAE_DECODE_TIMESTEP 0.05f
+#define VAE_DECODE_NOISE    0.025f
 
 /* VFM_EUSAGE names the file and the key. */
 int vae_config_read(struct vae_config *c, struct vfm_weights *w, struct vfm_err *err);
@@ -68,7 +114,22 @@ int vae_config_array(const json_t *o, const char *key, size_t max, const json_t 
 /* Reads the elements of such an array. */
 int vae_config_ints(const json_t *a, const char *key, int64_t min, int64_t max, int *out, struct vfm_err *err);
 int vae_config_floats(const json_t *a, const char *key, bool positive, float *out, struct vfm_err *err);
-int vae_config_cosmos(struct vae_config *c, const json_t *o, struct vfm_err *err);
+/* Checks that in_channels and out_channels are 3, the default. */
+int vae_config_rgb(const json_t *o, struct vfm_err *err);
+int vae_config_bools(const json_t *a, const char *key, bool *out, struct vfm_err *err);
+int vae_config_bool(const json_t *o, const char *key, bool *out, struct vfm_err *err);
+int vae_config_cosmos(struct vae_config *c, struct vfm_weights *w, const json_t *o, struct vfm_err *err);
+int vae_config_ltx(struct vae_config *c, struct vfm_weights *w, const json_t *o, struct vfm_err *err);
+int vae_config_hunyuan(struct vae_config *c, struct vfm_weights *w, const json_t *o, struct vfm_err *err);
+int vae_config_hunyuan_release(struct vae_config *c, struct vfm_weights *w, const json_t *o, struct vfm_err *err);
+/* Checks that encoder and decoder fit, and sets the geometry. */
+int vae_ltx_finish(struct vae_config *c, struct vfm_err *err);
+/* Reads mean and deviation of latents from tensors; divides the latter by the factor. */
+int vae_ltx_scaling(struct vae_config *c, struct vfm_weights *w, const char *mean, const char *std, double factor,
+	struct vfm_err *err);
+/* Returns whether the tensors have the names of a release of LTX-Video. */
+bool vae_is_ltx_release(const struct vfm_weights *w);
+int vae_config_ltx_release(struct vae_config *c, struct vfm_weights *w, struct vfm_err *err);
 
 /* Returns the mean, or the deviation, of latent frame t: [z_dim]. */
 static inline const float *vae_scaling(const struct vae_config *c, const float *of, int64_t t)
@@ -117,11 +178,16 @@ bool vae_release_scaling(struct vae_config *c);
 /* Convolutions with constant weights. */
 enum vae_fixed {
 	VAE_LEARNED,
-	VAE_AVG_DOWN, /* AvgDown3D: means of groups of channels and pixels */
+	VAE_AVG_DOWN, /* AvgDown3D: means of groups of channels and pixels; a group of one moves pixels to channels */
 	VAE_DUP_UP,   /* DupUp3D, one frame: output (row, column, channel) of a pixel of 2 x 2 is an input channel */
 	VAE_HAAR,     /* pixels (colour, frame, row, column) of a patch -> wavelets (band, colour) */
 	VAE_HAAR_INVERSE,
 	VAE_SUM_FRAMES, /* the sum of the results of a convolution that is `split` into frames */
+	VAE_PICK,       /* each output is one input */
+};
+/* VAE_PICK: output (cell, c), c < width, is the input cell of_cell + c / repeat % modulo of_channel. */
+struct vae_pick {
+	int width, repeat, modulo, of_cell, of_channel;
 };
 struct vae_conv {
 	/* [O', C, (kt,) kh, kw], [O'] each; several sources are concatenated by rows */
@@ -130,22 +196,48 @@ struct vae_conv {
 	int64_t scaled; /* the number of first rows that are multiplied by `scale` */
 	float scale;
 	int split; /* frames of the tensor's kernel: rows [i O', (i + 1) O') belong to frame i; 0: none */
+	int cells; /* the tensor's rows are (channel, cell of `cells`), the outputs (cell, channel); 0: the same */
 	enum vae_fixed fixed;
 	int dup_t; /* VAE_DUP_UP: index of the frame */
+	struct vae_pick pick;
+	int group;       /* VAE_AVG_DOWN: inputs of a mean */
+	bool taps_first; /* VAE_AVG_DOWN: the inputs are (pixel, channel); else (channel, pixel) */
 	int in, out, kernel[3], stride[3], pad[4];
+	int edge;               /* pixels of a border that repeats the nearest pixels, besides `pad` */
 	int up;                 /* 1: its input is the upsampled frame */
 	bool packed;            /* w is in the device's layout */
 	struct vfm_tensor w, b; /* [out, taps, in]; [out] f32 */
 };
-struct vae_norm { /* with a bias: over all channels of a frame, GROUP with one group; else over a pixel, RMS */
-	const struct vfm_weight *from, *from_bias;
+enum vae_norm_kind {
+	VAE_NORM_RMS,         /* over the channels of a pixel */
+	VAE_NORM_GROUP,       /* over all channels of a frame */
+	VAE_NORM_MEAN_SQUARE, /* over the channels of a pixel */
+	VAE_NORM_LAYER,       /* over the channels of a pixel */
+};
+/* shift = table[row] + e[row], scale = table[row + 1] + e[row + 1], where e is the embedding of a time:
+ * linear2(silu(linear1(sinusoids of multiplier VAE_DECODE_TIMESTEP))) (PixArt-alpha, arXiv 2310.00426). */
+struct vae_modulation {
+	const struct vfm_weight *table;      /* [rows, dim]; NULL: there is none */
+	const struct vfm_weight *linear1[2]; /* weight [rows dim, VAE_TIME_DIM], bias */
+	const struct vfm_weight *linear2[2]; /* weight [rows dim, rows dim], bias */
+	const struct vfm_weight *multiplier; /* a number */
+	int rows, row;
+};
+enum { VAE_TIME_DIM = 256 };
+struct vae_norm { /* n(x) w + b; with a modulation, w = 1 + scale, b = shift */
+	enum vae_norm_kind kind;
+	float eps;
+	const struct vfm_weight *from, *from_bias; /* NULL: 1, and 0 */
+	struct vae_modulation by;
 	int dim;
 	struct vfm_tensor w, b; /* [dim] f32 */
 };
 
 enum vae_kind {
-	/* conv[0], causal if its kernel covers 3 frames, on every second frame if its stride of time is 2; plus the
-	 * frame that `add` names, through shortcut[0] if has_shortcut */
+	/* conv[0], on every second frame if its stride of time is 2; plus the frame that `add` names, through
+	 * shortcut[0] if has_shortcut; plus noise, the same in each frame, times noise.w, if noise.out.  A kernel of
+	 * 3 frames covers `ahead` frames after the current one, of which the last of the clip is repeated.  The first
+	 * frame goes through shortcut[1] instead if that has outputs. */
 	VAE_LAYER_CONV,
 	/* x' + conv[1](silu(norm[1](conv[0](silu(norm[0](x)))))); x' = conv[2](x) if the layer has conv[2] */
 	VAE_LAYER_RES,
@@ -153,21 +245,35 @@ enum vae_kind {
 	/* x + conv[2](o): queries conv[0](norm[0](x)), keys and values conv[1](norm[0](x)) of this and all previous
 	 * frames, at each pixel */
 	VAE_LAYER_ATTN_TIME,
-	VAE_LAYER_HEAD, /* conv[0](silu(norm[0](x))) */
-	VAE_LAYER_SAVE, /* keeps x for the shortcut of a level or of a residual block */
+	VAE_LAYER_ATTN_CAUSAL, /* the same over all pixels of this and all previous frames */
+	VAE_LAYER_NORM,        /* silu(norm[0](x)) */
+	/* keeps x for the shortcut of a level or of a residual block; if has_shortcut, keeps shortcut[0](norm[0](x)).
+	 * `ahead`: the layers up to its reader look so many frames ahead. */
+	VAE_LAYER_SAVE,
 	VAE_LAYER_ADD,  /* x + shortcut[0](saved) */
 	VAE_LAYER_DOWN, /* conv[0] with stride 2; with `temporal`, then conv[1] over 3 frames, every second frame */
 	/* with `temporal`, conv[1] and conv[2] make two frames of one; then conv[0] of each upsampled frame */
 	VAE_LAYER_UP,
 	VAE_LAYER_TWICE,   /* every frame twice, except the first */
 	VAE_LAYER_NEAREST, /* doubles height and width */
+	/* Channels (slot, row, column, channel) to pixels of 2 x 2, and with `temporal` to two frames; of the first
+	 * frame only one, as `first` says. */
+	VAE_LAYER_SHUFFLE,
 };
 enum vae_add { VAE_ADD_NONE, VAE_ADD_INPUT, VAE_ADD_SAVED };
+enum vae_first {        /* the first frame of SHUFFLE, if temporal */
+	VAE_FIRST_LAST, /* slot 1 */
+	VAE_FIRST_EVEN, /* channels (row, column, slot, channel): slot 0 */
+};
 struct vae_layer {
 	enum vae_kind kind;
 	enum vae_add add;
+	enum vae_first first;
 	bool temporal, has_shortcut;
-	struct vae_conv conv[3], shortcut[2]; /* one for each frame (has_shortcut, kind UP); else one */
+	int ahead;                            /* CONV, SAVE: frames */
+	struct vae_conv conv[3], shortcut[2]; /* UP: one for each frame; CONV: [1] of the first frame; else one */
+	struct vae_conv noise;                /* [out, 1] */
+	int noise_id;                         /* number of the noise in the list */
 	struct vae_norm norm[2];
 	int in; /* channels */
 };
@@ -175,6 +281,7 @@ struct vae_net {
 	struct vae_layer *layer;
 	int n, out;        /* out: channels of the last layer */
 	bool repeat_first; /* CONV: copies of the first frame precede it; else zeros */
+	int noises;        /* layers with noise */
 };
 
 /* Lists the layers of a part and requests their tensors from w.  The list depends on the dtype of frames. */
@@ -194,7 +301,13 @@ struct vae_plan {
 struct vae_layer *vae_plan_layer(struct vae_plan *p, enum vae_kind kind, int in);
 /* Returns a convolution with stride 1 whose output has the size of its input. */
 struct vae_conv vae_conv_of(int in, int out, int kt, int k);
+/* Makes *v a fixed mean over blocks of kt x k x k, whose channels are cut into `out` groups. */
+void vae_conv_mean(struct vae_conv *v, int in, int out, int kt, int k);
+/* Requires source i of v, the tensor NAME.weight of `rows` rows, and NAME.bias. */
+void vae_want_rows(struct vae_plan *p, struct vae_conv *v, int i, int rows, const char *name);
 void vae_plan_cosmos(struct vae_plan *p);
+void vae_plan_ltx(struct vae_plan *p);
+void vae_plan_hunyuan(struct vae_plan *p);
 
 /* ---- weights (vae_load.c) ---- */
 
@@ -202,6 +315,8 @@ void vae_plan_cosmos(struct vae_plan *p);
  * after a failure. */
 int vae_net_load(struct vae_net *net, struct vfm_stream *s, enum vfm_dtype dtype, void **mem, size_t *bytes,
 	struct vfm_err *err);
+/* Computes weight [dim] and bias [dim] of a norm with a modulation. */
+void vae_modulate(const struct vae_norm *n, float *weight, float *bias);
 
 /* ---- running (vae_frame.c, vae_run.c, vae_res.c, vae_attn.c) ---- */
 
@@ -220,16 +335,31 @@ struct vae_past {
 	struct vae_frame *f[2];
 	int n;
 };
+enum { VAE_SAVED_MAX = 3 }; /* a residual block looks 2 frames ahead */
 struct vae_layer_state {
 	struct vae_past past[2];
-	struct vae_frame *saved[2]; /* SAVE: inputs of the level that its end has not yet read, oldest first */
+	/* SAVE: inputs of the level that its end has not yet read, oldest first; with `ahead` in the memory of `ring` */
+	struct vae_frame *saved[VAE_SAVED_MAX], *ring[VAE_SAVED_MAX];
 	int n_saved;
-	struct vae_frame **kv; /* ATTN_TIME: [n_kv] keys and values of the frames so far, [1,H,W,2C] */
+	struct vae_frame **kv; /* ATTN_TIME, ATTN_CAUSAL: [n_kv] keys and values of the frames so far, [1,H,W,2C] */
 	size_t n_kv, kv_cap;
 	int64_t frames;          /* inputs so far */
 	struct vae_frame *spare; /* UP: memory for the frame after those of past[0] */
-	void *index;             /* UP: of DupUp3D, on the device */
-	size_t index_bytes;
+	struct vae_frame *noise; /* CONV: [1,H,W,1] */
+};
+/* Rows of one frame in the order of another, on the device; made at the first use, and shared by layers. */
+enum vae_order {
+	VAE_ORDER_DUP,    /* (pixel, row, column) -> pixels of twice the size, that of DupUp3D */
+	VAE_ORDER_SLOT_0, /* (pixel, slot, row, column) of two slots -> pixels of twice the size */
+	VAE_ORDER_SLOT_1,
+	VAE_ORDER_EVEN, /* (pixel, row, column, slot) -> the same, of slot 0 */
+	VAE_ORDER_EDGE, /* pixels -> pixels with a border */
+};
+struct vae_index {
+	enum vae_order order;
+	int64_t h, w, n; /* of the source; n: rows of the result */
+	void *data;      /* [n] i32 */
+	struct vae_index *next;
 };
 struct vae_run {
 	struct vfm_stream *s;
@@ -238,6 +368,7 @@ struct vae_run {
 	struct vae_layer_state *state; /* [net->n] */
 	int64_t strip; /* RES: approximate bytes of the rows that it computes at once; set before the first input */
 	struct vae_block *blocks;
+	struct vae_index *indices;
 	size_t room;   /* bytes of the first block */
 	bool from_end; /* new frames are placed at the end of a gap; else at its start */
 	/* Every convolution gets two frames or more: those before the current one share an allocation, which wastes
@@ -289,6 +420,8 @@ struct vfm_tensor vae_past_tensor(const struct vae_past *p);
 
 /* Runs the layers on x, whose reference it takes. */
 int vae_run_push(struct vae_run *r, struct vae_frame *x, struct vfm_err *err);
+/* Ends the clip: emits the frames that wait for later ones. */
+int vae_run_finish(struct vae_run *r, struct vfm_err *err);
 
 /* Computes one frame *y: the convolution of the frame x and of `past` before it, plus `add`, which may be *y.  past and
  * add may be NULL; *y NULL: a new frame. */
@@ -304,8 +437,13 @@ int vae_layer_res(struct vae_run *r, const struct vae_layer *l, struct vae_layer
 size_t vae_res_room(const struct vae_run *r, const struct vae_layer *l, int64_t h, int64_t w);
 int vae_layer_attn(
 	struct vae_run *r, const struct vae_layer *l, struct vae_frame *x, struct vae_frame **y, struct vfm_err *err);
-int vae_layer_attn_time(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
+/* ATTN_TIME and ATTN_CAUSAL. */
+int vae_layer_attn_past(struct vae_run *r, const struct vae_layer *l, struct vae_layer_state *st, struct vae_frame *x,
 	struct vae_frame **y, struct vfm_err *err);
+/* Sets y to rows of x (vae_order.c); h and w are those of the source. */
+int vae_order_rows(struct vae_run *r, enum vae_order order, int64_t h, int64_t w, const struct vae_frame *x,
+	const struct vae_frame *y, struct vfm_err *err);
+void vae_order_release(struct vae_run *r);
 
 /* ---- sessions and clips (vae.c, vae_session.c, vae_clip.c) ---- */
 
@@ -361,6 +499,8 @@ int vae_check_latent_frames(const struct vfm_vae *v, int64_t t, struct vfm_err *
  * frame, a window of [C, area], whose rows have `width`. */
 int vae_session_pixels(struct vfm_vae_session *s, const uint8_t *rgb, int64_t width, struct vfm_err *err);
 int vae_session_latents(struct vfm_vae_session *s, const float *z, int64_t width, int64_t area, struct vfm_err *err);
+/* Ends the clip, after its last picture or latent frame. */
+int vae_session_finish(struct vfm_vae_session *s, struct vfm_err *err);
 /* Stores part of output t of the clip, `raw` [., raw_w, C] from the corner of the window on, in the window `at` of the
  * whole frame. */
 void vae_store(const struct vfm_vae *v, enum vae_part part, const struct vae_out *o, int64_t t, const float *raw,

@@ -58,12 +58,14 @@ static void fixed_row(const struct vae_conv *v, int64_t o, float *row)
 	} else if (v->fixed == VAE_SUM_FRAMES) {
 		for (int64_t i = 0; i < taps; i++)
 			row[i * v->in + i * v->out + o] = 1;
+	} else if (v->fixed == VAE_PICK) {
+		const struct vae_pick *p = &v->pick;
+
+		row[o / p->width * p->of_cell + o % p->width / p->repeat % p->modulo * p->of_channel] = 1;
 	} else if (v->fixed == VAE_AVG_DOWN) {
 		/* Channels and the pixels of a block, in this order, are cut into groups of the same size. */
-		const int64_t group = v->in * taps / v->out;
-
-		for (int64_t i = o * group; i < (o + 1) * group; i++)
-			row[i % taps * v->in + i / taps] = 1.0f / (float)group;
+		for (int64_t i = o * v->group; i < (o + 1) * v->group; i++)
+			row[v->taps_first ? i : i % taps * v->in + i / taps] = 1.0f / (float)v->group;
 	} else {
 		/* Each channel is repeated, then dealt out to the pixels of a block of each output channel. */
 		const int64_t out = v->out / 4, factor = v->dup_t < 0 ? 4 : 8, repeats = out * factor / v->in;
@@ -73,12 +75,20 @@ static void fixed_row(const struct vae_conv *v, int64_t o, float *row)
 	}
 }
 
+/* Returns the row of the tensor that becomes output o. */
+static int64_t source_row(const struct vae_conv *v, int64_t o)
+{
+	const int64_t width = v->cells ? v->out / v->cells : v->out;
+
+	return v->first + (v->cells ? o % width * v->cells + o / width : o);
+}
+
 static void learned_row(const struct vae_conv *v, int64_t o, float *from, float *row)
 {
 	const int64_t taps = taps_of(v), rows = v->from[0]->shape[0], frame = v->split ? o / rows : 0;
 	const int64_t all = v->split ? taps * v->split : taps, n = all * v->in;
 	const float scale = o < v->scaled ? v->scale : 1;
-	const int64_t at = v->split ? o % rows : v->first + o;
+	const int64_t at = v->split ? o % rows : source_row(v, o);
 	const struct vfm_weight *w = v->from[at / rows];
 
 	vfm_dtype_convert(VFM_F32, from, w->dtype,
@@ -128,7 +138,7 @@ static void fill_bias(const struct vae_conv *v, float *dst)
 	const int64_t rows = v->from_bias[0]->shape[0];
 
 	for (int64_t o = 0; o < v->out; o++) {
-		const int64_t at = v->first + o;
+		const int64_t at = source_row(v, o);
 		const struct vfm_weight *b = v->from_bias[at / rows];
 
 		vfm_dtype_convert(VFM_F32, dst + o, b->dtype,
@@ -183,22 +193,39 @@ static int load_conv(struct loader *l, struct vae_conv *v, struct vfm_err *err)
 	return l->s->dev->t->to_device(l->s, v->b.data, l->host, vfm_nbytes(&v->b), err);
 }
 
-static int load_vector(
-	struct loader *l, const struct vfm_weight *from, int dim, struct vfm_tensor *to, struct vfm_err *err)
+static int load_vector(struct loader *l, const float *values, int dim, struct vfm_tensor *to, struct vfm_err *err)
 {
 	*to = vfm_sub_t1(l->at, VFM_F32, dim);
-	if (vfm_nbytes(to) > l->largest)
-		l->largest = vfm_nbytes(to);
-	if (!l->host)
-		return 0;
-	vfm_weight_to_f32(from, (float *)l->host);
-	return l->s->dev->t->to_device(l->s, to->data, l->host, vfm_nbytes(to), err);
+	return l->host ? l->s->dev->t->to_device(l->s, to->data, values, vfm_nbytes(to), err) : 0;
+}
+
+/* Sets weight [dim] and bias [dim]. */
+static void find_norm_values(const struct vae_norm *n, float *weight, float *bias)
+{
+	if (n->by.table) {
+		vae_modulate(n, weight, bias);
+		return;
+	}
+	for (int i = 0; i < n->dim; i++)
+		weight[i] = 1;
+	if (n->from)
+		vfm_weight_to_f32(n->from, weight);
+	if (n->from_bias)
+		vfm_weight_to_f32(n->from_bias, bias);
 }
 
 static int load_norm(struct loader *l, struct vae_norm *n, struct vfm_err *err)
 {
-	TRY(load_vector(l, n->from, n->dim, &n->w, err));
-	return n->from_bias ? load_vector(l, n->from_bias, n->dim, &n->b, err) : 0;
+	float *weight = vfm_calloc(2 * (size_t)n->dim, sizeof(*weight)), *bias = weight + n->dim;
+	int rc;
+
+	if (l->host)
+		find_norm_values(n, weight, bias);
+	rc = load_vector(l, weight, n->dim, &n->w, err);
+	if (rc >= 0 && (n->from_bias || n->by.table))
+		rc = load_vector(l, bias, n->dim, &n->b, err);
+	free(weight);
+	return rc;
 }
 
 static int load_layers(struct loader *l, struct vae_net *net, struct vfm_err *err)
@@ -212,6 +239,8 @@ static int load_layers(struct loader *l, struct vae_net *net, struct vfm_err *er
 		for (int j = 0; j < 2; j++)
 			if (x->shortcut[j].out)
 				TRY(load_conv(l, &x->shortcut[j], err));
+		if (x->noise.out)
+			TRY(load_conv(l, &x->noise, err));
 		for (int j = 0; j < 2; j++)
 			if (x->norm[j].dim)
 				TRY(load_norm(l, &x->norm[j], err));

@@ -6,6 +6,8 @@
 #include "base/mem.h"
 #include "encoder/vae/vae_impl.h"
 
+#define RMS_EPS 1e-12f /* of torch.nn.functional.normalize */
+
 struct vae_layer *vae_plan_layer(struct vae_plan *p, enum vae_kind kind, int in)
 {
 	size_t n = (size_t)p->net->n + 1;
@@ -40,6 +42,23 @@ struct vae_conv vae_conv_of(int in, int out, int kt, int k)
 	return v;
 }
 
+void vae_conv_mean(struct vae_conv *v, int in, int out, int kt, int k)
+{
+	*v = vae_conv_of(in, out, kt, k);
+	v->fixed = VAE_AVG_DOWN;
+	v->group = in * kt * k * k / out;
+	v->stride[1] = v->stride[2] = k;
+	memset(v->pad, 0, sizeof(v->pad));
+}
+
+void vae_want_rows(struct vae_plan *p, struct vae_conv *v, int i, int rows, const char *name)
+{
+	const int64_t shape[] = {rows, v->in, v->kernel[0], v->kernel[1], v->kernel[2]};
+
+	v->from[i] = vfm_weights_want(p->w, 5, shape, "%s.weight", name);
+	v->from_bias[i] = vfm_weights_want(p->w, 1, shape, "%s.bias", name);
+}
+
 static void conv_layer(struct vae_plan *p, struct vae_conv *v, enum vae_tensor t, int in, int out, int k)
 {
 	*v = vae_conv_of(in, out, k, k);
@@ -52,6 +71,7 @@ static void norm_layer(struct vae_plan *p, struct vae_norm *n, enum vae_tensor t
 
 	vae_name(name, p->c, &p->at, t);
 	n->dim = dim;
+	n->eps = RMS_EPS;
 	n->from = vfm_weights_want(p->w, ndim, (int64_t[]){dim, 1, 1, 1}, "%s", name);
 }
 
@@ -89,10 +109,8 @@ static void plan_mid(struct vae_plan *p, int dim)
 
 static void plan_head(struct vae_plan *p, int dim, int out)
 {
-	struct vae_layer *l = vae_plan_layer(p, VAE_LAYER_HEAD, dim);
-
-	norm_layer(p, &l->norm[0], VAE_NORM_OUT, dim, 4);
-	conv_layer(p, &l->conv[0], VAE_CONV_OUT, dim, out, 3);
+	norm_layer(p, &vae_plan_layer(p, VAE_LAYER_NORM, dim)->norm[0], VAE_NORM_OUT, dim, 4);
+	conv_layer(p, &vae_plan_layer(p, VAE_LAYER_CONV, dim)->conv[0], VAE_CONV_OUT, dim, out, 3);
 }
 
 /* Cuts the head's convolution over 3 frames into one of each frame, with results for the next two as well, and their
@@ -126,10 +144,7 @@ static void plan_down(struct vae_plan *p, int in, int dim, bool temporal)
 	}
 	if (p->c->wan.residual) {
 		l->has_shortcut = true;
-		l->shortcut[0] = vae_conv_of(in, dim, temporal ? 2 : 1, 2);
-		memset(l->shortcut[0].pad, 0, sizeof(l->shortcut[0].pad));
-		l->shortcut[0].stride[1] = l->shortcut[0].stride[2] = 2;
-		l->shortcut[0].fixed = VAE_AVG_DOWN;
+		vae_conv_mean(&l->shortcut[0], in, dim, temporal ? 2 : 1, 2);
 	}
 }
 
@@ -177,8 +192,7 @@ static void plan_encoder(struct vae_plan *p)
 		} else if (c->wan.residual) {
 			struct vae_layer *l = vae_plan_layer(p, VAE_LAYER_ADD, out);
 
-			l->shortcut[0] = vae_conv_of(in, out, 1, 1);
-			l->shortcut[0].fixed = VAE_AVG_DOWN;
+			vae_conv_mean(&l->shortcut[0], in, out, 1, 1);
 			l->has_shortcut = in != out;
 		}
 	}
@@ -232,6 +246,10 @@ void vae_net_plan(struct vae_net *net, const struct vae_config *c, enum vae_part
 	*net = (struct vae_net){0};
 	if (c->family == VAE_COSMOS)
 		vae_plan_cosmos(&p);
+	else if (c->family == VAE_LTX)
+		vae_plan_ltx(&p);
+	else if (c->family == VAE_HUNYUAN)
+		vae_plan_hunyuan(&p);
 	else if (part == VAE_ENCODER)
 		plan_encoder(&p);
 	else

@@ -5,19 +5,14 @@
 
 #include "encoder/vae/vae_impl.h"
 
+#define GROUP_EPS 1e-6f /* of CosmosCausalGroupNorm in diffusers */
+
 /* ---- tensors, by the names of AutoencoderKLCosmos of diffusers ---- */
-
-/* Requires source i of v, a weight of `rows` rows and its bias. */
-static void want_rows(struct vae_plan *p, struct vae_conv *v, int i, int rows, const char *name)
-{
-	const int64_t shape[] = {rows, v->in, v->kernel[0], v->kernel[1], v->kernel[2]};
-
-	v->from[i] = vfm_weights_want(p->w, 5, shape, "%s.weight", name);
-	v->from_bias[i] = vfm_weights_want(p->w, 1, shape, "%s.bias", name);
-}
 
 static void want_norm(struct vae_plan *p, struct vae_norm *n, int dim, const char *name)
 {
+	n->kind = VAE_NORM_GROUP;
+	n->eps = GROUP_EPS;
 	n->dim = dim;
 	n->from = vfm_weights_want(p->w, 1, (int64_t[]){dim}, "%s.norm.weight", name);
 	n->from_bias = vfm_weights_want(p->w, 1, (int64_t[]){dim}, "%s.norm.bias", name);
@@ -32,7 +27,7 @@ static struct vae_layer *plan_conv(struct vae_plan *p, int in, int out, int kt, 
 	struct vae_layer *l = vae_plan_layer(p, VAE_LAYER_CONV, in);
 
 	l->conv[0] = vae_conv_of(in, out, kt, k);
-	want_rows(p, &l->conv[0], 0, out, name);
+	vae_want_rows(p, &l->conv[0], 0, out, name);
 	return l;
 }
 
@@ -40,14 +35,11 @@ static struct vae_layer *plan_conv(struct vae_plan *p, int in, int out, int kt, 
 static struct vae_layer *plan_projection(struct vae_plan *p, int in, int out, const char *norm, const char *name)
 {
 	char part[VAE_NAME];
-	struct vae_layer *l;
 
+	if (norm)
+		want_norm(p, &vae_plan_layer(p, VAE_LAYER_NORM, in)->norm[0], in, norm);
 	snprintf(part, sizeof(part), "%s.conv_s", name);
-	l = plan_conv(p, in, out, 1, 3, part);
-	if (norm) {
-		l->kind = VAE_LAYER_HEAD;
-		want_norm(p, &l->norm[0], in, norm);
-	}
+	plan_conv(p, in, out, 1, 3, part);
 	snprintf(part, sizeof(part), "%s.conv_t", name);
 	return plan_conv(p, out, out, 3, 1, part);
 }
@@ -70,7 +62,7 @@ static void plan_resnet(struct vae_plan *p, int in, int out, const char *at, int
 	if (l->has_shortcut) {
 		snprintf(conv, sizeof(conv), "%s.conv_shortcut", block);
 		l->shortcut[0] = vae_conv_of(in, out, 1, 1);
-		want_rows(p, &l->shortcut[0], 0, out, conv);
+		vae_want_rows(p, &l->shortcut[0], 0, out, conv);
 	}
 }
 
@@ -90,13 +82,13 @@ static void plan_attention(struct vae_plan *p, int dim, bool time, const char *a
 		l->conv[1] = vae_conv_of(dim, 2 * dim, 1, 1);
 	for (int i = 0; i < 3; i++) {
 		snprintf(name, sizeof(name), "%s.%s", block, names[i]);
-		want_rows(p, &l->conv[time && i > 0], time && i > 0 ? i - 1 : i, dim, name);
+		vae_want_rows(p, &l->conv[time && i > 0], time && i > 0 ? i - 1 : i, dim, name);
 	}
 	l->conv[0].scaled = dim; /* q / sqrt(dim) */
 	l->conv[0].scale = 1 / sqrtf((float)dim);
 	*out = vae_conv_of(dim, dim, 1, 1);
 	snprintf(name, sizeof(name), "%s.to_out.0", block);
-	want_rows(p, out, 0, dim, name);
+	vae_want_rows(p, out, 0, dim, name);
 }
 
 static void plan_attentions(struct vae_plan *p, int dim, const char *at, int index)
@@ -108,14 +100,9 @@ static void plan_attentions(struct vae_plan *p, int dim, const char *at, int ind
 /* A mean of 2 x 2 pixels or of 2 frames, parallel to a convolution with the same stride. */
 static void add_pooling(struct vae_layer *l, int dim, int kt, int k)
 {
-	struct vae_conv *v = &l->shortcut[0];
-
 	l->add = VAE_ADD_INPUT;
 	l->has_shortcut = true;
-	*v = vae_conv_of(dim, dim, kt, k);
-	v->fixed = VAE_AVG_DOWN;
-	v->stride[1] = v->stride[2] = k;
-	memset(v->pad, 0, sizeof(v->pad));
+	vae_conv_mean(&l->shortcut[0], dim, dim, kt, k);
 }
 
 /* CosmosDownsample3d */

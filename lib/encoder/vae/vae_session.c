@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/philox.h"
 #include "encoder/vae/vae_impl.h"
 
 enum { SIDE_MAX = 1 << 14 }; /* of a frame */
@@ -164,6 +165,22 @@ int vae_session_pixels(struct vfm_vae_session *s, const uint8_t *rgb, int64_t wi
 	return last == n - 1 ? push_host_frame(s, err) : 0;
 }
 
+/* Replaces a share of the latent frame in s->host by noise, a function of frame, channel and cell (LTXPipeline of
+ * diffusers, decode_noise_scale). */
+static void add_latent_noise(struct vfm_vae_session *s)
+{
+	const struct vfm_rng rng = vfm_rng_stream(0, 1, 0, VFM_RNG_VAE);
+	const int64_t c = s->v->c.z_dim, cells = s->h * s->w;
+
+	for (int64_t i = 0; i < cells; i++)
+		for (int64_t k = 0; k < c; k++) {
+			float *x = s->host + i * c + k;
+			const uint64_t at = (uint64_t)((s->frames * c + k) * cells + i);
+
+			*x = (1 - VAE_DECODE_NOISE) * *x + VAE_DECODE_NOISE * vfm_rng_normal(&rng, at);
+		}
+}
+
 int vae_session_latents(struct vfm_vae_session *s, const float *z, int64_t width, int64_t area, struct vfm_err *err)
 {
 	const struct vae_config *c = &s->v->c;
@@ -174,7 +191,17 @@ int vae_session_latents(struct vfm_vae_session *s, const float *z, int64_t width
 		for (int64_t x = 0; x < s->w; x++)
 			for (int64_t k = 0; k < c->z_dim; k++)
 				*dst++ = z[k * area + y * width + x] * std[k] + mean[k];
+	if (c->ltx.timestep)
+		add_latent_noise(s);
 	return push_host_frame(s, err);
+}
+
+int vae_session_finish(struct vfm_vae_session *s, struct vfm_err *err)
+{
+	int rc = vae_run_finish(&s->run, err);
+
+	s->failed = s->failed || rc < 0;
+	return rc;
 }
 
 /* ---- sessions ---- */

@@ -12,6 +12,7 @@ struct channel_args {
 	int64_t frames, pixels;     /* of a frame */
 	int c, groups;
 	float eps;
+	bool mean_square; /* eps is added to the mean of squares; else it is the least length */
 	enum vfm_act act;
 	int lanes;      /* RMS: threads that share a pixel */
 	unsigned slabs; /* GROUP: blocks of a frame */
@@ -52,10 +53,11 @@ template <int N, class X> __global__ static void __launch_bounds__(THREADS) chan
 		for (int k = 0; k < N; k++)
 			sum += v.v[k] * v.v[k];
 	}
-	sum = sqrtf(lanes_sum(sum, a.lanes));
+	sum = lanes_sum(sum, a.lanes);
+	sum = sqrtf(a.mean_square ? sum + (float)a.c * a.eps : sum);
 #pragma unroll
 	for (int k = 0; k < N; k++)
-		by[k] = sqrtf((float)a.c) / (sum < a.eps ? a.eps : sum); /* NaN propagates */
+		by[k] = sqrtf((float)a.c) / (!a.mean_square && sum < a.eps ? a.eps : sum); /* NaN propagates */
 	for (int c = first; in && c < a.c; c += step)
 		st_vec<N>(y + c, channel_act<N>(a, ld_vec<N>(x + c), c, zero, by));
 }
@@ -196,8 +198,8 @@ static int group_norm(
 extern "C" int vfm_cuda_channel_norm(struct vfm_stream *s, const struct vfm_channel_norm *o, struct vfm_err *err)
 {
 	channel_args a = {o->x.data, o->y.data, (const float *)o->weight.data, data_of<const float>(o->bias),
-		o->x.shape[0], o->x.shape[1], (int)o->x.shape[2], o->groups, o->eps, o->act, 1, 1, 1, 1, nullptr,
-		nullptr};
+		o->x.shape[0], o->x.shape[1], (int)o->x.shape[2], o->groups, o->eps,
+		o->kind == VFM_CHANNEL_NORM_MEAN_SQUARE, o->act, 1, 1, 1, 1, nullptr, nullptr};
 	bool wide = vec_ok(8, &o->x, &o->y, &o->weight, &o->bias);
 
 	if (a.frames * a.pixels == 0)
