@@ -54,6 +54,7 @@ enum vfm_foreign_type {
 	VFM_FOREIGN_MLP_RATIO, /* model.ffn / model.hidden */
 	VFM_FOREIGN_CONTEXT,   /* features of a row that cross-attention reads */
 	VFM_FOREIGN_IMAGE,     /* model.hidden, or null without image rows; the reader takes it from the shapes */
+	VFM_FOREIGN_FLAG,      /* whether the integer at `off` is not 0; the reader takes that from the shapes */
 	VFM_FOREIGN_ONE_OF,    /* a JSON array of the supported values; the first is written */
 	VFM_FOREIGN_ANY,       /* no effect on the weights; `values` is written */
 };
@@ -139,6 +140,10 @@ int vfm_foreign_find(const struct vfm_model_spec *m, const char *name, int *layo
  * has an unsupported value; the message names it after `where`. */
 int vfm_foreign_read_config(struct vfm_model_spec *m, const struct vfm_foreign *f, int layout, const json_t *config,
 	const char *where, struct vfm_err *err);
+/* Compares the keys that the shapes determine (VFM_FOREIGN_FLAG, and integers with `needs`) with *m, which has passed
+ * vfm_foreign_finish.  VFM_EUSAGE: one differs; the message names it after `where`. */
+int vfm_foreign_check_config(
+	const struct vfm_model_spec *m, int layout, const json_t *config, const char *where, struct vfm_err *err);
 json_t *vfm_foreign_write_config(const struct vfm_model_spec *m, int layout); /* the caller owns it */
 
 /* Initialises *m for an architecture: dimensions are 0, everything else is as in all its published models. */
