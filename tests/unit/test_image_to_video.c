@@ -158,7 +158,8 @@ static void check_refusals(struct job *j)
 	MUST(sample(j, vfm_mesh_one(), out) == VFM_EUSAGE && strstr(err.msg, "model.image_len"), "%s", err.msg);
 	j->r = r;
 	j->frames[1] = j->first;
-	MUST(sample(j, vfm_mesh_one(), out) == VFM_EUSAGE && strstr(err.msg, "leave none of its 1 to predict"), "%s", err.msg);
+	MUST(sample(j, vfm_mesh_one(), out) == VFM_EUSAGE && strstr(err.msg, "leave none of its 1 to predict"), "%s",
+		err.msg);
 	j->frames[1] = NULL;
 	j->diffusion.kind = VFM_EDM;
 	MUST(sample(j, vfm_mesh_one(), out) == VFM_EUSAGE && strstr(err.msg, "flow"), "%s", err.msg);
