@@ -456,6 +456,24 @@ PY
 	unlike "$err" "was trained with given first frames" "without a warning: a mask says that the model knows them"
 	run "${sample[@]}" -o no.gif --ckpt cosmos/t2i/diffusers --image picture.png
 	like "$rc $err" "^2 .*prompt 0: the model reads no mask of given frames \(model.mask_channels is 1\)" "a model without that mask refuses it"
+	cat >wide.py <<'PY'
+import json, os, sys
+print(json.dumps({"vfm_exec": 1, "name": "wide", "version": "1", "sha256": "0" * 64, "capabilities": ["text-encode"],
+                  "text": {"dim": int(sys.argv[1]), "max_rows": 512}}), flush=True)
+for line in sys.stdin:
+    r = json.loads(line)
+    with open(r["out"], "wb") as f:
+        f.write(b"\0\x3f" * 3 * int(sys.argv[1]))
+    print(json.dumps({"id": r["id"], "rows": {"shape": [3, int(sys.argv[1])], "dtype": "bfloat16"}}), flush=True)
+PY
+	run "${sample[@]}" -o wide.gif --ckpt cosmos/wide --text-exec "python3 wide.py 100352"
+	rc_is 0 "rows of 100352 features, as of Cosmos-Reason1, pass through a child"
+	run "${sample[@]}" -o no.gif --ckpt cosmos/wide --text-exec "python3 wide.py 1048577"
+	like "$rc $err" "^2 .*hello.text.dim: expected an integer from 1 to 1048576, got 1048577" "but not any number of them"
+	run "${sample[@]}" -o no.gif --ckpt cosmos/wide --text-exec "python3 wide.py 3584"
+	like "$rc $err" "^2 .*the text encoder 'wide' has rows of width 3584, the model reads 100352" "nor those of another model"
+	run vfm-curate encode -q -d no --tokenizer wavelet:3 --text-exec "python3 wide.py 100352" syn.jsonl
+	like "$rc $err" "^2 .*the text encoder 'wide' makes rows of 100352 features, but a dataset holds at most 65535" "a dataset cannot hold them"
 	run "${train[@]}" --init cosmos/t2i/diffusers -o no --set diffusion.image_cond=0.5
 	like "$rc $err" "^2 .*diffusion.image_cond: the model reads no mask of given frames \(model.mask_channels is 1\)" "and so does vfm-train"
 	vfm-pack -q --context 64 -b 2 --patch 1x1x1 --ragged drop --steps 4 data >plan.jsonl || exit 1

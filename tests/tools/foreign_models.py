@@ -12,7 +12,8 @@ DIR/ltx/                   the same of LTX-Video: own.safetensors, diffusers/, a
                            the release with tensors of the autoencoder
 DIR/cosmos/                Cosmos-Predict: own.safetensors, diffusers/, and original.safetensors and original.pth, with the
                            counters of the release and without config.json;  projection/: the same with crossattn_proj;
-                           t2i/: with one mask;  NAME.safetensors: a published model, or another one, whose values are zero
+                           t2i/: with one mask;  NAME.safetensors: a published model, or another one, whose values are
+                           zero;  wide/: so, with the text of Cosmos-Predict 2.5
 Each value occurs once in the model, so that every order of rows is told apart.
 """
 import array
@@ -372,6 +373,17 @@ def save_zeros(path, layers, width, lora, masks, text, proj):
         f.truncate(f.tell() + size)
 
 
+def cosmos_config(heads, head, layers, lora, channels, masks, text, proj):
+    return {"_class_name": "CosmosTransformer3DModel", "_diffusers_version": "0.36.0", "adaln_lora_dim": lora,
+            "attention_head_dim": head, "concat_padding_mask": True, "controlnet_block_every_n": None,
+            "crossattn_proj_in_channels": text if proj else 1024, "encoder_hidden_states_channels": proj or 1024,
+            "extra_pos_embed_type": None, "img_context_dim_in": None, "img_context_dim_out": 2048,
+            "img_context_num_tokens": 256, "in_channels": channels + masks - 1, "max_size": [128, 240, 240],
+            "mlp_ratio": 4.0, "num_attention_heads": heads, "num_layers": layers, "out_channels": channels,
+            "patch_size": [1, 2, 2], "rope_scale": [1.0, 3.0, 2.5], "text_embed_dim": proj or text,
+            "use_crossattn_projection": proj > 0}
+
+
 def save_cosmos(folder, masks, proj):
     t, own_names, names = cosmos(masks, proj)
     original = {"net." + names[k]: v for k, v in t.items()}
@@ -384,14 +396,7 @@ def save_cosmos(folder, masks, proj):
     save_pth(os.path.join(folder, "original.pth"), original)
     save_shards(os.path.join(folder, "diffusers"), t, 2)
     write_json(os.path.join(folder, "diffusers/config.json"),
-               {"_class_name": "CosmosTransformer3DModel", "_diffusers_version": "0.36.0", "adaln_lora_dim": LORA,
-                "attention_head_dim": COSMOS_HEAD, "concat_padding_mask": True, "controlnet_block_every_n": None,
-                "crossattn_proj_in_channels": TEXT if proj else 1024, "encoder_hidden_states_channels": proj or 1024,
-                "extra_pos_embed_type": None, "img_context_dim_in": None, "img_context_dim_out": 2048,
-                "img_context_num_tokens": 256, "in_channels": CHANNELS + masks - 1, "max_size": [128, 240, 240],
-                "mlp_ratio": 4.0, "num_attention_heads": COSMOS_HEADS, "num_layers": LAYERS, "out_channels": CHANNELS,
-                "patch_size": [1, 2, 2], "rope_scale": [1.0, 3.0, 2.5], "text_embed_dim": proj or TEXT,
-                "use_crossattn_projection": proj > 0})
+               cosmos_config(COSMOS_HEADS, COSMOS_HEAD, LAYERS, LORA, CHANNELS, masks, TEXT, proj))
 
 
 def save_cosmos_family(folder):
@@ -401,6 +406,10 @@ def save_cosmos_family(folder):
     for name, layers, width, masks, text, proj in (("cosmos2-14b", 36, 5120, 2, 1024, 0), ("cosmos2-t2i-2b", 28, 2048, 1, 1024, 0),
                                                    ("cosmos2.5-2b", 28, 2048, 2, 100352, 1024), ("other", 3, 256, 2, 16, 0)):
         save_zeros(os.path.join(folder, name + ".safetensors"), layers, width, 256, masks, text, proj)
+    wide = os.path.join(folder, "wide")
+    os.makedirs(wide)
+    save_zeros(os.path.join(wide, "diffusion_pytorch_model.safetensors"), 1, 256, 4, 2, 100352, 16)
+    write_json(os.path.join(wide, "config.json"), cosmos_config(2, 128, 1, 4, 16, 2, 100352, 16))
 
 
 def main(folder):
