@@ -16,6 +16,7 @@ struct translation {
 	size_t prefix;           /* bytes in front of each name: "model.diffusion_model." */
 	const char *prefix_name; /* a name that begins with it */
 	struct vfm_model_spec m;
+	bool given; /* m was given, and may be without optional layers */
 	int *place; /* [map->n_theirs] index into c->t; -1: missing */
 	struct ckpt_quant quant;
 	struct ckpt_faults bad_quant;
@@ -188,6 +189,7 @@ static int find_dimensions(
 
 	if (given) {
 		x->m = *given;
+		x->given = true;
 		if (strcmp(given->arch, x->arch->name) != 0)
 			return vfm_fail(err, VFM_EUSAGE, "%s holds a model of model.arch '%s', not '%s'", x->c->path,
 				x->arch->name, given->arch);
@@ -302,6 +304,7 @@ bool ckpt_shape_fits(
 static void place_tensors(struct translation *x, struct ckpt_faults *unknown, struct ckpt_faults *shapes)
 {
 	struct vfm_names theirs = {0};
+	int left_out = 0;
 
 	for (int i = 0; i < x->map->n_theirs; i++)
 		vfm_names_add(&theirs, x->map->theirs[i].name);
@@ -311,6 +314,10 @@ static void place_tensors(struct translation *x, struct ckpt_faults *unknown, st
 		const int64_t hit = name ? vfm_names_find(&theirs, name) : -1;
 		const struct vfm_foreign_tensor *want;
 
+		if (hit < 0 && name && x->given && vfm_foreign_left_out(&x->m, x->layout, name)) {
+			left_out++;
+			continue;
+		}
 		if (hit < 0) {
 			if (!is_ignored(x, name ? name : t->name) && !x->quant.known[i])
 				ckpt_fault_add(unknown, t->name, "");
@@ -320,6 +327,9 @@ static void place_tensors(struct translation *x, struct ckpt_faults *unknown, st
 		x->place[hit] = i;
 		ckpt_shape_fits(shapes, t->name, t, want->ndim, want->shape);
 	}
+	if (left_out)
+		vfm_info("%s: %d tensors are left out, because the given model is without their layer", x->c->path,
+			left_out);
 	vfm_names_release(&theirs);
 }
 

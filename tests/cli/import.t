@@ -325,6 +325,14 @@ projection/diffusers;.use_crossattn_projection = false;use_crossattn_projection:
 projection/diffusers;.crossattn_proj_in_channels = 40;crossattn_proj_in_channels: 40 contradicts the tensors, which give 16
 projection/diffusers;.encoder_hidden_states_channels = 16;encoder_hidden_states_channels: 16 contradicts the tensors, which give 12
 END
+# The text may be projected by its encoder, so that the model is without this layer.
+without=$(jq -c '.model += {text_dim: 12, text_proj: 0}' model.json)
+run vfm-ckpt import -c <(echo "$without") projection/diffusers outside
+like "$rc $err" "^0 .*projection/diffusers: 2 tensors are left out, because the given model is without their layer$" "-c leaves the projection out"
+run vfm-ckpt diff --format jsonl outside projection/own.safetensors
+is "$(jq -rs 'map(select(.name)) | map(.name) | join(" ")' <<<"$out")" "ctx_proj.bias ctx_proj.weight" "and nothing else"
+run vfm-ckpt import -c <(jq '.model.text_dim = 16' <<<"$without") projection/diffusers no
+like "$rc $err" "^2 .*4 tensors of another shape: .*attn2.to_k.weight \[32, 12\] in the place of \[32, 16\]" "the text must have the features of the projection"
 for change in rope_theta=500 norm_eps=1e-5 patch=[1,1,2]; do
 	key=${change%%=*}
 	run vfm-ckpt export -l diffusers -c <(jq ".model.$key = ${change#*=} | if .model.patch then .model.channels = 6 else . end" model.json) own.safetensors no

@@ -25,7 +25,8 @@ static const struct vfm_foreign_row rows_cosmos[] = {
 	{"t_mlp.2", "3D,D", .linear = true, .no_bias = true,
 		.theirs = {"time_embed.t_embedder.linear_2", "t_embedder.1.linear_2"}},
 	{"t_norm.weight", "D", .theirs = {"time_embed.norm.weight", "t_embedding_norm.weight"}},
-	{"ctx_proj", "K,E", .linear = true, .needs = 'K', .theirs = {"crossattn_proj.0", "crossattn_proj.0"}},
+	{"ctx_proj", "K,E", .linear = true, .needs = 'K', .optional = true,
+		.theirs = {"crossattn_proj.0", "crossattn_proj.0"}},
 	{"blocks.%d.ada_a", "3R,D", .linear = true, .no_bias = true,
 		.theirs = {"transformer_blocks.%d.norm1.linear_1|transformer_blocks.%d.norm2.linear_1|"
 			   "transformer_blocks.%d.norm3.linear_1",

@@ -318,6 +318,21 @@ void vfm_foreign_expand(struct vfm_foreign_map *map, const struct vfm_model_spec
 	}
 }
 
+bool vfm_foreign_left_out(const struct vfm_model_spec *m, int layout, const char *name)
+{
+	struct vfm_model_spec copy = *m;
+
+	for (const struct vfm_foreign_row *r = vfm_model_arch(m)->foreign->rows; r->ours; r++) {
+		const char *theirs = r->theirs[layout];
+		const size_t len = theirs ? strlen(theirs) : 0;
+
+		if (r->optional && theirs && !*dim_of_letter(&copy, r->needs) && !strncmp(name, theirs, len) &&
+			(!strcmp(name + len, ".weight") || !strcmp(name + len, ".bias")))
+			return true;
+	}
+	return false;
+}
+
 static int copy_order(const void *a, const void *b)
 {
 	const struct vfm_foreign_copy *x = a, *y = b;

@@ -37,6 +37,8 @@ struct vfm_foreign_row {
 	/* Row (c,t,h,w) of ours is row (t,h,w,c) of theirs. */
 	bool channels_last;
 	char needs; /* the row exists if the dimension of this letter is not 0; 0: always */
+	/* With `needs`: a text encoder can compute this layer, so that a configuration may leave it out of a file. */
+	bool optional;
 	/* In layouts with .by_head, their tensor interleaves n projections by head: those of head 0, of head 1, ... */
 	int per_head;
 	/* RoPE rotates the first n of `parts` equal parts of the rows.  In each head, theirs have the first elements of
@@ -131,6 +133,9 @@ void vfm_foreign_map_release(struct vfm_foreign_map *map);
 /* Sorts the copies by (theirs, b).  Returns an array [n_theirs + 1] with the index of the first copy of each of their
  * tensors; the caller frees it. */
 size_t *vfm_foreign_order_copies(struct vfm_foreign_map *map);
+
+/* Returns whether a tensor of the layout is of an optional row that m is without. */
+bool vfm_foreign_left_out(const struct vfm_model_spec *m, int layout, const char *name);
 
 /* Finds the layout `name` of m's architecture.  VFM_EUSAGE: there is no such layout, or it cannot express a key of the
  * section "model", which the message names. */
