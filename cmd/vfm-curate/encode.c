@@ -93,6 +93,18 @@ static int check_condition(const struct encode *e, struct vfm_err *err)
 	return lacks ? vfm_fail(err, VFM_EUSAGE, "--condition: '%s' lacks '%s'", e->opts.exec, lacks) : 0;
 }
 
+/* An index has 16 bits for the features of a row (vfm-shard(5)). */
+static int check_text_width(const struct encode *e, struct vfm_err *err)
+{
+	const struct vfm_encoder_id *text = &e->encoders.text.id;
+
+	if (text->dim <= UINT16_MAX)
+		return 0;
+	return vfm_fail(err, VFM_EUSAGE,
+		"the text encoder '%s' makes rows of %d features, but a dataset holds at most %d", text->name,
+		text->dim, UINT16_MAX);
+}
+
 /* Opens the encoders for stage->threads workers. */
 static int open_encoders(struct encode *e, struct vfm_stage *stage, struct vfm_err *err)
 {
@@ -105,6 +117,7 @@ static int open_encoders(struct encode *e, struct vfm_stage *stage, struct vfm_e
 	o->pictures = e->spec.last_frame ? 2 : 1;
 	o->children.children = stage->opts.jobs;
 	TRY(vfm_encoder_open(&e->encoders, o, err));
+	TRY(check_text_width(e, err));
 	if (e->spec.condition)
 		TRY(check_condition(e, err));
 	TRY(choose_encode_size(e, err));

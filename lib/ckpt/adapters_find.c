@@ -197,7 +197,8 @@ static int read_dims(
 	} dims[] = {{"layers", &m->layers}, {"hidden", &m->hidden}, {"heads", &m->heads}, {"ffn", &m->ffn},
 		{"text_dim", &m->text_dim}, {"text_len", &m->text_len}, {"channels", &m->channels},
 		{"cond_channels", &m->cond_channels}, {"image_dim", &m->image_dim}, {"image_len", &m->image_len},
-		{"image_pos", &m->image_pos}};
+		{"image_pos", &m->image_pos}, {"adaln_lora", &m->adaln_lora}, {"text_proj", &m->text_proj},
+		{"mask_channels", &m->mask_channels}};
 
 	vfm_foreign_begin(m, arch);
 	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
@@ -205,7 +206,8 @@ static int read_dims(
 	for (size_t i = 0; i < 3; i++)
 		if (json_is_integer(json_array_get(json_object_get(o, "patch"), i)))
 			m->patch[i] = json_integer_value(json_array_get(json_object_get(o, "patch"), i));
-	if (m->layers > c->n) /* bounds the lists of names by the size of the header */
+	TRY(vfm_foreign_model_parse(m, o, "model", err)); /* what vfm_model_check reads, too */
+	if (m->layers > c->n)                             /* bounds the lists of names by the size of the header */
 		return vfm_fail(err, VFM_EUSAGE, "%s: %d tensors cannot be a model of %lld blocks", c->path, c->n,
 			(long long)m->layers);
 	return vfm_model_check(m, err);

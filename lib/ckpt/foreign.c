@@ -16,6 +16,7 @@ struct translation {
 	size_t prefix;           /* bytes in front of each name: "model.diffusion_model." */
 	const char *prefix_name; /* a name that begins with it */
 	struct vfm_model_spec m;
+	bool given; /* m was given, and may be without optional layers */
 	int *place; /* [map->n_theirs] index into c->t; -1: missing */
 	struct ckpt_quant quant;
 	struct ckpt_faults bad_quant;
@@ -80,6 +81,12 @@ static const char *bare_name(const struct translation *x, const char *name)
 
 /* ---- dimensions ---- */
 
+struct foreign_config { /* config.json */
+	char *path;
+	json_t *json; /* NULL: there is none */
+	int layout;   /* whose keys it has */
+};
+
 /* Returns the layout whose keys a config.json has: that of its class, else that of the tensors; -1: it is of something
  * else, which may lie next to a single file. */
 static int layout_of_config(const struct translation *x, const json_t *config)
@@ -96,22 +103,26 @@ static int layout_of_config(const struct translation *x, const json_t *config)
 	return -1;
 }
 
-static int read_config_file(struct translation *x, const char *dir, struct vfm_err *err)
+/* Loads dir/config.json, if it is there and of this architecture. */
+static int load_config_file(struct translation *x, const char *dir, struct foreign_config *c, struct vfm_err *err)
 {
-	char *path = vfm_strfmt("%s/config.json", dir);
-	json_t *config = NULL;
-	int layout, rc = 0;
-
-	if (access(path, F_OK) == 0) {
-		config = vfm_json_load(path, 1 << 20, err);
-		if (!config)
-			rc = err ? err->code : VFM_EUSAGE;
-		else if ((layout = layout_of_config(x, config)) >= 0)
-			rc = vfm_foreign_read_config(&x->m, x->arch->foreign, layout, config, path, err);
+	c->path = vfm_strfmt("%s/config.json", dir);
+	if (access(c->path, F_OK) != 0)
+		return 0;
+	c->json = vfm_json_load(c->path, 1 << 20, err);
+	if (!c->json)
+		return err ? err->code : VFM_EUSAGE;
+	c->layout = layout_of_config(x, c->json);
+	if (c->layout < 0) {
+		json_decref(c->json);
+		c->json = NULL;
 	}
-	json_decref(config);
-	free(path);
-	return rc;
+	return 0;
+}
+
+static int interpret_config_file(struct translation *x, const struct foreign_config *c, struct vfm_err *err)
+{
+	return c->json ? vfm_foreign_read_config(&x->m, x->arch->foreign, c->layout, c->json, c->path, err) : 0;
 }
 
 /* Reads what an export wrote into the metadata of the first file. */
@@ -144,29 +155,21 @@ static void infer_from_shapes(struct translation *x)
 		x->m.layers = layers;
 }
 
-static int find_dimensions(
-	struct translation *x, const char *dir, const struct vfm_model_spec *given, struct vfm_err *err)
+static int read_dimensions(struct translation *x, const struct foreign_config *config, struct vfm_err *err)
 {
 	bool unknown_heads;
 
-	if (given) {
-		x->m = *given;
-		if (strcmp(given->arch, x->arch->name) != 0)
-			return vfm_fail(err, VFM_EUSAGE, "%s holds a model of model.arch '%s', not '%s'", x->c->path,
-				x->arch->name, given->arch);
-		return vfm_model_check(&x->m, err);
-	}
 	vfm_foreign_begin(&x->m, x->arch);
 	TRY(read_model_meta(x, err));
 	if (x->m.heads) { /* the metadata of our own export; config.json repeats the heads */
 		struct vfm_model_spec meta = x->m;
 
 		x->m.heads = 0;
-		TRY(read_config_file(x, dir, err));
+		TRY(interpret_config_file(x, config, err));
 		if (!x->m.heads)
 			x->m.heads = meta.heads;
 	} else {
-		TRY(read_config_file(x, dir, err));
+		TRY(interpret_config_file(x, config, err));
 	}
 	infer_from_shapes(x);
 	unknown_heads = !x->m.heads;
@@ -175,7 +178,29 @@ static int find_dimensions(
 	if (unknown_heads)
 		vfm_info("%s: without config.json, %lld heads of %lld features are assumed", x->c->path,
 			(long long)x->m.heads, (long long)vfm_model_head_dim(&x->m));
-	return 0;
+	return config->json ? vfm_foreign_check_config(&x->m, config->layout, config->json, config->path, err) : 0;
+}
+
+static int find_dimensions(
+	struct translation *x, const char *dir, const struct vfm_model_spec *given, struct vfm_err *err)
+{
+	struct foreign_config config = {0};
+	int rc;
+
+	if (given) {
+		x->m = *given;
+		x->given = true;
+		if (strcmp(given->arch, x->arch->name) != 0)
+			return vfm_fail(err, VFM_EUSAGE, "%s holds a model of model.arch '%s', not '%s'", x->c->path,
+				x->arch->name, given->arch);
+		return vfm_model_check(&x->m, err);
+	}
+	rc = load_config_file(x, dir, &config, err);
+	if (rc == 0)
+		rc = read_dimensions(x, &config, err);
+	json_decref(config.json);
+	free(config.path);
+	return rc;
 }
 
 /* ---- comparison ---- */
@@ -279,6 +304,7 @@ bool ckpt_shape_fits(
 static void place_tensors(struct translation *x, struct ckpt_faults *unknown, struct ckpt_faults *shapes)
 {
 	struct vfm_names theirs = {0};
+	int left_out = 0;
 
 	for (int i = 0; i < x->map->n_theirs; i++)
 		vfm_names_add(&theirs, x->map->theirs[i].name);
@@ -288,6 +314,10 @@ static void place_tensors(struct translation *x, struct ckpt_faults *unknown, st
 		const int64_t hit = name ? vfm_names_find(&theirs, name) : -1;
 		const struct vfm_foreign_tensor *want;
 
+		if (hit < 0 && name && x->given && vfm_foreign_left_out(&x->m, x->layout, name)) {
+			left_out++;
+			continue;
+		}
 		if (hit < 0) {
 			if (!is_ignored(x, name ? name : t->name) && !x->quant.known[i])
 				ckpt_fault_add(unknown, t->name, "");
@@ -297,6 +327,9 @@ static void place_tensors(struct translation *x, struct ckpt_faults *unknown, st
 		x->place[hit] = i;
 		ckpt_shape_fits(shapes, t->name, t, want->ndim, want->shape);
 	}
+	if (left_out)
+		vfm_info("%s: %d tensors are left out, because the given model is without their layer", x->c->path,
+			left_out);
 	vfm_names_release(&theirs);
 }
 

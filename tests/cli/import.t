@@ -245,6 +245,105 @@ like "$rc $err" "^2 .*model.ffn: the layout diffusers cannot express its value" 
 not_ok "nothing of all this is left" ls -d no no.tmp
 cd .. || exit 1
 
+# ---- Cosmos-Predict: rows of q, k and their norms in another order; no biases; masks in the input
+cd cosmos || exit 1
+keys='"arch":"cosmos","layers":2,"hidden":32,"heads":2,"channels":3,"text_dim":16,"text_pad":true,"adaln_lora":4,"rope_scale":[1,3,2.5]'
+for m in video projection t2i; do
+	[ $m = video ] || cd $m || exit 1
+	case $m in
+	video) more='' want='[16,0,2]' ;;
+	projection) more=',"text_proj":12' want='[16,12,2]' ;;
+	t2i) more=',"mask_channels":1' want='[16,0,1]' ;;
+	esac
+	echo "{\"model\":{$keys$more}}" >model.json
+	run vfm-ckpt diff own.safetensors diffusers
+	rc_is 0 "cosmos, $m: our names, shapes and values"
+	run vfm-ckpt import -q diffusers ckpt
+	is "$(jq -c '.config.model | [.arch, .layers, .hidden, .heads, .ffn, .channels, .patch, .text_len, .text_pad, .adaln_lora, .rope_scale, .rope_fps == 24]' ckpt/step-00000000/manifest.json)" \
+		'["cosmos",2,32,2,128,3,[1,2,2],512,true,4,[1,3,2.5],true]' "$m: the model of config.json"
+	is "$(jq -c '.config.model | [.text_dim, .text_proj // 0, .mask_channels]' ckpt/step-00000000/manifest.json)" "$want" "$m: its text and masks"
+	run vfm-ckpt export -q -l diffusers ckpt back
+	is "$rc $(values back)" "0 $(values diffusers)" "$m: import and export: every bit"
+	is "$(jq -S . back/config.json)" "$(jq -S 'del(._diffusers_version)' diffusers/config.json)" "$m: and config.json"
+	for f in original.safetensors original.pth; do
+		run vfm-ckpt import -q -c model.json $f "of-${f##*.}"
+		rc_is 0 "$m, $f: the prefix, and counters that are no weights"
+		ok "$m: the same model" vfm-ckpt diff "of-${f##*.}" own.safetensors
+		rm -rf "of-${f##*.}"
+	done
+	run vfm-ckpt export -q -l original ckpt or.safetensors
+	is "$rc $(vfm-ckpt ls --raw --format jsonl or.safetensors | jq -r .name | sort)" \
+		"0 $(vfm-ckpt ls --raw --format jsonl original.safetensors | jq -r .name | grep -v 'accum_\|pos_embedder\|_extra_state' | sed 's/^net\.//' | sort)" "$m: the original names"
+	ok "$m: which is read without config.json" vfm-ckpt diff or.safetensors own.safetensors
+	vfm-ckpt export -q -l diffusers or.safetensors df
+	is "$(values df)" "$(values diffusers)" "$m: from file to file"
+	[ $m = video ] || cd .. || exit 1
+done
+run vfm-ckpt import original.safetensors no
+like "$rc $err" "^2 .*without config.json model.rope_scale is unknown, since no published model has these dimensions; -c FILE gives it$" "without config.json and -c: the range of the positions is unknown"
+while read -r name params scale dims; do
+	is "$(vfm-ckpt info --format jsonl "$name.safetensors" 2>err | jq .params)" "$params" "$name: the tensors of the published file"
+	is "$(vfm-train --init "$name.safetensors" --print-config 2>err | jq -c '.model | [.rope_scale, [.heads, .text_dim, .text_proj, .mask_channels]]')" \
+		"[$scale,$dims]" "its dimensions, and the range of the positions"
+done <<'END'
+cosmos2-14b 14265285632 [0.8333333333333334,2,2] [40,1024,0,2]
+cosmos2-t2i-2b 1956405248 [1,4,4] [16,1024,0,1]
+cosmos2.5-2b 2059174912 [1,3,3] [16,100352,1024,2]
+END
+run vfm-ckpt info other.safetensors
+like "$rc $err" "^2 .*model.rope_scale is unknown" "other dimensions with heads of 128 features"
+sed -i 's/"net.accum_iteration/"net.other_iteration/' t2i/original.safetensors
+run vfm-ckpt import -c t2i/model.json t2i/original.safetensors no
+like "$rc $err" "^2 .*1 tensor unknown: net.other_iteration" "other tensors of the file are not ignored"
+while IFS='|' read -r change why; do
+	rm -rf bad && cp -r diffusers bad && jq "$change" diffusers/config.json >bad/config.json
+	run vfm-ckpt import bad no
+	like "$rc $err" "^2 .*bad/config.json: $why" "config.json: $change"
+done <<'END'
+.concat_padding_mask = false|concat_padding_mask: false is not supported; expected one of \[true\]
+.extra_pos_embed_type = "learnable"|extra_pos_embed_type: "learnable" is not supported; expected one of \[null\]
+.img_context_dim_in = 1152|img_context_dim_in: 1152 is not supported; expected one of \[null\]
+.controlnet_block_every_n = 7|controlnet_block_every_n: 7 is not supported; expected one of \[null\]
+.patch_size = [1, 1, 1]|patch_size: \[1, ?1, ?1\] is not supported; expected one of \[\[1, 2, 2\]\]
+.rope_scale = [1, 3]|rope_scale: \[1, ?3\] is not supported; expected an array of three numbers
+.rope_scale = [1, 3, 0]|rope_scale: 0 is not supported; expected an array of three numbers above 0
+.mlp_ratio = "4"|mlp_ratio: "4" is not supported; expected a number above 0
+.attention_head_dim = 0|attention_head_dim: 0 is not supported; expected an integer of 1 to 1048576
+.qk_norm = "rms_norm"|unknown key 'qk_norm' of the layout diffusers of cosmos
+END
+while IFS=';' read -r from change why; do
+	rm -rf bad && cp -r $from bad && jq "$change" $from/config.json >bad/config.json
+	run vfm-ckpt import bad no
+	like "$rc $err" "^2 .*bad[:/ ].*$why" "$from/config.json: $change"
+done <<'END'
+diffusers;.in_channels = 3;1 tensor of another shape: patch_embed.proj.weight \[32, 20\] in the place of \[32, 16\]
+diffusers;.in_channels = 5;the input has 3 channels after the latents; expected 1 or 2 masks
+diffusers;.mlp_ratio = 3;4 tensors of another shape: .*transformer_blocks.\{0-1\}.ff.net.2.weight \[32, 128\] in the place of \[32, 96\]
+diffusers;.text_embed_dim = 24;4 tensors of another shape: .*transformer_blocks.\{0-1\}.attn2.to_v.weight \[32, 16\] in the place of \[32, 24\]
+diffusers;.use_crossattn_projection = true;use_crossattn_projection: true contradicts the tensors, which give false
+projection/diffusers;.use_crossattn_projection = false;use_crossattn_projection: false contradicts the tensors, which give true
+projection/diffusers;.crossattn_proj_in_channels = 40;crossattn_proj_in_channels: 40 contradicts the tensors, which give 16
+projection/diffusers;.encoder_hidden_states_channels = 16;encoder_hidden_states_channels: 16 contradicts the tensors, which give 12
+END
+# The text may be projected by its encoder, so that the model is without this layer.
+without=$(jq -c '.model += {text_dim: 12, text_proj: 0}' model.json)
+run vfm-ckpt import -c <(echo "$without") projection/diffusers outside
+like "$rc $err" "^0 .*projection/diffusers: 2 tensors are left out, because the given model is without their layer$" "-c leaves the projection out"
+run vfm-ckpt diff --format jsonl outside projection/own.safetensors
+is "$(jq -rs 'map(select(.name)) | map(.name) | join(" ")' <<<"$out")" "ctx_proj.bias ctx_proj.weight" "and nothing else"
+run vfm-ckpt import -c <(jq '.model.text_dim = 16' <<<"$without") projection/diffusers no
+like "$rc $err" "^2 .*4 tensors of another shape: .*attn2.to_k.weight \[32, 12\] in the place of \[32, 16\]" "the text must have the features of the projection"
+for change in rope_theta=500 norm_eps=1e-5 patch=[1,1,2]; do
+	key=${change%%=*}
+	run vfm-ckpt export -l diffusers -c <(jq ".model.$key = ${change#*=} | if .model.patch then .model.channels = 6 else . end" model.json) own.safetensors no
+	like "$rc $err" "^2 .*model.$key: the layout diffusers cannot express its value" "$change is not exported"
+done
+vfm-ckpt import -q -c <(jq '.model += {rope_fps: 16, text_len: 77}' model.json) original.safetensors timed &&
+	vfm-ckpt export -q -l diffusers timed timed-df && vfm-ckpt import -q timed-df timed-back || exit 1
+is "$(jq -c '.config.model | [.rope_fps == 16, .text_len]' timed-back/step-00000000/manifest.json)" "[true,77]" "what config.json lacks is in the metadata"
+not_ok "nothing of all this is left" ls -d no no.tmp
+cd .. || exit 1
+
 # ---- training and sampling
 vfm-curate synth -q --count 8 -d clips --size 32x32 --frames 4 >syn.jsonl || exit 1
 vfm-curate encode -q -d latents --tokenizer wavelet:3 --text bytes:16 syn.jsonl >enc.jsonl 2>enc.err
@@ -284,6 +383,107 @@ if vfm-curate shard -q -d data enc.jsonl >log 2>&1 && vfm-pack -q --context 64 -
 	ok "vfm-sample reads them, too" cmp fp8.gif want8.gif
 	run vfm-sample -q --device cpu --steps 2 --frames 4 --size 32x32 -o out.gif -p x --ckpt original
 	rc_is 0 "vfm-sample reads them"
+	for m in cosmos cosmos/projection cosmos/t2i; do
+		for from in diffusers ckpt; do
+			run "${train[@]}" --init $m/$from -o "run-${m//\//-}-$from"
+			is "$rc $(weights "run-${m//\//-}-$from")" "0 $(weights $m/ckpt)" "--init $m/$from: the weights, and the model without -c"
+		done
+	done
+	for n in "2 --set parallel.fsdp=true" "2 --set parallel.pp=2" "2 --set parallel.tp=2"; do
+		# shellcheck disable=SC2086 # words
+		run "${train[@]}" --init cosmos/projection/diffusers -o "cosmos-mesh-${n// /-}" -n $n
+		is "$rc $(weights "cosmos-mesh-${n// /-}")" "0 $(weights cosmos/projection/ckpt)" "--init of cosmos, -n $n"
+	done
+	sample=(vfm-sample -q --device cpu --steps 2 --frames 4 --size 32x32 -p x)
+	for m in cosmos cosmos/projection; do
+		r=lora-${m//\//-} base=$m/ckpt
+		run vfm-train -q --device cpu --data plan.jsonl --init $m/diffusers -o "$r" --steps 3 --set lora.rank=2 --set lora.alpha=4 \
+			--set train.lr=1e-2 --set train.warmup_steps=0
+		vfm-ckpt merge -q $base "$r" "$r-merged.safetensors" && vfm-ckpt export -q "$r" "$r-own.safetensors"
+		is "$rc $?" "0 0" "$m: adapters"
+		for layout in peft diffusers original comfyui; do
+			dst=$r-$layout.safetensors
+			[ $layout != peft ] || dst=$r-peft
+			run vfm-ckpt export -q -l $layout "$r" "$dst"
+			vfm-ckpt merge -q $base "$dst" again.safetensors
+			is "$rc $?" "0 0" "$m: exported as $layout, and merged"
+			ok "$m: into the same weights" cmp again.safetensors "$r-merged.safetensors"
+			"${sample[@]}" --ckpt $m/diffusers --lora "$dst" --force -o "$layout.npy" >/dev/null 2>&1
+		done
+		"${sample[@]}" --ckpt "$r" --part model --force -o run.npy >/dev/null 2>&1
+		"${sample[@]}" --ckpt $m/diffusers --force -o base.npy >/dev/null 2>&1
+		ok "$m: --lora of these files gives the samples of the run" cmp run.npy original.npy
+		ok "$m: in every layout" cmp peft.npy diffusers.npy
+		not_ok "$m: which are not those of the model" cmp base.npy run.npy
+		ok "$m: names and rows are those of diffusers" python3 - "$r-own.safetensors" "$r-diffusers.safetensors" "$r-peft/adapter_model.safetensors" <<'PY'
+import json, struct, sys
+def load(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    n = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + n])
+    head.pop("__metadata__", None)
+    t = {}
+    for k, v in head.items():
+        a, b = v["data_offsets"]
+        x, width = struct.unpack("<%df" % ((b - a) // 4), data[8 + n + a:8 + n + b]), v["shape"][1]
+        t[k] = [x[i:i + width] for i in range(0, len(x), width)]
+    return t
+own, diffusers, peft = map(load, sys.argv[1:])
+names = {"attn.qkv": ["attn1.to_q", "attn1.to_k", "attn1.to_v"], "attn.proj": ["attn1.to_out.0"], "cross.q": ["attn2.to_q"],
+         "cross.kv": ["attn2.to_k", "attn2.to_v"], "cross.proj": ["attn2.to_out.0"], "fc1": ["ff.net.0.proj"], "fc2": ["ff.net.2"]}
+seen = set()
+for name, rows in own.items():
+    layer, x = name[:-len(".lora_A.weight")], name[-len("lora_A.weight"):]
+    _, i, rest = layer.split(".", 2)
+    parts = names[rest]
+    for k, part in enumerate(parts):
+        mine = rows[len(rows) // len(parts) * k:len(rows) // len(parts) * (k + 1)]
+        if x[5] == "B" and part in ("attn1.to_q", "attn1.to_k"):  # heads of 16
+            mine = [mine[head + 2 * (r % 8) + r // 8] for head in (0, 16) for r in range(16)]
+        theirs = f"transformer_blocks.{i}.{part}.{x}"
+        seen.add(theirs)
+        assert peft["base_model.model." + theirs] == mine, name
+        scaled = [tuple(2 * v for v in row) for row in mine] if x[5] == "B" else mine
+        assert diffusers["transformer." + theirs] == scaled, name
+        assert any(v for row in mine for v in row) and len(set(mine)) == len(mine), name
+assert len(own) == 28 and len(diffusers) == len(peft) == len(seen) == 40, (len(own), len(diffusers))
+PY
+	done
+	run vfm-ckpt export -l kohya lora-cosmos no
+	like "$rc $err" "^2 .*adapters of model.arch 'cosmos' are written as peft, diffusers, original or comfyui, not 'kohya'" "kohya's scripts have none of cosmos"
+	run vfm-ckpt merge ckpt lora-cosmos-diffusers.safetensors no
+	like "$rc $err" "^2 " "adapters of cosmos for another model are refused"
+	"${sample[@]}" --frames 1 -o picture.png --ckpt cosmos/diffusers >/dev/null 2>&1
+	for m in cosmos cosmos/projection cosmos/t2i; do
+		run "${sample[@]}" -o "${m//\//-}.gif" --ckpt $m/diffusers
+		rc_is 0 "vfm-sample reads $m"
+	done
+	run "${sample[@]}" --frames 8 -o picture.gif --ckpt cosmos/diffusers --image picture.png
+	rc_is 0 "a picture is given"
+	unlike "$err" "was trained with given first frames" "without a warning: a mask says that the model knows them"
+	run "${sample[@]}" -o no.gif --ckpt cosmos/t2i/diffusers --image picture.png
+	like "$rc $err" "^2 .*prompt 0: the model reads no mask of given frames \(model.mask_channels is 1\)" "a model without that mask refuses it"
+	cat >wide.py <<'PY'
+import json, os, sys
+print(json.dumps({"vfm_exec": 1, "name": "wide", "version": "1", "sha256": "0" * 64, "capabilities": ["text-encode"],
+                  "text": {"dim": int(sys.argv[1]), "max_rows": 512}}), flush=True)
+for line in sys.stdin:
+    r = json.loads(line)
+    with open(r["out"], "wb") as f:
+        f.write(b"\0\x3f" * 3 * int(sys.argv[1]))
+    print(json.dumps({"id": r["id"], "rows": {"shape": [3, int(sys.argv[1])], "dtype": "bfloat16"}}), flush=True)
+PY
+	run "${sample[@]}" -o wide.gif --ckpt cosmos/wide --text-exec "python3 wide.py 100352"
+	rc_is 0 "rows of 100352 features, as of Cosmos-Reason1, pass through a child"
+	run "${sample[@]}" -o no.gif --ckpt cosmos/wide --text-exec "python3 wide.py 1048577"
+	like "$rc $err" "^2 .*hello.text.dim: expected an integer from 1 to 1048576, got 1048577" "but not any number of them"
+	run "${sample[@]}" -o no.gif --ckpt cosmos/wide --text-exec "python3 wide.py 3584"
+	like "$rc $err" "^2 .*the text encoder 'wide' has rows of width 3584, the model reads 100352" "nor those of another model"
+	run vfm-curate encode -q -d no --tokenizer wavelet:3 --text-exec "python3 wide.py 100352" syn.jsonl
+	like "$rc $err" "^2 .*the text encoder 'wide' makes rows of 100352 features, but a dataset holds at most 65535" "a dataset cannot hold them"
+	run "${train[@]}" --init cosmos/t2i/diffusers -o no --set diffusion.image_cond=0.5
+	like "$rc $err" "^2 .*diffusion.image_cond: the model reads no mask of given frames \(model.mask_channels is 1\)" "and so does vfm-train"
 	vfm-pack -q --context 64 -b 2 --patch 1x1x1 --ragged drop --steps 4 data >plan.jsonl || exit 1
 	for from in ltx/diffusers ltx/ckpt; do
 		run "${train[@]}" --init $from -o "run-${from//\//-}"
@@ -295,7 +495,7 @@ if vfm-curate shard -q -d data enc.jsonl >log 2>&1 && vfm-pack -q --context 64 -
 	run vfm-sample -q --device cpu --steps 2 --frames 4 --size 32x32 -o ltx.gif -p x --ckpt ltx/diffusers
 	rc_is 0 "vfm-sample reads ltx"
 else
-	skip 21 "no data of 3 channels: $(cat enc.err log)"
+	skip 65 "no data of 3 channels: $(cat enc.err log)"
 fi
 
 # ---- PyTorch and diffusers
@@ -305,7 +505,7 @@ if (cd / && "$PY" -c 'import torch, diffusers' 2>/dev/null); then
 	"$PY" - <<'END' 2>py.err || exit 1
 import torch
 from collections import OrderedDict
-from diffusers import LTXVideoTransformer3DModel, WanTransformer3DModel
+from diffusers import CosmosTransformer3DModel, LTXVideoTransformer3DModel, WanTransformer3DModel
 torch.manual_seed(3)
 # heads * dim = 120, 80 and 112: with 0, 2 and 4 features that do not rotate
 for name, heads, dim, layers, channels in ("l", 3, 40, 3, 5), ("m", 5, 16, 1, 6), ("n", 7, 16, 2, 9):
@@ -324,19 +524,41 @@ for name, heads, dim, layers, channels, cond, image, patch in (
         torch.nn.init.normal_(p, std=0.15 if image else 0.05)
     m.save_pretrained("py-" + name, max_shard_size="200KB")
 m.to(torch.bfloat16).save_pretrained("py-bf16")
+# heads of 16 and 24 features have other parts of t, h and w; with and without a projection; text to image
+for name, heads, dim, layers, channels, masks, proj in (("o", 3, 16, 3, 5, 2, 0), ("p", 2, 24, 2, 4, 2, 20), ("q", 1, 40, 2, 3, 1, 0)):
+    m = CosmosTransformer3DModel(num_attention_heads=heads, attention_head_dim=dim, num_layers=layers, out_channels=channels,
+                                 in_channels=channels + masks - 1, text_embed_dim=proj or 24, adaln_lora_dim=8,
+                                 rope_scale=(1.0, 3.0, 2.0), extra_pos_embed_type=None, use_crossattn_projection=proj > 0,
+                                 crossattn_proj_in_channels=24 if proj else 1024, encoder_hidden_states_channels=proj or 1024)
+    for p in m.parameters():
+        torch.nn.init.normal_(p, std=0.1)
+    m.save_pretrained("py-" + name, max_shard_size="200KB")
 END
-	for m in l m n; do
+	for m in l m n o p q; do
 		vfm-ckpt import -q py-$m im-$m && vfm-ckpt export -q -l diffusers --shard 150000 im-$m ex-$m || exit 1
 		run "$PY" - py-$m ex-$m <<'END'
-import sys, torch
-from diffusers import LTXVideoTransformer3DModel
-models = [LTXVideoTransformer3DModel.from_pretrained(p, torch_dtype="auto") for p in sys.argv[1:]]
+import json, sys, torch, diffusers
+name = json.load(open(sys.argv[1] + "/config.json"))["_class_name"]
+models = [getattr(diffusers, name).from_pretrained(p, torch_dtype="auto") for p in sys.argv[1:]]
 a, b = ({k: v for k, v in m.config.items() if k[0] != "_"} for m in models)
 assert a == b, (a, b)
 a, b = (m.state_dict() for m in models)
 assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 END
-		rc_is 0 "$m: diffusers loads what we export of ltx"
+		rc_is 0 "$m: diffusers loads what we export of ltx and cosmos"
+	done
+	for m in o p q; do
+		vfm-ckpt export -q -l original im-$m or-$m.safetensors || exit 1
+		run "$PY" - py-$m or-$m.safetensors <<'END'
+import sys, torch
+from diffusers import CosmosTransformer3DModel
+from diffusers.loaders.single_file_utils import convert_cosmos_transformer_checkpoint_to_diffusers
+from safetensors.torch import load_file
+a = CosmosTransformer3DModel.from_pretrained(sys.argv[1]).state_dict()
+o = convert_cosmos_transformer_checkpoint_to_diffusers(load_file(sys.argv[2]))
+assert a.keys() == o.keys() and all(torch.equal(a[k], o[k]) for k in a)
+END
+		rc_is 0 "$m: the converter of diffusers reads what we call original"
 	done
 	for m in a b i c bf16; do
 		vfm-ckpt import -q py-$m im-$m && vfm-ckpt export -q -l diffusers --shard 150000 im-$m ex-$m &&
@@ -360,10 +582,16 @@ END
 	done
 	vfm-ckpt export -q -l original im-i or-i && vfm-ckpt export -q -l original im-a or-a || exit 1
 	is "$(jq -r .model_type or-i/config.json or-a/config.json | tr '\n' ' ')" "i2v t2v " "the type of the model in the original config.json"
-	for m in a b i c l m n; do
+	for m in a b i c l m n o p q; do
 		run "$PY" "$TOP/tests/ref/check_diffusers.py" --bin "$B/bin" --steps 3 py-$m
 		is "$rc $(sed 's/ .*//' <<<"$out" | sort | uniq -c | awk '{ print $2 }' | tr '\n' ' ')" "0 # ok " "$m: forward, gradients and training are those of diffusers"
 	done
+	if [ -d lora-cosmos-projection ] && "$PY" -c 'import peft' 2>/dev/null; then
+		run "$PY" "$TOP/tests/ref/check_adapters.py" cosmos/projection/ckpt lora-cosmos-projection
+		is "$rc $(sed 's/:.*//' <<<"$out" | tr '\n' ' ')" "0 peft diffusers " "the loaders of peft and diffusers give the sums of vfm-ckpt merge"
+	else
+		skip 1 "no adapters of cosmos, or no peft for $PY (set VFM_PYTHON)"
+	fi
 	"$PY" -c '
 import torch
 torch.save({"a": torch.zeros(3, 4).t()}, "strided.pth")
@@ -379,6 +607,6 @@ torch.save({"a": torch.arange(10)[2:6], "b": torch.zeros(0, 3), "c": torch.tenso
 	is "$(vfm-ckpt ls --format jsonl parameters.pth | jq -r .name | tr '\n' ' ')" "0.bias 0.weight 1.bias 1.weight " "parameters"
 	is "$(vfm-ckpt stat --format jsonl views.pth | jq -c '[.name, .elements, .min, .max]' | tr '\n' ' ')" '["a",4,2,5] ["b",0,null,null] ["c",1,3,3] ' "views of a storage"
 else
-	skip 26 "no PyTorch and diffusers for $PY (set VFM_PYTHON)"
+	skip 36 "no PyTorch and diffusers for $PY (set VFM_PYTHON)"
 fi
 done_testing

@@ -56,4 +56,44 @@ for bad in diffusion.kind=edm:diffusion.weighting=bell diffusion.kind=edm:diffus
 	rc_is 2 "${bad/:/ and } is refused"
 done
 
+
+# ---- given frames, and the keys of cosmos
+given=(--set diffusion.image_cond=0.75)
+run "${train[@]}" "${given[@]}" -o given
+rc_is 0 "one given frame"
+run "${train[@]}" "${given[@]}" --set diffusion.given_max=2 -o given2
+rc_is 0 "up to two"
+is "$(near given given2 loss)" false "gives another loss"
+run "${train[@]}" "${given[@]}" --set diffusion.given_max=2 -n 2 --set parallel.cp=2 -o given2cp
+is "$rc $(near given2 given2cp loss)" "0 true" "cp=2: the same loss"
+rm -rf given2/ckpt/step-00000012
+run "${train[@]}" "${given[@]}" --set diffusion.given_max=3 -o given2
+like "$rc $err" "^2 .*diffusion.given_max: 2 -> 3" "a resumed run keeps their number"
+cosmos=(--set model.arch=cosmos --set model.adaln_lora=4)
+while IFS=';' read -r why keys; do
+	set=()
+	for key in $keys; do set+=(--set "$key"); done
+	run "${train[@]}" "${cosmos[@]}" "${set[@]}" -o bad
+	like "$rc $err" "^2 .*$why\$" "$keys is refused"
+done <<'END'
+diffusion.given_max: only diffusion.image_cond above 0 uses it;diffusion.given_max=2
+diffusion.given_max: expected 1 to 1024, got 0;diffusion.image_cond=0.5 diffusion.given_max=0
+diffusion.given_max: expected an integer, got a number;diffusion.image_cond=0.5 diffusion.given_max=1.5
+diffusion.image_cond: the model reads no mask of given frames \(model.mask_channels is 1\);diffusion.image_cond=0.5 model.mask_channels=1
+model.mask_channels: expected 1 to 2, got 3;model.mask_channels=3
+model.mask_channels: expected 1 to 2, got 0;model.mask_channels=0
+model.rope_scale: expected an array of three numbers;model.rope_scale=3
+model.rope_scale: expected an array of three numbers;model.rope_scale=[1,3]
+model.rope_scale: expected an array of three numbers;model.rope_scale=[1,3,3,3]
+model.rope_scale: expected a number, got a string;model.rope_scale=[1,"3",3]
+model.rope_scale: expected 0.001 to 1000, got 0;model.rope_scale=[1,0,3]
+model.rope_scale: expected 0.001 to 1000, got 2000;model.rope_scale=[1,3,2e3]
+model.rope_scale: heads of 8 features rotate 2 with h, which have no range;model.heads=4 model.rope_scale=[1,3,3]
+model.cond_channels: model.arch 'cosmos' reads no condition but its masks \(model.mask_channels\);model.cond_channels=4
+model.pooled_text: model.arch 'cosmos' adds no text to the conditioning;model.pooled_text=true
+END
+is "$("${train[@]}" "${cosmos[@]}" --set 'model.rope_scale=[0.5,3,2]' --print-config | jq -c .model.rope_scale)" "[0.5,3,2]" "three numbers"
+run "${train[@]}" --set model.mask_channels=1 --set 'model.rope_scale=[1,3,3]' --set model.text_proj=4 --set model.rope_fps=16 -o other
+is "$rc $(jq -c .loss other/metrics.jsonl | sha256sum)" "0 $(jq -c .loss plain/metrics.jsonl | sha256sum)" "the other architectures do not read these keys"
+
 done_testing

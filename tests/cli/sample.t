@@ -190,10 +190,14 @@ not_ok "another picture" cmp heun.png euler.png
 run "${s[@]}" --sigma-max 20 -p x -o sigma.png
 rc_is 0 "--sigma-max"
 not_ok "another picture" cmp heun.png sigma.png
+run "${s[@]}" --sigma-min 0.5 -p x -o sigma.png
+rc_is 0 "--sigma-min"
+not_ok "another picture" cmp heun.png sigma.png
 run "${s[@]}" --dtype bf16 -p x -o bf16.png
 rc_is 0 "--dtype bf16"
 seen=''
-for how in euler heun unipc "unipc --order 1" dpm++ res "euler --shift 3" "euler --shift-terminal 0.1" "unipc --schedule diffusers" "dpm++ --schedule diffusers" "heun --schedule diffusers"; do
+for how in euler heun unipc "unipc --order 1" dpm++ res "euler --shift 3" "euler --shift-terminal 0.1" "unipc --schedule diffusers" "dpm++ --schedule diffusers" "heun --schedule diffusers" \
+	"euler --schedule karras" "unipc --schedule karras" "unipc --schedule karras --sigma-max 200" "unipc --schedule karras --sigma-min 0.1" "res --schedule karras"; do
 	# shellcheck disable=SC2086 # words
 	run vfm-sample -q --ckpt flow "${small[@]}" -p x -o how.npy --sampler $how
 	is "$rc $(far how.npy how.npy)" "0 near" "flow: --sampler $how"
@@ -202,7 +206,7 @@ for how in euler heun unipc "unipc --order 1" dpm++ res "euler --shift 3" "euler
 	vfm-sample -q --ckpt flow "${small[@]}" -p x -o how2.npy --sampler $how -n 2 >log
 	is "$(far how.npy how2.npy)" near "flow: --sampler $how: the same latents on two ranks"
 done
-is "$(sort <<<"${seen%$'\n'}" | uniq | wc -l)" 11 "each gives other latents"
+is "$(sort <<<"${seen%$'\n'}" | uniq | wc -l)" 16 "each gives other latents"
 for how in euler unipc dpm++ res; do
 	run "${s[@]}" --sampler $how -p x -o how.png
 	rc_is 0 "edm: --sampler $how"
@@ -323,8 +327,14 @@ bad "a last level of 1" "shift_terminal: expected a level above 0, below 1, got 
 bad "no last level" "--shift-terminal': expected more than 0, got '0'" --ckpt flow --shift-terminal 0 -p x -o bad.mp4
 bad "no shift" "--shift': expected more than 0, got '0'" --ckpt flow --shift 0 -p x -o bad.mp4
 bad "--sigma-max of flow" "--sigma-max: it is for edm, and for --schedule karras; this model was trained with flow" --ckpt flow --sigma-max 20 -p x -o bad.mp4
-bad "an unknown schedule" "--schedule': expected default\|diffusers, got 'karras'" --ckpt flow --schedule karras -p x -o bad.mp4
-bad "a schedule of diffusers for edm" "schedule: those of diffusers are for flow; this model was trained with edm" --ckpt edm --schedule diffusers -p x -o bad.mp4
+bad "--sigma-min of flow" "--sigma-min: it is for edm, and for --schedule karras; this model was trained with flow" --ckpt flow --sigma-min 0.1 -p x -o bad.mp4
+bad "a last level above the first" "expected 0 < sigma_min \(300\) < sigma_max and rho > 0, got sigma_max 80" --ckpt edm --sigma-min 300 -p x -o bad.mp4
+bad "no last level of karras" "expected 0 < sigma_min \(0\) < sigma_max" --ckpt flow --schedule karras --sigma-min 0 -p x -o bad.mp4
+bad "an unknown schedule" "--schedule': expected default\|diffusers\|karras, got 'edm'" --ckpt flow --schedule edm -p x -o bad.mp4
+for schedule in diffusers karras; do
+	bad "a schedule of $schedule for edm" "schedule: only flow has a choice; this model was trained with edm, whose levels are those of karras" --ckpt edm --schedule $schedule -p x -o bad.mp4
+done
+bad "karras with a shift" "shift: the levels of karras have none" --ckpt flow --schedule karras --shift 3 -p x -o bad.mp4
 bad "a schedule that diffusers lacks" "schedule: diffusers has none for the sampler res" --ckpt flow --sampler res --schedule diffusers -p x -o bad.mp4
 bad "more steps than levels" "steps: 100000 are too many: the noise levels of steps 1 and 2 are equal" --ckpt flow --sampler unipc --shift 100 --steps 100000 -p x -o bad.mp4
 for interval in 0.5 0.6:0.5 a:1 -1:1 0:b; do

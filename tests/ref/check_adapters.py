@@ -174,11 +174,13 @@ def main(seed, tries=60):
 
 
 def exports(base, run):
-    from diffusers import WanTransformer3DModel
-    from diffusers.loaders import WanLoraLoaderMixin
+    import diffusers
+    from diffusers.loaders import lora_pipeline
+
+    mixins = {"WanTransformer3DModel": lora_pipeline.WanLoraLoaderMixin, "CosmosTransformer3DModel": lora_pipeline.CosmosLoraLoaderMixin}
 
     def load():
-        return WanTransformer3DModel.from_pretrained("base")
+        return getattr(diffusers, kind).from_pretrained("base")
 
     def command(*args):
         subprocess.run(["vfm-ckpt", *args], check=True)
@@ -189,14 +191,16 @@ def exports(base, run):
         command("export", "-q", "-l", "diffusers", base, "base")
         command("merge", "-q", "-l", "diffusers", base, run, "merged")
         want = load_file("merged/diffusion_pytorch_model.safetensors")
-        for form in "peft", "diffusers", "original", "comfyui", "kohya":
+        with open("base/config.json") as f:
+            kind = json.load(f)["_class_name"]
+        for form in ("peft", "diffusers", "original", "comfyui", "kohya")[:2 if kind.startswith("Cosmos") else None]:
             out = form if form == "peft" else form + ".safetensors"
             command("export", "-q", "-l", form, run, out)
             m = load()
             if form == "peft":
                 m = peft.PeftModel.from_pretrained(m, out).merge_and_unload()
             else:
-                state = WanLoraLoaderMixin.lora_state_dict(out)
+                state = mixins[kind].lora_state_dict(out)
                 m.load_lora_adapter(state, prefix="transformer")
                 m.fuse_lora()
                 m.unload_lora()

@@ -468,6 +468,123 @@ def check_vlm():
                 "vision-language model", "caption_vlm.py", f"{MODELS}/{kind}")
 
 
-KINDS = {"vae": check_vae, "t5": check_t5, "clip": check_clip, "image": check_image, "vlm": check_vlm}
+@torch.no_grad()
+def check_qwen():
+    from types import SimpleNamespace
+
+    from diffusers import Cosmos2_5_PredictBasePipeline, CosmosTransformer3DModel, HunyuanVideo15Pipeline
+    from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLTextModel
+
+    exact = ["--device", "cpu", "--dtype", "float32", "--out", "float32"]
+    texts = "a red square", "Ein grüner Kreis, der über blaues Wasser läuft; then the camera pans left.", "", "word " * 300
+    folder = f"{MODELS}/cosmos"
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(f"{folder}/text_encoder", dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(f"{folder}/tokenizer")
+    pipeline = SimpleNamespace(tokenizer=tokenizer, text_encoder=model)
+    projection = CosmosTransformer3DModel.from_pretrained(f"{folder}/transformer").crossattn_proj
+    layer = projection[0]
+    digest = hashlib.sha256()
+    for t in layer.weight, layer.bias:
+        digest.update(json.dumps(list(t.shape)).encode() + t.numpy().tobytes())
+
+    def direct(text, rows):
+        return Cosmos2_5_PredictBasePipeline._get_prompt_embeds(pipeline, text, max_sequence_length=rows, device="cpu")[0]
+
+    def same(child, name, texts, want, tolerance=1e-5):
+        answers = child.ask("text-encode", *({"text": t} for t in texts))
+        for t, answer, single in zip(texts, answers, [child.one("text-encode", text=t) for t in texts]):
+            near(answer["rows"], want(t), tolerance, f"{name}: as the pipeline's own, {t[:12]!r}")
+            near(answer["rows"], single["rows"], tolerance, f"{name}: in a batch as alone")
+        report(child.failures() == 0, f"{name}: no batch needed a retry", open(child.log).read()[-1000:])
+        child.end(name)
+
+    part = {"folders": ["cosmos/text_encoder", "cosmos/tokenizer"], "dtype": "float32", "out": "float32", "recipe": "cosmos"}
+    name = "qwen, cosmos, 96 rows"
+    child = Child("text_qwen_vl.py", folder, *exact, "--rows", "96")
+    report(child.hello["text"] == {"dim": 64, "rows": 96}, f"{name}: hello", str(child.hello))
+    report(child.hello["version"] == "1:cosmos96", f"{name}: version", str(child.hello))
+    child.check_hash(name, "cosmos/text_encoder/model.safetensors", rows=96, **part)
+    same(child, name, texts, lambda t: direct(t, 96))
+
+    # The identity has the values of the projection, not its folder.
+    name, copy = "qwen, cosmos, projected", copy_without("cosmos/transformer", "transformer_blocks", "cosmos-copy")
+    child = Child("text_qwen_vl.py", folder, *exact, "--project", copy)
+    report(child.hello["text"] == {"dim": 20, "rows": 512}, f"{name}: hello", str(child.hello))
+    report(child.hello["version"] == "1:cosmos512:projected", f"{name}: version", str(child.hello))
+    child.check_hash(name, "cosmos/text_encoder/model.safetensors", rows=512, project=digest.hexdigest(), **part)
+    same(child, name, texts, lambda t: projection(direct(t, 512)))
+
+    name = "qwen, cosmos, bfloat16"
+    child = Child("text_qwen_vl.py", folder, "--device", "cpu")
+    rows = child.one("text-encode", text=texts[0])["rows"]
+    report(str(rows.dtype) == "torch.bfloat16", f"{name}: rows")
+    apart = (rows.float() - direct(texts[0], 512)).pow(2).mean().sqrt().item()
+    report(0 < apart < 0.1, f"{name}: near those of float32", f"{apart} apart")
+    child.end(name)
+
+    for folder, kind in ("hunyuan", Qwen2_5_VLTextModel), ("cosmos", Qwen2_5_VLForConditionalGeneration):
+        name = f"qwen, hunyuan, {kind.__name__}"
+        text = kind.from_pretrained(f"{MODELS}/{folder}/text_encoder", dtype=torch.float32).eval()
+        words = AutoTokenizer.from_pretrained(f"{MODELS}/{folder}/tokenizer")
+
+        def valid(t):
+            rows, mask = HunyuanVideo15Pipeline._get_mllm_prompt_embeds(text, words, t, "cpu")
+            return rows[0][mask[0].bool()]
+
+        child = Child("text_qwen_vl.py", f"{MODELS}/{folder}", *exact, "--recipe", "hunyuan")
+        report(child.hello["text"] == {"dim": 32, "max_rows": 1000}, f"{name}: hello", str(child.hello))
+        report(child.hello["version"] == "1:hunyuan1000", f"{name}: version", str(child.hello))
+        same(child, name, texts, valid)
+
+    broken = copy_without("cosmos/text_encoder", "layers.1.", "qwen-broken")
+    shutil.copytree(f"{MODELS}/cosmos/tokenizer", broken, dirs_exist_ok=True)
+    refused("qwen: a folder that lacks tensors is refused", f"{broken}: tensors of Qwen2_5_VLForConditionalGeneration are "
+            "missing: ", "text_qwen_vl.py", broken)
+    refused("qwen: so is another kind of model", f"{MODELS}/t5/config.json: model_type is t5, expected qwen2_5_vl or "
+            "qwen2_5_vl_text", "text_qwen_vl.py", f"{MODELS}/t5")
+    mute = copy_without("cosmos/transformer", "crossattn_proj", "cosmos-mute")
+    cosmos = f"{MODELS}/cosmos"
+    refused("qwen: a transformer without a projection is refused", f"{mute}: no crossattn_proj.0", "text_qwen_vl.py",
+            cosmos, "--project", mute)
+    refused("qwen: so is another class", f"{MODELS}/wan/vae/config.json: _class_name is AutoencoderKLWan, expected "
+            "CosmosTransformer3DModel", "text_qwen_vl.py", cosmos, "--project", f"{MODELS}/wan/vae")
+    refused("qwen: and a projection of other rows", f"{cosmos}/transformer: crossattn_proj.0 reads 64 features, but the rows "
+            "have 128", "text_qwen_vl.py", f"{MODELS}/hunyuan", "--project", f"{cosmos}/transformer")
+
+
+@torch.no_grad()
+def check_byt5():
+    from diffusers import HunyuanVideo15Pipeline
+    from transformers import ByT5Tokenizer, T5EncoderModel
+
+    folder = f"{MODELS}/hunyuan"
+    model = T5EncoderModel.from_pretrained(f"{folder}/text_encoder_2").eval()
+    tokenizer = ByT5Tokenizer.from_pretrained(f"{folder}/tokenizer_2")
+    texts = 'a sign "OPEN"', 'a shop “Café”, "OPEN" and again “Café”', 'an empty "" one', '"' + "long " * 80 + '"'
+
+    def direct(text, rows):
+        x, mask = HunyuanVideo15Pipeline._get_byt5_prompt_embeds(tokenizer, model, text, "cpu", rows)
+        return x[0][mask[0].bool()]
+
+    for rows in 256, 40:
+        name = f"byt5, {rows} rows"
+        child = Child("text_byt5.py", folder, "--device", "cpu", "--dtype", "float32", "--out", "float32", "--rows", str(rows))
+        report(child.hello["text"] == {"dim": 24, "max_rows": rows}, f"{name}: hello", str(child.hello))
+        child.check_hash(name, "hunyuan/text_encoder_2/model.safetensors", rows=rows, dtype="float32", out="float32",
+                         folders=["hunyuan/text_encoder_2", "hunyuan/tokenizer_2"])
+        answers = child.ask("text-encode", *({"text": t} for t in texts))
+        for t, answer in zip(texts, answers):
+            near(answer["rows"], direct(t, rows), 1e-5, f"{name}: as the pipeline's own, {t[:20]!r}")
+        report(child.failures() == 0, f"{name}: no batch needed a retry", open(child.log).read()[-1000:])
+        answers = child.ask("text-encode", {"text": "a sign"}, {"text": texts[0]})
+        report("no words in quotes" in answers[0].get("error", ""), f"{name}: a text without quotes fails", str(answers[0]))
+        near(answers[1]["rows"], direct(texts[0], rows), 1e-5, f"{name}: alone")
+        child.end(name)
+    refused("byt5: another kind of model is refused", f"{MODELS}/wan/text_encoder/config.json: model_type is umt5, expected t5",
+            "text_byt5.py", f"{MODELS}/wan/text_encoder")
+
+
+KINDS = {"vae": check_vae, "t5": check_t5, "clip": check_clip, "image": check_image, "vlm": check_vlm, "qwen": check_qwen,
+         "byt5": check_byt5}
 KINDS[sys.argv[3]]()
 sys.exit(failed)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""foreign_models.py DIR: a tiny Wan and a tiny LTX-Video as other programs store them, and what vfm must make of them;
+"""foreign_models.py DIR: a tiny Wan, LTX-Video and Cosmos as other programs store them, and what vfm must make of them;
 needs no packages.
 
 DIR/own.safetensors        our names, shapes and order (vfm-models(7)), written without vfm
@@ -10,6 +10,10 @@ DIR/megatron/              one file, config.json of diffusers
 DIR/prefix.safetensors     the original names behind "model.diffusion_model."
 DIR/ltx/                   the same of LTX-Video: own.safetensors, diffusers/, and original.safetensors, as the file of
                            the release with tensors of the autoencoder
+DIR/cosmos/                Cosmos-Predict: own.safetensors, diffusers/, and original.safetensors and original.pth, with the
+                           counters of the release and without config.json;  projection/: the same with crossattn_proj;
+                           t2i/: with one mask;  NAME.safetensors: a published model, or another one, whose values are
+                           zero;  wide/: so, with the text of Cosmos-Predict 2.5
 Each value occurs once in the model, so that every order of rows is told apart.
 """
 import array
@@ -26,6 +30,7 @@ from collections import OrderedDict
 HEADS, HEAD, FFN, LAYERS, TEXT, CHANNELS, PATCH = 3, 8, 48, 2, 16, 3, (1, 2, 2)
 D = HEADS * HEAD
 F = CHANNELS * PATCH[0] * PATCH[1] * PATCH[2]
+COSMOS_HEADS, COSMOS_HEAD, LORA = 2, 16, 4
 
 
 class Tensor:
@@ -167,6 +172,67 @@ def ltx():
     return t, o, original
 
 
+def halves(t, head=COSMOS_HEAD):
+    """Our rows of theirs: row 2j + e of a head is row j + e d/2 of theirs."""
+    rows = t.rows()
+    return stack([rows[at + e * head // 2 + j] for at in range(0, len(rows), head) for j in range(head // 2) for e in (0, 1)],
+                 t.shape)
+
+
+def cosmos_layers(layers, width, lora, masks, text, proj, head, channels=CHANNELS):
+    """The tensors of Cosmos-Predict: ours, those of diffusers and of the original that ours consists of, and the shape
+    of each of theirs."""
+    m = 4 * width
+    rows = [("patch", "patch_embed.proj", "x_embedder.proj.1", [width, 4 * (channels + masks)]),
+            ("t_mlp.0", "time_embed.t_embedder.linear_1", "t_embedder.1.linear_1", [width, width]),
+            ("t_mlp.2", "time_embed.t_embedder.linear_2", "t_embedder.1.linear_2", [3 * width, width]),
+            ("t_norm", "time_embed.norm", "t_embedding_norm", [width]),
+            ("ada_a", "norm_out.linear_1", "final_layer.adaln_modulation.1", [lora, width]),
+            ("ada_b", "norm_out.linear_2", "final_layer.adaln_modulation.2", [2 * width, lora]),
+            ("out", "proj_out", "final_layer.linear", [4 * channels, width])]
+    for i in range(layers):
+        def add(ours, theirs, originals, shape, i=i):
+            t, o = ("|".join(f"{prefix}.{i}.{name}" for name in names.split("|"))
+                    for prefix, names in (("transformer_blocks", theirs), ("blocks", originals)))
+            rows.append((f"blocks.{i}.{ours}", t, o, shape))
+
+        parts = "self_attn", "cross_attn", "mlp"
+        add("ada_a", "|".join(f"norm{k}.linear_1" for k in (1, 2, 3)), "|".join(f"adaln_modulation_{k}.1" for k in parts),
+            [lora, width])
+        for k, part in enumerate(parts):
+            add(f"ada_b.{k}", f"norm{k + 1}.linear_2", f"adaln_modulation_{part}.2", [3 * width, lora])
+        add("attn.qkv", "attn1.to_q|attn1.to_k|attn1.to_v", "self_attn.q_proj|self_attn.k_proj|self_attn.v_proj", [width, width])
+        add("cross.q", "attn2.to_q", "cross_attn.q_proj", [width, width])
+        add("cross.kv", "attn2.to_k|attn2.to_v", "cross_attn.k_proj|cross_attn.v_proj", [width, proj or text])
+        for ours, theirs, original in ("attn", "attn1", "self_attn"), ("cross", "attn2", "cross_attn"):
+            add(ours + ".proj", theirs + ".to_out.0", original + ".output_proj", [width, width])
+            for x in "qk":
+                add(f"{ours}.{x}n", f"{theirs}.norm_{x}", f"{original}.{x}_norm", [head])
+        add("fc1", "ff.net.0.proj", "mlp.layer1", [m, width])
+        add("fc2", "ff.net.2", "mlp.layer2", [width, m])
+    return rows + ([("ctx_proj", "crossattn_proj.0", "crossattn_proj.0", [proj, text])] if proj else [])
+
+
+def cosmos(masks, proj):
+    """Returns the tensors of diffusers, ours, and the original's names by those of diffusers."""
+    t, o, names = {}, {}, {}
+    for ours, theirs, originals, shape in cosmos_layers(LAYERS, COSMOS_HEADS * COSMOS_HEAD, LORA, masks, TEXT, proj, COSMOS_HEAD):
+        for suffix, form in [(".weight", shape)] + [(".bias", shape[:1])] * (ours == "ctx_proj"):
+            parts = [name + suffix for name in theirs.split("|")]
+            names.update(zip(parts, (name + suffix for name in originals.split("|"))))
+            t.update((name, make(*form)) for name in parts)
+            x = [t[name] for name in parts]
+            if ours.endswith("attn.qkv"):
+                x[:2] = map(halves, x[:2])
+            elif ours.endswith(("attn.qn", "attn.kn")):
+                x[0] = halves(x[0])
+            elif ours == "out":  # rows (h, w, c) -> (c, h, w)
+                rows = x[0].rows()
+                x[0] = stack([rows[i * CHANNELS + c] for c in range(CHANNELS) for i in range(4)], form)
+            o[ours + suffix] = cat(*x)
+    return t, o, names
+
+
 def by_head(*tensors):
     """The rows of head 0 of each tensor, then those of head 1, ..."""
     rows = [t.rows() for t in tensors]
@@ -292,6 +358,60 @@ def save_ltx(folder):
                 "out_channels": CHANNELS, "patch_size": 1, "patch_size_t": 1, "qk_norm": "rms_norm_across_heads"})
 
 
+def save_zeros(path, layers, width, lora, masks, text, proj):
+    """A file in the original layout whose values are a hole."""
+    head, size = {}, 0
+    for _, _, originals, shape in cosmos_layers(layers, width, lora, masks, text, proj, 128, 16):
+        for name in originals.split("|"):
+            for suffix, form in [(".weight", shape)] + [(".bias", shape[:1])] * (name == "crossattn_proj.0"):
+                n = 2 * form[0] * (form[1] if len(form) > 1 else 1)
+                head["net." + name + suffix] = {"dtype": "BF16", "shape": form, "data_offsets": [size, size + n]}
+                size += n
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.truncate(f.tell() + size)
+
+
+def cosmos_config(heads, head, layers, lora, channels, masks, text, proj):
+    return {"_class_name": "CosmosTransformer3DModel", "_diffusers_version": "0.36.0", "adaln_lora_dim": lora,
+            "attention_head_dim": head, "concat_padding_mask": True, "controlnet_block_every_n": None,
+            "crossattn_proj_in_channels": text if proj else 1024, "encoder_hidden_states_channels": proj or 1024,
+            "extra_pos_embed_type": None, "img_context_dim_in": None, "img_context_dim_out": 2048,
+            "img_context_num_tokens": 256, "in_channels": channels + masks - 1, "max_size": [128, 240, 240],
+            "mlp_ratio": 4.0, "num_attention_heads": heads, "num_layers": layers, "out_channels": channels,
+            "patch_size": [1, 2, 2], "rope_scale": [1.0, 3.0, 2.5], "text_embed_dim": proj or text,
+            "use_crossattn_projection": proj > 0}
+
+
+def save_cosmos(folder, masks, proj):
+    t, own_names, names = cosmos(masks, proj)
+    original = {"net." + names[k]: v for k, v in t.items()}
+    for name in "accum_image_sample_counter", "accum_iteration", "accum_train_in_hours", "pos_embedder.seq", \
+            "pos_embedder.dim_spatial_range", "blocks.0.self_attn.q_norm._extra_state":
+        original["net." + name] = make(2)
+    os.makedirs(os.path.join(folder, "diffusers"))
+    save(os.path.join(folder, "own.safetensors"), own_names)
+    save(os.path.join(folder, "original.safetensors"), original)
+    save_pth(os.path.join(folder, "original.pth"), original)
+    save_shards(os.path.join(folder, "diffusers"), t, 2)
+    write_json(os.path.join(folder, "diffusers/config.json"),
+               cosmos_config(COSMOS_HEADS, COSMOS_HEAD, LAYERS, LORA, CHANNELS, masks, TEXT, proj))
+
+
+def save_cosmos_family(folder):
+    save_cosmos(folder, 2, 0)
+    save_cosmos(os.path.join(folder, "projection"), 2, 12)
+    save_cosmos(os.path.join(folder, "t2i"), 1, 0)
+    for name, layers, width, masks, text, proj in (("cosmos2-14b", 36, 5120, 2, 1024, 0), ("cosmos2-t2i-2b", 28, 2048, 1, 1024, 0),
+                                                   ("cosmos2.5-2b", 28, 2048, 2, 100352, 1024), ("other", 3, 256, 2, 16, 0)):
+        save_zeros(os.path.join(folder, name + ".safetensors"), layers, width, 256, masks, text, proj)
+    wide = os.path.join(folder, "wide")
+    os.makedirs(wide)
+    save_zeros(os.path.join(wide, "diffusion_pytorch_model.safetensors"), 1, 256, 4, 2, 100352, 16)
+    write_json(os.path.join(wide, "config.json"), cosmos_config(2, 128, 1, 4, 16, 2, 100352, 16))
+
+
 def main(folder):
     t, names = model()
     original = {names[k]: v for k, v in t.items()}
@@ -315,6 +435,7 @@ def main(folder):
     save_pth(os.path.join(folder, "nested.pth"), original, nested=True)
     save_pth(os.path.join(folder, "columns.pth"), original, columns=True)
     save_ltx(os.path.join(folder, "ltx"))
+    save_cosmos_family(os.path.join(folder, "cosmos"))
     save(os.path.join(folder, "prefix.safetensors"), {"model.diffusion_model." + k: v for k, v in original.items()})
 
 

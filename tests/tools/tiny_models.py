@@ -11,6 +11,10 @@
   clip     OUT/clip: CLIP, pictures of 32 x 32, width 20; OUT/head.safetensors: linear layers 20 -> 8 -> 1
   llava    OUT/llava: LLaVA, a vision-language model that takes pictures
   qwen     OUT/qwen: Qwen2.5-VL, which takes videos (if torchvision is there)
+  cosmos   OUT/cosmos/{transformer,vae,text_encoder,tokenizer,scheduler}: Cosmos-Predict 2.5 as diffusers stores it, 4
+           channels; its text is 2 states of width 32, which the transformer projects to 20 features
+  hunyuan  OUT/hunyuan/{text_encoder,tokenizer,text_encoder_2,tokenizer_2}: the text encoders of HunyuanVideo 1.5,
+           the language model of Qwen2.5-VL and T5 with the tokenizer of ByT5
 """
 
 import argparse
@@ -164,7 +168,73 @@ def qwen(out):
                             "VIDEO", wrap(marks[3]))).save_pretrained(folder)
 
 
-KINDS = {f.__name__: f for f in (wan, wan22, t2, t5, clip, llava, qwen)}
+# Contents are a text or a list of parts.
+MESSAGES = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for c in m.content %}{{ c.text }}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def language_model(words, layers):
+    """The config of a language model of Qwen2.5-VL, and its tokenizer with a chat template."""
+    from transformers import PreTrainedTokenizerFast
+
+    marks = "<|im_start|>", "<|im_end|>"
+    n = write_tokenizer(words, (*SIGNS, *marks), end=None, extra_special_tokens=list(marks))
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(words)
+    tokenizer.chat_template = MESSAGES
+    tokenizer.save_pretrained(words)
+    return dict(hidden_size=32, intermediate_size=64, initializer_range=0.2, num_hidden_layers=layers,
+                num_attention_heads=2, num_key_value_heads=1, vocab_size=n, pad_token_id=0, eos_token_id=1,
+                bos_token_id=2, max_position_embeddings=2048,
+                rope_parameters={"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 1e4})
+
+
+def cosmos(out):
+    import json
+
+    from diffusers import CosmosTransformer3DModel, UniPCMultistepScheduler
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+    folder = f"{out}/cosmos"
+    write_vae(f"{folder}/vae", z=4, dim_mult=[1, 2, 2, 2], down=[False, True, True])
+    text = language_model(f"{folder}/tokenizer", 2)
+    vision = dict(depth=1, hidden_size=32, num_heads=2, intermediate_size=64, patch_size=4, out_hidden_size=32,
+                  window_size=16, fullatt_block_indexes=[0])
+    model = Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(text_config=text, vision_config=vision))
+    model.eval().save_pretrained(f"{folder}/text_encoder")
+    transformer = CosmosTransformer3DModel(
+        in_channels=5, out_channels=4, num_attention_heads=2, attention_head_dim=16, num_layers=2, text_embed_dim=20,
+        adaln_lora_dim=4, rope_scale=(1.0, 3.0, 3.0), extra_pos_embed_type=None, use_crossattn_projection=True,
+        crossattn_proj_in_channels=64, encoder_hidden_states_channels=20)
+    with torch.no_grad():
+        for p in transformer.parameters():
+            p.add_(torch.randn_like(p) * 0.05)
+    transformer.save_pretrained(f"{folder}/transformer")
+    UniPCMultistepScheduler(use_flow_sigmas=True, prediction_type="flow_prediction", use_karras_sigmas=True, sigma_max=200.0,
+                            sigma_min=0.01).save_pretrained(f"{folder}/scheduler")
+    with open(f"{folder}/model_index.json", "w") as f:
+        json.dump({"_class_name": "Cosmos2_5_PredictBasePipeline", "_diffusers_version": "0.36.0",
+                   "safety_checker": [None, None], "scheduler": ["diffusers", "UniPCMultistepScheduler"],
+                   "text_encoder": ["transformers", "Qwen2_5_VLForConditionalGeneration"],
+                   "tokenizer": ["transformers", "Qwen2TokenizerFast"],
+                   "transformer": ["diffusers", "CosmosTransformer3DModel"], "vae": ["diffusers", "AutoencoderKLWan"]}, f)
+
+
+def hunyuan(out):
+    from transformers import ByT5Tokenizer, Qwen2_5_VLTextConfig, Qwen2_5_VLTextModel, T5Config, T5EncoderModel
+
+    folder = f"{out}/hunyuan"
+    text = language_model(f"{folder}/tokenizer", 4)
+    Qwen2_5_VLTextModel(Qwen2_5_VLTextConfig(**text)).eval().save_pretrained(f"{folder}/text_encoder")
+    words = ByT5Tokenizer()
+    words.save_pretrained(f"{folder}/tokenizer_2")
+    T5EncoderModel(T5Config(vocab_size=len(words), d_model=24, d_kv=8, d_ff=48, num_layers=2, num_heads=2,
+                            dropout_rate=0.0)).eval().save_pretrained(f"{folder}/text_encoder_2")
+
+
+KINDS = {f.__name__: f for f in (wan, wan22, t2, t5, clip, llava, qwen, cosmos, hunyuan)}
 
 
 def main():

@@ -111,6 +111,7 @@ static void test_dimensions(void **state)
 
 			vfm_foreign_begin(&got, vfm_model_arch(&m));
 			OK(vfm_foreign_read_config(&got, f, l, config, "config.json", &err));
+			OK(vfm_foreign_check_config(&m, l, config, "config.json", &err));
 			json_decref(config);
 			vfm_foreign_expand(&map, &m, l);
 			for (int alone = 0; alone < 2; alone++) {

@@ -160,6 +160,48 @@ static void test_flops(void **state)
 	}
 }
 
+/* RoPE of cosmos, against the formula of CosmosRotaryPosEmbed in diffusers: the angles of the axes with their range, and
+ * the frame rate. */
+static void test_rope_axes(void **state)
+{
+	static const struct {
+		const char *preset;
+		double fps;
+		int64_t features[3];
+		double ratio[3]; /* exponents n / (n - 2) of the range */
+		double scale;
+	} cases[] = {
+		{"dit-s", 0, {24, 20, 20}, {0, 0, 0}, 1},
+		{"wan-1.3b", 0, {44, 42, 42}, {0, 0, 0}, 1},
+		{"cosmos2-14b", 0, {44, 42, 42}, {44.0 / 42, 42.0 / 40, 42.0 / 40}, 1},
+		{"cosmos2.5-2b", 16, {44, 42, 42}, {44.0 / 42, 42.0 / 40, 42.0 / 40}, 1.5},
+		{"cosmos2-t2i-2b", 24, {44, 42, 42}, {44.0 / 42, 42.0 / 40, 42.0 / 40}, 1},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct vfm_model_spec m;
+		struct vfm_rope_axes r;
+
+		OK(vfm_model_preset(cases[i].preset, &m, &err));
+		m.rope_fps = cases[i].fps;
+		OK(vfm_model_check(&m, &err));
+		vfm_model_rope_axes(&m, &r);
+		for (int a = 0; a < 3; a++) {
+			double theta = 10000 * pow(m.rope_scale[a], cases[i].ratio[a]);
+
+			assert_int_equal(r.features[a], cases[i].features[a]);
+			assert_true(fabs(r.theta[a] / theta - 1) < 1e-12);
+			assert_true(fabs(r.scale[a] - (a ? 1 : cases[i].scale)) < 1e-12);
+		}
+		for (int a = 0; a < 3; a++) /* which only cosmos reads */
+			m.rope_scale[a] = 2;
+		vfm_model_rope_axes(&m, &r);
+		assert_true((r.theta[0] > 10000 * 2) == (cases[i].ratio[0] > 0));
+		assert_true((r.theta[2] > 10000 * 2) == (cases[i].ratio[2] > 0));
+	}
+}
+
 static void test_check(void **state)
 {
 	const struct vfm_preset *p;
@@ -219,6 +261,7 @@ int main(void)
 		cmocka_unit_test(test_architectures),
 		cmocka_unit_test(test_flops),
 		cmocka_unit_test(test_check),
+		cmocka_unit_test(test_rope_axes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -552,6 +552,79 @@ static void test_given_frames(void **state)
 	vfm_device_close(&d);
 }
 
+/* Several given frames, in cosmos: as many as were drawn, but not all; at the time of given frames, marked by the first
+ * mask, without weight.  The rest of the sample has its weight. */
+static void check_given(
+	const struct vfm_config *c, const struct vfm_pack *b, struct vfm_stream *s, int64_t step, int counts[8][8])
+{
+	const int64_t width = vfm_model_given_dim(&c->model), F = b->patch_dim;
+	struct vfm_micro u;
+	double sum = 0;
+	int at = 0;
+
+	OK(vfm_micro_make(&u, s,
+		&(struct vfm_micro_opts){.config = c, .mesh = vfm_mesh_one(), .step = step, .ends = true}, b, &err));
+	for (int g = 0, i = -1; g < u.in.segs.n; g++) {
+		const int64_t rows = vfm_seqs_len(&u.in.segs, g),
+			      area = b->grid[u.in.seg_sample[g]][1] * b->grid[u.in.seg_sample[g]][2];
+		const bool given = u.in.seg_given[g], first = u.in.seg_sample[g] != i;
+		const float w = ((const float *)u.w.data)[g], t = ((const float *)u.in.t_cond.data)[g];
+		const int32_t frames = b->grid[i = u.in.seg_sample[g]][0];
+
+		if (first)
+			counts[frames][given ? rows / area : 0]++;
+		assert_true(given ? first && rows % area == 0 && rows < frames * area : true);
+		assert_true(given ? w == 0 && t == 1e-4F : w > 0 && t > 1e-4F && t < 1);
+		if (!given)
+			assert_true(fabs(w * (double)rows * (double)b->tokens / (double)(frames * area) - 1) < 1e-6);
+		for (int64_t r = at; r < at + rows; r++) {
+			const float *x = (const float *)u.in.x.data + r * F, *x0 = (const float *)b->x0 + r * F;
+			const float *mask = (const float *)u.in.given.data + r * width;
+
+			assert_int_equal(!memcmp(x, x0, (size_t)F * sizeof(*x)), given);
+			for (int64_t j = 0; j < width; j++)
+				assert_true(mask[j] == (given && j < width / 2 ? 1 : 0));
+		}
+		at += (int)rows;
+		sum += w * (double)rows;
+	}
+	assert_int_equal(at, b->tokens);
+	assert_true(fabs(sum - 1) < 1e-6);
+	vfm_micro_release(&u);
+}
+
+static void test_given_max(void **state)
+{
+	static const struct vfm_synthetic samples[] = {
+		{{1, 4, 4}, 3, 1}, {{2, 2, 4}, 0, 2}, {{3, 1, 3}, 6, 3}, {{5, 2, 2}, 6, 4}};
+	enum { STEPS = 400 };
+	/* of given frames, by frames of the sample: those that would leave none are fewer */
+	static const double share[8][8] = {
+		[1] = {1}, [2] = {0.25, 0.75}, [3] = {0.25, 0.25, 0.5}, [5] = {0.25, 0.25, 0.25, 0.25}};
+	struct vfm_device d;
+	struct vfm_config c;
+	struct vfm_pack b;
+	int counts[8][8] = {{0}};
+
+	(void)state;
+	vfm_config_defaults(&c);
+	OK(vfm_config_set(&c, "model.arch=cosmos", &err));
+	OK(vfm_config_set(&c, "diffusion.kind=flow", &err));
+	OK(vfm_config_set(&c, "diffusion.image_cond=0.75", &err));
+	OK(vfm_config_set(&c, "diffusion.given_max=3", &err));
+	OK(vfm_config_check(&c, &err));
+	OK(vfm_device_open(&d, "cpu", &err));
+	OK(vfm_synthetic_pack(&b, samples, 4, &c.model, 5, &err));
+	for (int64_t step = 0; step < STEPS; step++)
+		check_given(&c, &b, d.stream, step, counts);
+	for (int n = 0; n < 8; n++)
+		for (int k = 0; k < 8; k++)
+			if (fabs((double)counts[n][k] / STEPS - share[n][k]) > 0.1)
+				fail_msg("%d of %d frames are given in %d of %d steps", k, n, counts[n][k], STEPS);
+	vfm_pack_release(&b);
+	vfm_device_close(&d);
+}
+
 static const char *const image_model[] = {"model.arch=wan", "model.layers=2", "model.hidden=32", "model.heads=2",
 	"model.channels=3", "model.cond_channels=5", "model.image_dim=6", "model.image_len=4", "model.text_dim=8",
 	"train.warmup_steps=0", "diffusion.kind=flow", "diffusion.image_cond=1"};
@@ -737,6 +810,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_flops),
 		cmocka_unit_test(test_text_pad),
 		cmocka_unit_test(test_given_frames),
+		cmocka_unit_test(test_given_max),
 		cmocka_unit_test(test_dropped_images),
 		cmocka_unit_test(test_missing_conditions),
 	};

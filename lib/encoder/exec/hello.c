@@ -165,7 +165,7 @@ static int parse_text(struct vfm_hello *h, const json_t *o, struct vfm_err *err)
 
 	TRY(vfm_json_only_keys(o, "hello.text", keys, err));
 	h->text_max_rows = 512;
-	TRY(vfm_json_i64(o, "hello.text", "dim", true, 1, 65535, &h->text_dim, err));
+	TRY(vfm_json_i64(o, "hello.text", "dim", true, 1, 1 << 20, &h->text_dim, err));
 	TRY(vfm_json_i64(o, "hello.text", "rows", false, 1, 65535, &h->text_rows, err));
 	return vfm_json_i64(o, "hello.text", "max_rows", false, 1, 65535, &h->text_max_rows, err);
 }

@@ -323,6 +323,21 @@ void vfm_foreign_expand(struct vfm_foreign_map *map, const struct vfm_model_spec
 	}
 }
 
+bool vfm_foreign_left_out(const struct vfm_model_spec *m, int layout, const char *name)
+{
+	struct vfm_model_spec copy = *m;
+
+	for (const struct vfm_foreign_row *r = vfm_model_arch(m)->foreign->rows; r->ours; r++) {
+		const char *theirs = r->theirs[layout];
+		const size_t len = theirs ? strlen(theirs) : 0;
+
+		if (r->optional && theirs && !*dim_of_letter(&copy, r->needs) && !strncmp(name, theirs, len) &&
+			(!strcmp(name + len, ".weight") || !strcmp(name + len, ".bias")))
+			return true;
+	}
+	return false;
+}
+
 static int copy_order(const void *a, const void *b)
 {
 	const struct vfm_foreign_copy *x = a, *y = b;
@@ -642,6 +657,8 @@ static int read_foreign_key(struct vfm_model_spec *m, const struct vfm_foreign_k
 		return read_foreign_num(k, v, field, where, "a number above 0", err);
 	case VFM_FOREIGN_ONE_OF:
 		return read_one_of(k, v, where, err);
+	case VFM_FOREIGN_FLAG:
+		return json_is_boolean(v) ? 0 : bad_value(v, where, k->key, "true or false", err);
 	case VFM_FOREIGN_ANY:
 		break;
 	}
@@ -701,6 +718,8 @@ static json_t *foreign_value(const struct vfm_model_spec *m, const struct vfm_fo
 		return json_integer(vfm_model_context_dim(m));
 	case VFM_FOREIGN_IMAGE:
 		return m->image_dim ? json_integer(m->hidden) : json_null();
+	case VFM_FOREIGN_FLAG:
+		return json_boolean(*dim != 0);
 	case VFM_FOREIGN_ONE_OF:
 		all = json_loads(k->values, JSON_DECODE_ANY, NULL);
 		first = json_incref(json_array_get(all, 0));
@@ -710,6 +729,41 @@ static json_t *foreign_value(const struct vfm_model_spec *m, const struct vfm_fo
 		break;
 	}
 	return json_loads(k->values, JSON_DECODE_ANY, NULL);
+}
+
+/* Fails unless the value of a key is that of the model. */
+static int compare_value(const struct vfm_model_spec *m, const struct vfm_foreign_key *k, const json_t *v,
+	const char *where, struct vfm_err *err)
+{
+	json_t *want = foreign_value(m, k);
+	struct vfm_buf got = {0}, text = {0};
+	int rc = 0;
+
+	if (!json_equal(v, want)) {
+		vfm_json_text(&got, v, 0);
+		vfm_json_text(&text, want, 0);
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: %s: %.200s contradicts the tensors, which give %.200s", where,
+			k->key, got.data, text.data);
+		vfm_buf_release(&got);
+		vfm_buf_release(&text);
+	}
+	json_decref(want);
+	return rc;
+}
+
+int vfm_foreign_check_config(
+	const struct vfm_model_spec *m, int layout, const json_t *config, const char *where, struct vfm_err *err)
+{
+	struct vfm_model_spec copy = *m;
+
+	for (const struct vfm_foreign_key *k = vfm_model_arch(m)->foreign->layout[layout].keys; k && k->key; k++) {
+		const json_t *v = json_object_get(config, k->key);
+		const bool holds = k->type == VFM_FOREIGN_INT && k->needs && *dim_of_letter(&copy, k->needs);
+
+		if (v && (holds || k->type == VFM_FOREIGN_FLAG))
+			TRY(compare_value(m, k, v, where, err));
+	}
+	return 0;
 }
 
 json_t *vfm_foreign_write_config(const struct vfm_model_spec *m, int layout)

@@ -40,6 +40,8 @@ struct vfm_foreign_row {
 	char count; /* with %d: the letter of the number of these blocks; 0: model.layers */
 	/* The layouts, as bits, in which the halves of their rows are swapped. */
 	unsigned swapped;
+	/* With `needs`: a text encoder can compute this layer, so that a configuration may leave it out of a file. */
+	bool optional;
 	/* In layouts with .by_head, their tensor interleaves n projections by head: those of head 0, of head 1, ... */
 	int per_head;
 	/* RoPE rotates the first n of `parts` equal parts of the rows.  In each head, theirs have the first elements of
@@ -57,6 +59,7 @@ enum vfm_foreign_type {
 	VFM_FOREIGN_MLP_RATIO, /* model.ffn / model.hidden */
 	VFM_FOREIGN_CONTEXT,   /* features of a row that cross-attention reads */
 	VFM_FOREIGN_IMAGE,     /* model.hidden, or null without image rows; the reader takes it from the shapes */
+	VFM_FOREIGN_FLAG,      /* whether the integer at `off` is not 0; the reader takes that from the shapes */
 	VFM_FOREIGN_ONE_OF,    /* a JSON array of the supported values; the first is written */
 	VFM_FOREIGN_ANY,       /* no effect on the weights; `values` is written */
 };
@@ -135,6 +138,9 @@ void vfm_foreign_map_release(struct vfm_foreign_map *map);
  * tensors; the caller frees it. */
 size_t *vfm_foreign_order_copies(struct vfm_foreign_map *map);
 
+/* Returns whether a tensor of the layout is of an optional row that m is without. */
+bool vfm_foreign_left_out(const struct vfm_model_spec *m, int layout, const char *name);
+
 /* Finds the layout `name` of m's architecture.  VFM_EUSAGE: there is no such layout, or it cannot express a key of the
  * section "model", which the message names. */
 int vfm_foreign_find(const struct vfm_model_spec *m, const char *name, int *layout, struct vfm_err *err);
@@ -143,6 +149,10 @@ int vfm_foreign_find(const struct vfm_model_spec *m, const char *name, int *layo
  * has an unsupported value; the message names it after `where`. */
 int vfm_foreign_read_config(struct vfm_model_spec *m, const struct vfm_foreign *f, int layout, const json_t *config,
 	const char *where, struct vfm_err *err);
+/* Compares the keys that the shapes determine (VFM_FOREIGN_FLAG, and integers with `needs`) with *m, which has passed
+ * vfm_foreign_finish.  VFM_EUSAGE: one differs; the message names it after `where`. */
+int vfm_foreign_check_config(
+	const struct vfm_model_spec *m, int layout, const json_t *config, const char *where, struct vfm_err *err);
 json_t *vfm_foreign_write_config(const struct vfm_model_spec *m, int layout); /* the caller owns it */
 
 /* Initialises *m for an architecture: dimensions are 0, everything else is as in all its published models. */

@@ -243,6 +243,7 @@ static int check_positions(const struct vfm_model_spec *m, struct vfm_err *err)
 /* An axis of two features has one frequency, 1, whatever the base. */
 static int check_rope_scale(const struct vfm_model_spec *m, struct vfm_err *err)
 {
+	const bool reads = vfm_arch_lists_key(vfm_model_arch(m), "model.rope_scale");
 	struct vfm_rope_axes r;
 
 	vfm_model_rope_axes(m, &r);
@@ -255,7 +256,7 @@ static int check_rope_scale(const struct vfm_model_spec *m, struct vfm_err *err)
 		if (r.features[i] % 2)
 			return vfm_fail(err, VFM_EUSAGE, "model.rope_axes: %lld features of %c are no pairs",
 				(long long)r.features[i], "thw"[i]);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; reads && i < 3; i++)
 		if (m->rope_scale[i] != 1 && r.features[i] < 3)
 			return vfm_fail(err, VFM_EUSAGE,
 				"model.rope_scale: heads of %lld features rotate %lld with %c, which have no range",
@@ -409,6 +410,7 @@ void vfm_model_rope_scale(const struct vfm_model_spec *m, double scale[3])
 
 void vfm_model_rope_axes(const struct vfm_model_spec *m, struct vfm_rope_axes *r)
 {
+	const bool ranges = vfm_arch_lists_key(vfm_model_arch(m), "model.rope_scale");
 	const int64_t d = vfm_model_head_dim(m), side = 2 * (d / 6);
 	const bool own = m->rope_axes[0] > 0;
 
@@ -417,7 +419,9 @@ void vfm_model_rope_axes(const struct vfm_model_spec *m, struct vfm_rope_axes *r
 		const int64_t n = own ? m->rope_axes[i] : i ? side : d - 2 * side;
 
 		r->features[i] = n;
-		r->theta[i] = m->rope_theta * (n > 2 ? pow(m->rope_scale[i], (double)n / (double)(n - 2)) : 1);
+		r->theta[i] = m->rope_theta;
+		if (ranges && n > 2)
+			r->theta[i] *= pow(m->rope_scale[i], (double)n / (double)(n - 2));
 	}
 }
 
