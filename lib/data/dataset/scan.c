@@ -177,9 +177,9 @@ static int check_extras(const struct vfm_scan_sample *m, const uint8_t *data,
 			continue;
 		}
 		TRY(vfm_binding_check(b->extra[e], data + extra[e].offset, extra[e].bytes, k->part, err));
-		if (e == VFM_EXTRA_IMAGE)
+		if (k->ndim == 2)
 			TRY(vfm_encoder_id_check_rows(
-				VFM_ENCODER_IMAGE, &m->encoder_ids->image, extra[e].rows, extra[e].width, err));
+				k->encoder, &m->encoder_ids->of[k->encoder], extra[e].rows, extra[e].width, err));
 		else if (vfm_extra_count(r, VFM_EXTRA_COND, &extra[e]) * vfm_npy_type_size(extra[e].dtype) +
 				extra[e].header !=
 			extra[e].bytes)

@@ -31,7 +31,7 @@ static int check_record(const struct vfm_loader *l, const struct vfm_plan_sample
 
 static bool is_delivered(const struct vfm_loader *l, int e)
 {
-	return e == VFM_EXTRA_COND ? l->o.cond : l->o.image;
+	return e == VFM_EXTRA_COND ? l->o.cond : e == VFM_EXTRA_IMAGE && l->o.image;
 }
 
 /* Looks up the extra arrays that are delivered. */
@@ -333,7 +333,7 @@ static int load_extras(struct vfm_loader *l, struct vfm_load_slot *sl, int32_t i
 	struct vfm_index *ix = l->ix[s->from.set];
 
 	if (p->image)
-		TRY(vfm_index_read_image_f32(ix, &s->rec, &s->extra[VFM_EXTRA_IMAGE],
+		TRY(vfm_index_read_rows_f32(ix, &s->rec, VFM_EXTRA_IMAGE, &s->extra[VFM_EXTRA_IMAGE],
 			p->image + (int64_t)i * p->image_len * p->image_dim, &sl->spent, err));
 	if (!p->cond)
 		return 0;
