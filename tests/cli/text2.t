@@ -80,4 +80,39 @@ ok "verify accepts the join" vfm-curate verify -q joined
 run vfm-curate index --join -d twice --nonmatch none plain second data
 like "$rc $err" "^2 .*'second' and 'data' both have second texts" "two datasets with second texts"
 
+# ---- plans
+pack() {
+	vfm-pack --context 64 --batch 2 --epochs 1 "$@"
+}
+run pack data
+rc_is 0 "vfm-pack takes second texts of some samples"
+printf '%s\n' "$out" >plan.jsonl
+is "$(head -1 plan.jsonl | jq -c '[.text2_dim, .encoders.text2.name]')" '[6,"glyphs"]' "the plan has their width and encoder"
+run pack joined
+is "$(head -1 <<<"$out" | jq -c '[.text2_dim, .encoders.text2]')" '[6,null]' "of a join, too"
+like "$err" "warning: set '.*joined' does not name its second text encoder" "a warning names a missing encoder"
+run pack plain
+is "$(head -1 <<<"$out" | jq -c '[.text2_dim, .encoders.text2]')" '[null,null]' "a plan without second texts"
+run pack plain data
+is "$rc $(head -1 <<<"$out" | jq -c '[.text2_dim, .encoders.text2.name]')" '0 [6,"glyphs"]' "two sets, one without second texts"
+jq -c 'if .text2 then .text2.maker.version = "2" else . end' some.jsonl >version2.jsonl
+vfm-curate shard -q -d version2 version2.jsonl >/dev/null
+run pack data version2
+like "$rc $err" "^2 .*set '.*version2' .*has second text encoder 'glyphs 2', set .* has 'glyphs 1' \(--force mixes them\)" "sets of two encoders are refused"
+run pack --force data version2
+is "$rc $(head -1 <<<"$out" | jq -c '.forced | map([.encoder, .expected.version, .used.version])')" '0 [["text2","1","2"]]' "--force records it"
+jq -c --slurpfile other plain.jsonl '.id as $id | if .text2 then .text2 = ($other[] | select(.id == $id).text | del(.maker)) else . end' some.jsonl >wide.jsonl
+vfm-curate shard -q -d wide wide.jsonl >/dev/null
+run pack data wide
+like "$rc $err" "^2 .*set '.*wide' has second texts of width 32, others have 6" "sets of two widths are refused"
+jq -c 'select(.text2) | del(.text2.maker)' some.jsonl | head -1 >widths.jsonl
+jq -c 'select(.text2)' wide.jsonl | tail -1 >>widths.jsonl
+run_stage vfm-curate shard -d widths widths.jsonl
+like "$rc $(jq -r '.error // empty' <<<"$out")" "^1 the sample has second text of width 32, the dataset has 6" "a dataset of two widths is refused"
+small=(--set model.layers=2 --set model.hidden=64 --set model.heads=4 --set model.text_dim=32)
+run vfm-train -q "${small[@]}" --data plan.jsonl -o run --steps 1
+rc_is 0 "a model that does not read them"
+like "$err" "warning: the model does not read the second texts of plan.jsonl: model.text2_dim is 0" "says so"
+is "$(vfm-ckpt info --format jsonl run | jq -c '.text2')" '"glyphs 1"' "its checkpoint names the encoder"
+
 done_testing
