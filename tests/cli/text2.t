@@ -115,4 +115,42 @@ rc_is 0 "a model that does not read them"
 like "$err" "warning: the model does not read the second texts of plan.jsonl: model.text2_dim is 0" "says so"
 is "$(vfm-ckpt info --format jsonl run | jq -c '.text2')" '"glyphs 1"' "its checkpoint names the encoder"
 
+# ---- encode
+toy="$B/tests/tools/toy_model"
+jq -c 'if input_line_number % 2 == 1 then .caption = "a sign that says \"big red sale" else . end' clips.jsonl >signs.jsonl
+two=(--text bytes:32 --text2-exec "$toy -q -n glyphs -v 3 -m 2")
+run_stage vfm-curate encode -d two "${two[@]}" signs.jsonl
+rc_is 0 "encode with two text encoders"
+records "$SCRATCH/io/out" >two.jsonl
+is "$(jq -c '.text2 | if . then [.shape, .maker.name, .maker.max_rows, (.caption_sha256 | length)] else . end' two.jsonl | sort | uniq -c | xargs)" \
+	"3 [[2,8],glyphs,2,64] 3 null" "the second encoder makes rows of some captions"
+ok "with their digest" digests_match .text2 < <(jq -c 'select(.text2)' two.jsonl)
+is "$(find two -name '*.text2.npy' | wc -l)" 3 "and no other files"
+ok "the header names the encoder" grep -q '"text2":{"name":"glyphs","version":"3"' "$SCRATCH/io/out"
+run vfm-curate shard -q -d two-data two.jsonl
+rc_is 0 "shard takes them"
+is "$(pack two-data 2>/dev/null | head -1 | jq -c '[.text2_dim, .encoders.text2.version]')" '[8,"3"]' "and vfm-pack"
+run_stage vfm-curate encode -d builtin --text bytes:32 --text2 bytes:6 signs.jsonl
+is "$rc $(jq -c '.text2.maker.name' <<<"$out" | sort -u)" '0 "bytes:6"' "the built-in encoder as the second"
+again() {
+	run_stage vfm-curate encode -d two --text bytes:32 --text2-exec "$toy -q -n glyphs -v $1 -m 2" --done two.done signs.jsonl
+}
+vfm-curate encode -d two "${two[@]}" signs.jsonl 2>/dev/null >two.done
+again 3
+like "$err" "6 were done already" "--done copies records with and without rows"
+rm "$(jq -r 'select(.text2).text2.path' two.jsonl | head -1)"
+again 3
+like "$rc $(find two -name '*.text2.npy' | wc -l) $err" "^0 3 .*5 were done already" "a lost file is made again"
+again 4
+is "$(jq -r '.text2.maker.version // empty' <<<"$out" | sort -u)" 4 "another encoder encodes again"
+run_stage vfm-curate encode -d nan --text bytes:32 --text2-exec "$toy -q -f nan" signs.jsonl
+like "$rc $(jq -r '.error // empty' <<<"$out" | head -1)" "^1 rows: element .* is NaN" "a NaN fails its record alone"
+is "$(jq -r 'select(.error) | .id' <<<"$out" | wc -l)" 3 "... of three"
+run_stage vfm-curate encode -d null --text-exec "$toy -q" signs.jsonl
+like "$rc $(jq -r '.error // empty' <<<"$out" | head -1)" "^1 the model's answer has no \"rows\"" "the first encoder must make rows"
+run vfm-curate encode -q -d x --text2 bytes:6 --text2-exec "$toy" signs.jsonl
+like "$rc $err" "^2 .*expected one of --text2 and --text2-exec" "two second encoders"
+run vfm-curate encode -q -d x --text2 wavelet signs.jsonl
+is "$rc" 2 "no encoder of texts"
+
 done_testing
