@@ -38,6 +38,10 @@ static void place_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 		in->image = vfm_sub_t2(a, VFM_F32, in->image_seqs.total, m->image_dim);
 		in->image_seqs.dev_cu = vfm_sub_t1(a, VFM_I32, p->n + 1);
 	}
+	if (m->text2_dim) {
+		in->text2 = vfm_sub_t2(a, VFM_F32, in->text2_seqs.total, m->text2_dim);
+		in->text2_seqs.dev_cu = vfm_sub_t1(a, VFM_I32, p->n + 1);
+	}
 	if (vfm_model_has_row_rope(m))
 		in->rope = vfm_sub_t3(a, VFM_F32, R, m->heads / in->tok.tp, vfm_model_head_dim(m));
 	else if (m->pos == VFM_POS_ROPE || m->pos == VFM_POS_BOTH)
@@ -123,6 +127,24 @@ static int upload_text(struct vfm_model_in *in, const struct vfm_model_spec *m, 
 		return 0;
 	pool_text(host, p, in, dropped, m->text_dim);
 	return upload_tensor(in, &in->text_mean, host, err);
+}
+
+/* Uploads the second texts that are not dropped. */
+static int upload_text2(
+	struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p, struct vfm_err *err)
+{
+	const int32_t *cu = in->host_cu_text2;
+	const size_t row = (size_t)m->text2_dim * sizeof(float);
+
+	if (!cu)
+		return 0;
+	TRY(upload_tensor(in, &in->text2_seqs.dev_cu, cu, err));
+	for (int i = 0; i < p->n; i++)
+		if (cu[i + 1] > cu[i])
+			TRY(vfm_dev_upload(in->stream, (char *)in->text2.data + (size_t)cu[i] * row,
+				p->text2 + (int64_t)p->cu_text2[i] * m->text2_dim, (size_t)(cu[i + 1] - cu[i]) * row,
+				err));
+	return 0;
 }
 
 /* Gathers n rows of a host array [tokens of the pack, width]. */
@@ -286,6 +308,7 @@ static int upload_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 	TRY_OUT(upload_tensor(in, &in->seqs.dev_cu, in->tok.cu, err));
 	TRY_OUT(upload_tensor(in, &in->text_seqs.dev_cu, in->host_cu_text, err));
 	TRY_OUT(upload_text(in, m, p, conds->drop_text, host, err));
+	TRY_OUT(upload_text2(in, m, p, err));
 	rc = upload_positions(in, m, p, host, err);
 out:
 	free(wide);
@@ -310,6 +333,30 @@ static int place_texts(int32_t *cu, const struct vfm_model_spec *m, const struct
 			return vfm_fail(err, VFM_EUSAGE, "a pack has more than 2^31 text rows (model.text_pad)");
 		cu[i + 1] = (int32_t)end;
 	}
+	return 0;
+}
+
+/* Computes the boundaries of the second texts in the input.  A dropped one has no rows: attention would read zeros. */
+static int place_text2(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
+	const bool *dropped, struct vfm_err *err)
+{
+	if (!m->text2_dim)
+		return 0;
+	if (p->n && p->text2_dim != m->text2_dim)
+		return vfm_fail(err, VFM_EUSAGE,
+			"sample %llu has a second text of %d features, the model reads %lld (model.text2_dim)",
+			(unsigned long long)p->id[0], p->text2_dim, (long long)m->text2_dim);
+	in->host_cu_text2 = vfm_calloc((size_t)p->n + 1, sizeof(int32_t));
+	for (int i = 0; i < p->n; i++) {
+		int32_t rows = p->cu_text2[i + 1] - p->cu_text2[i];
+
+		if (rows > m->text2_len)
+			return vfm_fail(err, VFM_EUSAGE,
+				"sample %llu has %d rows of a second text, but model.text2_len is %lld",
+				(unsigned long long)p->id[i], (int)rows, (long long)m->text2_len);
+		in->host_cu_text2[i + 1] = in->host_cu_text2[i] + (dropped && dropped[i] ? 0 : rows);
+	}
+	vfm_seqs_init(&in->text2_seqs, p->n, in->host_cu_text2);
 	return 0;
 }
 
@@ -390,6 +437,7 @@ int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struc
 		(int)mesh->p.cp_a2a, mesh->size[VFM_AX_TP], mesh->coord[VFM_AX_TP]);
 	in->host_cu_text = vfm_calloc((size_t)p->n + 1, sizeof(int32_t));
 	TRY_OUT(place_texts(in->host_cu_text, m, p, err));
+	TRY_OUT(place_text2(in, m, p, conds->drop_text, err));
 	in->host_cu = memcpy(vfm_malloc(cu), p->cu_seqlens, cu);
 	vfm_seqs_init(&in->seqs, p->n, in->tok.cu);
 	vfm_seqs_init(&in->text_seqs, p->n, in->host_cu_text);
@@ -441,6 +489,7 @@ void vfm_model_in_release(struct vfm_model_in *in)
 		vfm_dev_free(in->stream, in->mem, in->bytes);
 	vfm_tokens_release(&in->tok);
 	free(in->host_cu_text);
+	free(in->host_cu_text2);
 	free(in->host_cu);
 	free(in->host_cu_image);
 	free(in->host_cu_segs);

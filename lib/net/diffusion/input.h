@@ -12,7 +12,7 @@
 
 /* The caller's choices for the samples of a pack.  Arrays [n]; NULL: false or 0 for all samples. */
 struct vfm_model_conds {
-	const bool *drop_text;  /* replaces the text by zeros */
+	const bool *drop_text;  /* replaces the text by zeros, and removes the second text */
 	const bool *drop_image; /* replaces the condition and the image rows by zeros */
 	const int32_t *given;   /* the first n latent frames are given: clean, without loss; 0: none */
 };
@@ -25,6 +25,7 @@ struct vfm_model_in {
 	/* boundaries of the samples in the text rows, including padding (model.text_pad), and in the tokens; text_seqs
 	 * and moe refer to them */
 	int32_t *host_cu_text, *host_cu, *host_cu_image;
+	int32_t *host_cu_text2; /* in the rows of the second text; NULL without model.text2_dim */
 	struct vfm_tokens tok;
 	struct vfm_attn_layout attn;
 	struct vfm_seqs seqs; /* the samples within the T rows */
@@ -44,6 +45,9 @@ struct vfm_model_in {
 	struct vfm_tensor masks;            /* [T, mask_dim] f32; absent unless the architecture has masks */
 	struct vfm_tensor image;            /* [S * image_len, image_dim] f32; absent without model.image_dim */
 	struct vfm_seqs image_seqs;         /* the samples in the image rows */
+	/* [second text, text2_dim] f32, without the rows of dropped texts; absent without model.text2_dim */
+	struct vfm_tensor text2;
+	struct vfm_seqs text2_seqs; /* the samples in these rows; a sample may have none */
 	/* [G, text_dim] f32: mean text row of each segment's sample, including padding; absent without pooled_text */
 	struct vfm_tensor text_mean;
 	/* [R, head_dim] f32, or with RoPE over all heads [R, heads of this rank, head_dim]; absent without RoPE */
@@ -57,7 +61,8 @@ struct vfm_model_in {
 
 /* Uploads everything except x and t_cond (vfm_dev_upload), and enqueues nothing else.  Pads texts (model.text_pad).
  * conds may be NULL.  The caller may release the pack on return.  The mesh must outlive the input.  VFM_EUSAGE: the
- * pack lacks the condition or the image rows that the model reads, or a given frame is the only one of its sample. */
+ * pack lacks the condition, the image rows or the second texts that the model reads, or a given frame is the only one of
+ * its sample. */
 int vfm_model_in_make(struct vfm_model_in *in, struct vfm_stream *s, const struct vfm_mesh *mesh,
 	const struct vfm_model_spec *m, const struct vfm_pack *p, const struct vfm_model_conds *conds,
 	enum vfm_dtype dtype, struct vfm_err *err);

@@ -44,7 +44,7 @@ struct pp_stage {
 	double *kept, *running, *host; /* [blocks of the pp stage] bytes */
 };
 
-/* Inputs, targets and positions of a pack.  `in->pack` is this rank's share. */
+/* Inputs, targets and positions of a pack; second texts of the maximum length.  `in->pack` is this rank's share. */
 static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_in *in, bool ends)
 {
 	const struct vfm_model_spec *m = &c->model;
@@ -60,7 +60,8 @@ static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 		token += 4 * h;
 	return in->how.pack.tokens * token + in->how.pack.text_rows * 4 * (double)m->text_dim +
 		in->how.pack.segments * 4 * (double)m->text_dim +
-		in->how.pack.samples * (double)m->image_len * 4 * (double)m->image_dim;
+		in->how.pack.samples * (double)m->image_len * 4 * (double)m->image_dim +
+		in->how.pack.samples * (double)m->text2_len * 4 * (double)m->text2_dim;
 }
 
 /* Conditioning, text and positions of a pack in a chunk; of image rows, four arrays of the embedder in f32, or five
