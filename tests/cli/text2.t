@@ -82,7 +82,7 @@ like "$rc $err" "^2 .*'second' and 'data' both have second texts" "two datasets 
 
 # ---- plans
 pack() {
-	vfm-pack --context 64 --batch 2 --epochs 1 "$@"
+	vfm-pack --context 64 --batch 2 --epochs 3 "$@"
 }
 run pack data
 rc_is 0 "vfm-pack takes second texts of some samples"
@@ -152,5 +152,96 @@ run vfm-curate encode -q -d x --text2 bytes:6 --text2-exec "$toy" signs.jsonl
 like "$rc $err" "^2 .*expected one of --text2 and --text2-exec" "two second encoders"
 run vfm-curate encode -q -d x --text2 wavelet signs.jsonl
 is "$rc" 2 "no encoder of texts"
+
+# ---- a model that reads them
+model=("${small[@]}" --set model.arch=dit --set model.text2_dim=8 --set diffusion.kind=flow --set model.channels=16)
+pack two-data >two.plan 2>/dev/null
+run vfm-train -q "${model[@]}" --data two.plan -o reads --steps 2
+if [ "$rc" = 2 ] && [[ $err == *"reads no second text"* ]]; then
+	skip 27 "model.arch dit reads no second text: this test needs one that does"
+	done_testing
+	exit
+fi
+rc_is 0 "training reads them"
+unlike "$err" "second text" "without a warning"
+run vfm-train "${model[@]}" --set model.text2_len=1 --data two.plan -o cut --steps 2
+like "$rc $(grep -c 'has 2 rows of a second text; of each sample the first 1 are read (model.text2_len)' <<<"$err")" "^0 1" "long ones are truncated, and a message says so once"
+run vfm-train -q "${model[@]}" --set model.text2_dim=6 --data two.plan -o x --steps 1
+like "$rc $err" "^2 .*two.plan has second texts of 8 features, but model.text2_dim is 6" "another width"
+pack plain >plain.plan 2>/dev/null
+run vfm-train -q "${model[@]}" --data plain.plan -o none --steps 1
+like "$rc $err" "^0 .*warning: no sample of plain.plan has a second text, which the model reads" "a plan without them"
+run vfm-train -q "${model[@]}" --data plan.jsonl --set model.text2_dim=6 -o reads --steps 3
+is "$rc" 2 "a run does not continue with another width"
+
+text2=(--text2-exec "$toy -q -n glyphs -v 3 -m 2")
+sample=(vfm-sample -q --ckpt reads --steps 1 --size 16x16 --frames 4)
+# encoders FILE: the second encoder in each record
+encoders() {
+	jq -c '.encoders.text2.name' | xargs
+}
+run "${sample[@]}" -p 'a sign: "sale' -o x.npy
+like "$rc $(encoders <<<"$out") $err" "^0 null .*warning: .*reads second texts, which prompts lack without --text2-exec" "sampling without the second encoder warns"
+run "${sample[@]}" "${text2[@]}" -p 'a sign: "sale' -p 'a square' -o '{prompt}-{n}.npy'
+is "$rc $(encoders <<<"$out") $err" "0 glyphs null " "--text2-exec; one prompt has no second text"
+run "${sample[@]}" "${text2[@]}" -p 'a square' --negative 'a "blur' -o x.npy
+is "$rc $(encoders <<<"$out")" "0 glyphs" "of the negative text"
+run "${sample[@]}" "${text2[@]}" -p 'a square' --negative 'a "blur' --cfg 1 -o x.npy
+is "$rc $(encoders <<<"$out")" "0 null" "which plays no role without guidance"
+run "${sample[@]}" "${text2[@]}" -n 2 --set parallel.cp=2 -p 'a sign: "sale' -p 'a square' -o '{prompt}-{n}.npy'
+is "$rc $(encoders <<<"$out")" "0 glyphs null" "on two ranks"
+run "${sample[@]}" --text2-exec "$toy -q -n glyphs -v 4" -p 'a "b' -o x.npy
+like "$rc $err" "^2 .*second text encoder 'glyphs 3 .*', but 'glyphs 4 .*' would be used: name the former with --text2-exec, or give --force" "another encoder"
+run "${sample[@]}" --force --text2-exec "$toy -q -n glyphs -v 4" -p 'a "b' -o x.npy
+is "$rc $(jq -c '.forced | map(.encoder)' <<<"$out")" '0 ["text2"]' "--force records it"
+run "${sample[@]}" --force --text2-exec "$toy -q -f nan" -p 'a "b' -p 'a square' -o '{prompt}-{n}.npy'
+is "$rc $(jq -c '.error // empty | length > 0' <<<"$out" | xargs)" "1 true" "a second text that fails fails its prompt alone"
+run vfm-sample -q --ckpt run --steps 1 "${text2[@]}" -p x -o x.npy
+like "$rc $err" "^2 .*--text2-exec: the model reads no second text \(model.text2_dim is 0\)" "a model that reads none"
+
+# lines of --prompts
+file=$(jq -r 'select(.text2).text2.path' two.jsonl | head -1)
+line() {
+	printf '{"caption":"%s","text2":%s}\n' "$1" "$2" >prompts.jsonl
+}
+line 'a square' "{\"path\":\"$file\"}"
+run "${sample[@]}" --prompts prompts.jsonl -o x.npy
+is "$rc $(encoders <<<"$out") $err" "0 glyphs " "a file of rows"
+jq -c 'select(.text2)' two.jsonl | head -1 >prompts.jsonl
+run "${sample[@]}" --prompts prompts.jsonl -o x.npy
+is "$rc $(encoders <<<"$out") $err" "0 glyphs " "that of a record"
+jq -c 'select(.text2) | .text2.maker.version = "9"' two.jsonl | head -1 >prompts.jsonl
+run "${sample[@]}" --prompts prompts.jsonl -o x.npy
+like "$rc $err" "^[12] .*text2 has second text encoder 'glyphs 9 .*', the model has 'glyphs 3" "of another encoder"
+line 'a square' "{\"path\":\"$(jq -r .text.path plain.jsonl | head -1)\"}"
+run "${sample[@]}" --prompts prompts.jsonl -o x.npy
+like "$rc $err" "dimension 1 is 32, expected 8" "of another width"
+line 'a square' '{"path":"lost.npy"}'
+run "${sample[@]}" --prompts prompts.jsonl -o x.npy
+like "$rc $err" "^[123] .*lost.npy" "a lost file"
+line 'a square' '{}'
+run "${sample[@]}" --prompts prompts.jsonl -o x.npy
+like "$rc $err" "^2 .*text2.path is missing" "no file"
+line 'a square' 7
+run "${sample[@]}" --prompts prompts.jsonl -o x.npy
+like "$rc $err" "^2 .*text2: expected an object with the path of an array" "no object"
+line '' "{\"path\":\"$file\"}"
+run "${sample[@]}" --prompts prompts.jsonl -o x.npy
+like "$rc $err" "^2 .*prompt 0: text2: the null text has no second text" "the null text"
+
+# the built-in encoder
+vfm-curate encode -q -d builtin --text bytes:32 --text2 bytes:6 signs.jsonl | vfm-curate shard -q -d builtin-data - >/dev/null
+pack builtin-data >builtin.plan 2>/dev/null
+run vfm-train -q "${model[@]}" --set model.text2_dim=6 --data builtin.plan -o builtin-run --steps 2
+run vfm-sample -q --ckpt builtin-run --steps 1 --size 16x16 --frames 4 -p 'a sign' -o x.npy
+is "$rc $(encoders <<<"$out") $err" "0 bytes:6 " "the built-in encoder is that of its data by default"
+
+# samples of a run
+printf 'a sign: "sale\na square\n' >prompts.txt
+run vfm-train -q "${model[@]}" --set eval.sample_every=2 --data two.plan --prompts prompts.txt "${text2[@]}" -o samples --steps 2
+rc_is 0 "samples of a run"
+is "$(cat samples/samples/step-*/samples.jsonl | encoders)" "glyphs null" "with the second encoder"
+run vfm-train -q "${model[@]}" --data two.plan "${text2[@]}" -o x --steps 1
+like "$rc $err" "^2 .*--text2-exec: there is nothing to sample" "which is refused without prompts"
 
 done_testing
