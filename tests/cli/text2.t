@@ -80,6 +80,49 @@ ok "verify accepts the join" vfm-curate verify -q joined
 run vfm-curate index --join -d twice --nonmatch none plain second data
 like "$rc $err" "^2 .*'second' and 'data' both have second texts" "two datasets with second texts"
 
+# ---- shards of other programs: arrays without rows, and MosaicML Streaming
+python3 - <<'END' || exit 1
+import io, json, os, struct, tarfile
+
+def npy(shape, value):
+    count = 1
+    for d in shape:
+        count *= d
+    header = repr({"descr": "<f4", "fortran_order": False, "shape": shape})
+    header += " " * (63 - (10 + len(header)) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack("<f", value) * count
+
+samples = [(f"s{i}", npy((4, 1, 4, 4), 0.5), npy((2, 8), i), npy((i % 3, 6), i)) for i in range(6)]
+record = json.dumps({"kind": "image"}).encode()
+os.makedirs("foreign"), os.makedirs("mds")
+with tarfile.open("foreign/000000.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+    for key, latent, text, text2 in samples:
+        for part, data in (("latent.npy", latent), ("text.npy", text), ("text2.npy", text2), ("json", record)):
+            member = tarfile.TarInfo(f"{key}.{part}")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+body, offsets, header = b"", [], b"{}"
+first = 4 * (len(samples) + 2) + len(header)
+for i, (key, latent, text, text2) in enumerate(samples):
+    offsets.append(first + len(body))
+    values = [key.encode(), latent, text, text2 if i % 3 else b"", record]
+    body += b"".join(struct.pack("<I", len(v)) for v in values) + b"".join(values)
+data = struct.pack(f"<{len(samples) + 2}I", len(samples), *offsets, first + len(body)) + header + body
+open("mds/shard.00000.mds", "wb").write(data)
+shard = {"column_names": ["key", "latent", "text", "text2", "json"], "column_encodings": ["str"] + ["bytes"] * 3 + ["json"],
+         "column_sizes": [None] * 5, "compression": None, "format": "mds", "hashes": [], "samples": len(samples),
+         "raw_data": {"basename": "shard.00000.mds", "bytes": len(data), "hashes": {}}, "size_limit": 1 << 26, "version": 2,
+         "zip_data": None}
+json.dump({"version": 2, "shards": [shard]}, open("mds/index.json", "w"))
+END
+for d in foreign mds; do
+	run vfm-curate index --write $d
+	rc_is 0 "$d: index"
+	ok "$d: verify" vfm-curate verify -q $d
+	is "$(od -An -v -tu2 -w128 -j128 -N$((6 * 128)) $d/index.vfmi | awk '{ printf "%d", int($58 / 128) % 2 }')" 011011 "$d: which samples have a second text"
+	is "$(vfm-pack -q --context 64 --batch 2 --epochs 1 $d 2>/dev/null | head -1 | jq .text2_dim)" 6 "$d: vfm-pack"
+done
+
 # ---- plans
 pack() {
 	vfm-pack --context 64 --batch 2 --epochs 3 "$@"
