@@ -101,7 +101,7 @@ int verb_info(int argc, char **argv, struct vfm_err *err)
 		{"parts", "parts", 0, VFM_COLUMN_DETAIL}, {"files", "files", 0, VFM_COLUMN_DETAIL},
 		{"world", "ranks", 0, VFM_COLUMN_DETAIL}, {"bytes", "bytes", 0, VFM_COLUMN_DETAIL}, {"size", "size", 0},
 		{"nonfinite", "not finite", 0}, {"tokenizer", "tokenizer", 0}, {"text", "text encoder", 0},
-		{"image", "image encoder", 0}, {"forced", "forced", 0}, {0}};
+		{"image", "image encoder", 0}, {"text2", "second text encoder", 0}, {"forced", "forced", 0}, {0}};
 	struct vfm_table_opts table = {0};
 	struct vfm_opt opts[] = {VFM_TABLE_OPTS(&table), {0}};
 	struct vfm_cmd cmd = {.name = "vfm-ckpt info",

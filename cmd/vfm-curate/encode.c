@@ -33,7 +33,8 @@ static int encode_record(json_t *rec, struct vfm_stage_out *out, void *ctx, int 
 	atomic_fetch_add(&e->encoded, 1);
 	if (!json_is_string(json_object_get(rec, "caption")) && !json_is_object(json_object_get(rec, "caption")))
 		atomic_fetch_add(&e->uncaptioned, 1);
-	return vfm_encode_text(rec, &e->spec, worker, err);
+	TRY(vfm_encode_text(rec, &e->spec, worker, err));
+	return vfm_encode_text2(rec, &e->spec, worker, err);
 }
 
 int curate_parse_size(const char *text, int unit_w, int unit_h, int *width, int *height, struct vfm_err *err)
@@ -161,7 +162,7 @@ static int run_encode(struct encode *e, struct vfm_stage *stage, struct vfm_err 
 }
 
 /* The keys of the files of a record.  Others, such as image rows of another program, stay as they are. */
-static void list_made(const struct encode *e, const char *made[5])
+static void list_made(const struct encode *e, const char *made[6])
 {
 	*made++ = "latent";
 	*made++ = "text";
@@ -169,6 +170,8 @@ static void list_made(const struct encode *e, const char *made[5])
 		*made++ = vfm_extra_kinds[VFM_EXTRA_COND].key;
 	if (vfm_encoder_image_option(&e->opts))
 		*made++ = vfm_extra_kinds[VFM_EXTRA_IMAGE].key;
+	if (vfm_encoder_text2_option(&e->opts))
+		*made++ = vfm_extra_kinds[VFM_EXTRA_TEXT2].key;
 	*made = NULL;
 }
 
@@ -182,7 +185,7 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 	/* the last one: with --size bucket or --frames bucket */
 	const char *reads[] = {"id", "src", "kind", "start_frame", "end_frame", "start_pts", "fps", "bad_times",
 		"caption", NULL, NULL};
-	const char *made[5] = {0};
+	const char *made[6] = {0};
 	struct vfm_stage stage = {.name = "encode",
 		.version = 2, /* 1: HLG sources gave other colours; 0: interlaced and HDR sources, too */
 		.fn = encode_record,
@@ -216,6 +219,9 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		{VFM_OPT_FLAG, 0, "text-stream", NULL, "upload the text encoder's blocks for each batch: little memory",
 			&e.opts.text_stream},
 		{VFM_OPT_STR, 0, "text-exec", "CMD", "embed captions with -j N children", &e.opts.text_exec},
+		{VFM_OPT_STR, 0, "text2", "NAME", "also write ID.text2.npy, with a second text encoder: bytes:DIM",
+			&e.opts.text2},
+		{VFM_OPT_STR, 0, "text2-exec", "CMD", "the same with -j N children", &e.opts.text2_exec},
 		{VFM_OPT_GROUP, 0, NULL, NULL, "Image to video:", NULL},
 		{VFM_OPT_FLAG, 0, "condition", NULL, "also write ID.cond.npy, for image to video from the first frame",
 			&e.spec.condition},
@@ -233,8 +239,8 @@ int curate_encode(int argc, char **argv, struct vfm_err *err)
 		.synopsis = "-d DIR [OPTION ...] [FILE ...]",
 		.summary = "turn clips and captions into latents and text embeddings",
 		.opts = opts,
-		.stage = &(struct vfm_stage_traits){.children = (const char *const[]){"exec", "text-exec", "image-exec",
-							    NULL},
+		.stage = &(struct vfm_stage_traits){.children = (const char *const[]){"exec", "text-exec", "text2-exec",
+							    "image-exec", NULL},
 			.models = (const char *const[]){"vae", "text-encoder", "image-encoder", NULL}},
 	};
 	int rc = curate_parse(&cmd, &stage, argc, argv, err);

@@ -324,7 +324,11 @@ static int same_widths(const struct vfm_blend_set *sets, int n, struct vfm_plan_
 		if (s->image_len != a->image_len || s->image_dim != a->image_dim)
 			return vfm_fail(err, VFM_EUSAGE, "set '%s' has image rows [%d, %d], set '%s' has [%d, %d]",
 				s->name, s->image_len, s->image_dim, a->name, a->image_len, a->image_dim);
+		if (s->text2_dim && h->text2_dim && s->text2_dim != h->text2_dim)
+			return vfm_fail(err, VFM_EUSAGE, "set '%s' has second texts of width %d, others have %d",
+				s->name, s->text2_dim, h->text2_dim);
 		h->text_dim = s->text_dim ? s->text_dim : h->text_dim;
+		h->text2_dim = s->text2_dim ? s->text2_dim : h->text2_dim;
 	}
 	h->latent_channels = sets[0].channels;
 	h->cond_channels = sets[0].cond_channels;
@@ -382,6 +386,10 @@ static int match_encoders(const struct pack_opts *o, const struct vfm_blend_set 
 				m.tokenizer.name[0]      ? "text encoder"
 					: m.text.name[0] ? "tokenizer"
 							 : "encoders");
+		if (sets[i].text2_dim && !m.text2.name[0])
+			vfm_warn("set '%s' does not name its second text encoder: vfm-pack cannot check that the "
+				 "encoders match",
+				sets[i].name);
 		for (enum vfm_encoder_kind e = 0; e < VFM_ENCODER_KINDS; e++) {
 			const struct vfm_encoder_id *mine = &m.of[e];
 

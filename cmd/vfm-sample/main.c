@@ -80,6 +80,8 @@ static const struct vfm_opt opts[] = {
 		&o.sampling.encoder.tokenizer},
 	{VFM_OPT_STR, 0, "exec", "CMD", "decode with a child: vfm-exec(7)", &o.sampling.encoder.exec},
 	{VFM_OPT_STR, 0, "text-exec", "CMD", "embed the prompts with a child", &o.sampling.encoder.text_exec},
+	{VFM_OPT_STR, 0, "text2-exec", "CMD", "embed the prompts with a child that is the second text encoder",
+		&o.sampling.encoder.text2_exec},
 	{VFM_OPT_STR, 0, "image-exec", "CMD", "make the image rows of pictures with a child",
 		&o.sampling.encoder.image_exec},
 	{VFM_OPT_FLAG, 0, "latents", NULL, "keep the latents too, as .latent.npy next to each video",

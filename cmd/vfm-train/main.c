@@ -74,6 +74,8 @@ static const struct vfm_opt opts[] = {
 	VFM_ENCODER_IMAGE_OPTS(&preview.encoder),
 	{VFM_OPT_STR, 0, "exec", "CMD", "decode samples with a child: vfm-exec(7)", &preview.encoder.exec},
 	{VFM_OPT_STR, 0, "text-exec", "CMD", "embed the prompts with a child", &preview.encoder.text_exec},
+	{VFM_OPT_STR, 0, "text2-exec", "CMD", "embed the prompts with a child that is the second text encoder",
+		&preview.encoder.text2_exec},
 	{VFM_OPT_STR, 0, "image-exec", "CMD", "encode the pictures of prompts to image rows with a child",
 		&preview.encoder.image_exec},
 	VFM_EXEC_OPTS(&preview.encoder.children),
@@ -461,7 +463,7 @@ static int check_unused_options(struct vfm_err *err)
 	const struct vfm_encoder_opts *e = &preview.encoder;
 	const struct given_option run[] = {{"--prompts", preview.prompts}, {"--expert", preview.expert},
 		{"--vae", e->vae}, {"--text-encoder", e->text_encoder},
-		{"--exec, --text-exec", e->exec || e->text_exec},
+		{"--exec, --text-exec", e->exec || e->text_exec}, {"--text2-exec", e->text2_exec},
 		{"--image-encoder, --image-exec", vfm_encoder_image_option(e)}, {"--held-out", held_out},
 		{"--resume", resume != resume_default}, {"--init-part", init_part != part_default},
 		{"--allow-change", *allow_change}, {"--track", track.n}, {"--remote", cache.url},

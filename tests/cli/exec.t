@@ -211,7 +211,7 @@ for option in --exec-shell "--exec-timeout 600" "--exec-start 3" "--exec-retries
 	is "$rc $err" "2 vfm-curate score: ${option% *}: only with --exec CMD" "score: ${option% *} without --exec"
 	# shellcheck disable=SC2086
 	run vfm-curate encode -d x $option syn.jsonl
-	is "$rc $err" "2 vfm-curate encode: ${option% *}: only with --exec CMD, --text-exec CMD or --image-exec CMD" "encode: ${option% *} without a model"
+	is "$rc $err" "2 vfm-curate encode: ${option% *}: only with --exec CMD, --text-exec CMD, --text2-exec CMD or --image-exec CMD" "encode: ${option% *} without a model"
 done
 
 ### the scorer of the manual page, and variants of it

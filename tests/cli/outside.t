@@ -45,7 +45,7 @@ run "${s[@]}" --frames 8 -p "" -o null.npy
 complaint 'frames' "8 frames are none of 1 + 2n"
 
 run "${s[@]}" -p "" -o x.mp4 --exec-timeout 600
-complaint "^vfm-sample: --exec-timeout: only with --exec CMD, --text-exec CMD or --image-exec CMD$" "an option of children without a child"
+complaint "^vfm-sample: --exec-timeout: only with --exec CMD, --text-exec CMD, --text2-exec CMD or --image-exec CMD$" "an option of children without a child"
 
 ### another encoder is refused
 run "${s[@]}" -p "a red square" -o x.mp4 --exec "$toy -w b" --text-exec "$toy"

@@ -63,8 +63,8 @@ static size_t put_tree(uint8_t *b, size_t end, uint8_t version)
 }
 
 /* Makes a file whose sections agree with its length.  `how`: 1: the header; 2, 4, 8: checksums of records, shards and
- * texts; 16: two shards; 32: two texts; 128: the input holds the names, instead of valid ones.  The version is 4, a join,
- * if the last byte of the input ends in two set bits, else 3. */
+ * texts; 16: two shards; 32: two texts; 128: the input holds the names, instead of valid ones.  The index is a join if the
+ * last byte of the input ends in two set bits; bit 2 of this byte selects version 5, else it is 4 for a join, or 3. */
 static size_t mend(uint8_t *b, size_t size, uint8_t how)
 {
 	static const char plain[] = "{\"texts\":[\"\",\"a\"],\"makers\":{}}",
@@ -102,7 +102,23 @@ static size_t mend(uint8_t *b, size_t size, uint8_t how)
 	words[1] = vfm_crc32c(0, b + t[2], names);
 	memcpy(b + 64, t, 24);
 	memcpy(b + 88, words, 8);
-	return put_tree(b, at[2], is_join ? 4 : 3);
+	return put_tree(b, at[2], b[size] & 4 ? 5 : is_join ? 4 : 3);
+}
+
+static void walk_extras(struct vfm_index *ix, const struct vfm_index_record *r, float buf[1 << 16])
+{
+	struct vfm_index_text t;
+	struct vfm_err err;
+
+	for (int e = 0; e < VFM_EXTRAS; e++) {
+		if (vfm_index_extra(ix, r, (enum vfm_extra)e, &t, &err) < 0 ||
+			vfm_extra_count(r, (enum vfm_extra)e, &t) > 1 << 16)
+			continue;
+		if (e == VFM_EXTRA_COND)
+			vfm_index_read_cond(ix, r, &t, buf, NULL, &err);
+		else
+			vfm_index_read_rows_f32(ix, r, (enum vfm_extra)e, &t, buf, NULL, &err);
+	}
 }
 
 static void walk(struct vfm_index *ix)
@@ -129,6 +145,7 @@ static void walk(struct vfm_index *ix)
 				if ((uint32_t)t.rows * r.text_dim <= 1 << 16)
 					vfm_index_read_text_f32(ix, &r, &t, buf, NULL, &err);
 			}
+			walk_extras(ix, &r, buf);
 		}
 	}
 	for (uint64_t n = 0; n < vfm_index_info(ix)->n_records && n < 16; n++)

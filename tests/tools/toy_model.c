@@ -1,12 +1,12 @@
 /* toy_model [-c OPS] [-n NAME] [-v VERSION] [-w DIGIT] [-t DTYPE] [-b BATCH] [-m ROWS] [-i INPUT] [-f FAULT]
- * [-l LOG] - a child of vfm-exec(7) for tests.
+ * [-l LOG] [-q] - a child of vfm-exec(7) for tests.
  *
  * Its tokenizer has stride 2 x 4 x 4, 3 channels and 1 + 2n frames: a latent is the mean of its block, in [-1, 1].  Its
  * text encoder has one row of 8 values a word, at most ROWS (64); its image encoder 5 rows of 6 values, the mean
  * colours of a fifth of the picture and of its complement.  A caption tells what the child was shown; a score is the
  * mean of the frames; a vector is their mean colour, with a fourth element for a record with "longer"; that of a text
  * the colour that it names; shots end where frames differ, in windows of 20 with margins of 4.  -w DIGIT: all digits of
- * the sha256 of the weights.  -i INPUT: JSON of hello.input.  FAULT: nan, shape, short (a short file), wide (out of
+ * the sha256 of the weights.  -q: rows only of the words after the first double quote of a text, or null.  -i INPUT: JSON of hello.input.  FAULT: nan, shape, short (a short file), wide (out of
  * range), die (on a record with "die"). */
 #include <jansson.h>
 #include <math.h>
@@ -25,6 +25,7 @@ static const char *ops = "encode,encode-given,encode-given-last,decode,text-enco
 		  *input = "{\"kind\":\"frames\",\"frames\":4,\"width\":16,\"height\":16}", *fault = "", *log_path;
 static char digit = 'a';
 static int batch = 1, max_rows = 64;
+static bool quoted;
 
 /* ---- arrays ---- */
 
@@ -158,6 +159,10 @@ static json_t *encode_text(const json_t *r, const char *out)
 	const char *p = json_string_value(json_object_get(r, "text"));
 	float rows[64][DIM] = {0};
 	int n = 0;
+
+	if (quoted && !strchr(p, '"'))
+		return json_pack("{s:n}", "rows");
+	p = quoted ? strchr(p, '"') + 1 : p;
 
 	for (; *p && n < max_rows; n++) {
 		size_t len = strcspn(p, " ");
@@ -350,7 +355,7 @@ int main(int argc, char **argv)
 	json_t *in;
 	int opt;
 
-	while ((opt = getopt(argc, argv, "c:n:v:w:t:b:m:i:f:l:")) > 0) {
+	while ((opt = getopt(argc, argv, "c:n:v:w:t:b:m:i:f:l:q")) > 0) {
 		switch (opt) {
 		case 'c':
 			ops = optarg;
@@ -378,6 +383,9 @@ int main(int argc, char **argv)
 			break;
 		case 'f':
 			fault = optarg;
+			break;
+		case 'q':
+			quoted = true;
 			break;
 		case 'l':
 			log_path = optarg;

@@ -52,6 +52,15 @@ static bool dataset_extras;
 #define DATASET_IMAGE_LEN 3
 #define DATASET_IMAGE_DIM 5
 
+/* Every so many-th sample, from the first, has a second text with the elements of number n + 9; 0: none. */
+static int dataset_text2_every;
+#define DATASET_TEXT2_DIM 6
+
+static inline int64_t dataset_text2_rows(uint64_t n)
+{
+	return dataset_text2_every && n % (uint64_t)dataset_text2_every == 0 ? 1 + (int64_t)n / 2 % 4 : 0;
+}
+
 struct dataset_dims {
 	uint16_t t, h, w, text_len;
 };
@@ -113,6 +122,16 @@ static inline void dataset_sample(struct vfm_buf *b, struct vfm_index_record *r,
 		t->bytes = dataset_array(b, t->dtype, 2, rows, rows[0] * rows[1], n + 5, &t->header);
 		t->data_crc = vfm_crc32c(0, b->data + t->offset, t->bytes);
 		r->flags |= (uint16_t)(vfm_extra_kinds[VFM_EXTRA_COND].flag | vfm_extra_kinds[VFM_EXTRA_IMAGE].flag);
+		t++;
+	}
+	if (dataset_text2_rows(n)) {
+		const int64_t rows[2] = {dataset_text2_rows(n), DATASET_TEXT2_DIM};
+
+		*t = (struct vfm_index_text){
+			.offset = b->len, .rows = (uint16_t)rows[0], .width = DATASET_TEXT2_DIM, .dtype = VFM_NPY_F16};
+		t->bytes = dataset_array(b, t->dtype, 2, rows, rows[0] * rows[1], n + 9, &t->header);
+		t->data_crc = vfm_crc32c(0, b->data + t->offset, t->bytes);
+		r->flags |= (uint16_t)vfm_extra_kinds[VFM_EXTRA_TEXT2].flag;
 	}
 	r->json_offset = b->len;
 	vfm_buf_adds(b, "{}");
@@ -188,6 +207,7 @@ static inline int dataset_plan(const char *path, const char *dir, const struct v
 	h.cond_channels = set.cond_channels;
 	h.image_len = set.image_len;
 	h.image_dim = set.image_dim;
+	h.text2_dim = set.text2_dim;
 	h.encoder_ids = vfm_index_info(set.ix)->encoder_ids;
 	ms.records = set.records;
 	memcpy(ms.index_sha256, set.sha256, VFM_SHA256_HEX);

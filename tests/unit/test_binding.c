@@ -32,6 +32,8 @@ static void test_records(void **state)
 	static const char *const bad[] = {"{\"latent\":{\"sha256\":5}}", "{\"latent\":{\"sha256\":\"\"}}",
 		"{\"text\":{\"sha256\":\"" ABC "0\"}}", "{\"text\":{\"caption_sha256\":\"" ABC "\"}}",
 		"{\"caption\":\"abd\",\"text\":{\"caption_sha256\":\"" ABC "\"}}",
+		"{\"caption\":{\"b\":\"abc\",\"a\":\"x\"},\"text2\":{\"caption_sha256\":\"" ABC "\"}}",
+		"{\"text2\":{\"sha256\":1}}",
 		"{\"text\":{\"sha256\":\"BA7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"}}"};
 	struct vfm_binding b, c;
 	struct vfm_err err;
@@ -51,6 +53,14 @@ static void test_records(void **state)
 				 &err),
 		0);
 	assert_true(vfm_binding_is_whole(&c, true));
+	/* the second text, of the first caption by name */
+	assert_int_equal(
+		read_binding(&b, "{\"caption\":{\"b\":\"x\",\"a\":\"abc\"},\"text2\":{\"caption_sha256\":\"" ABC "\"}}",
+			&err),
+		0);
+	assert_int_equal(vfm_binding_number(&b), 0);
+	assert_int_equal(read_binding(&b, "{\"text2\":{\"sha256\":\"" ABC "\"}}", &err), 0);
+	assert_true(vfm_binding_number(&b));
 	assert_true(vfm_binding_number(&b) && vfm_binding_number(&b) != vfm_binding_number(&c));
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(read_binding(&b, bad[i], &err), VFM_EINPUT);

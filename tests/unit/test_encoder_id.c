@@ -68,7 +68,8 @@ static void test_check(void **state)
 	const struct vfm_encoder_ids
 		a = {.tokenizer = {.name = "wavelet:16", .version = "1"}, .text = {.name = "bytes:8", .version = "2"}},
 		b = {.tokenizer = {.name = "wavelet:16", .version = "1"}, .text = {.name = "bytes:8", .version = "1"}},
-		none = {0},
+		none = {0}, glyphs = {.text2 = {.name = "byt5", .version = "1"}},
+		others = {.text2 = {.name = "byt5", .version = "2"}},
 		sized = {.tokenizer = {.name = "wavelet:16", .version = "1", .geometry = GEOMETRY(16)},
 			.text = {.name = "t5", .version = "2", .dim = 8}};
 	struct vfm_encoder_ids all = {.tokenizer = {.name = ""}, .text = {.name = "t5", .version = "1"}};
@@ -78,6 +79,9 @@ static void test_check(void **state)
 	assert_int_equal(vfm_encoder_ids_check(&a, "x", &none, "y", &err), 0);
 	assert_int_equal(vfm_encoder_ids_check(&a, "x", &b, "y", &err), VFM_EUSAGE);
 	assert_string_equal(err.msg, "x has text encoder 'bytes:8 2', y has 'bytes:8 1'");
+	assert_int_equal(vfm_encoder_ids_check(&glyphs, "x", &none, "y", &err), 0);
+	assert_int_equal(vfm_encoder_ids_check(&glyphs, "x", &others, "y", &err), VFM_EUSAGE);
+	assert_string_equal(err.msg, "x has second text encoder 'byt5 1', y has 'byt5 2'");
 	vfm_encoder_ids_fill(&all, &a);
 	assert_string_equal(all.tokenizer.name, "wavelet:16");
 	assert_string_equal(all.text.name, "t5");
@@ -197,15 +201,18 @@ static void test_record(void **state)
 	} bad[] = {
 		{"{\"latent\":{\"maker\":\"wavelet:16\"}}", "latent.maker: expected an object"},
 		{"{\"text\":{\"maker\":{\"name\":\"a\"}}}", "text.maker.version"},
+		{"{\"text2\":{\"maker\":{\"name\":\"a\"}}}", "text2.maker.version"},
 	};
 	struct vfm_encoder_ids m;
-	json_t *o =
-		json_loads("{\"latent\":{\"maker\":{" NAMED "}},\"text\":\"a caption of another program\"}", 0, NULL);
+	json_t *o = json_loads("{\"latent\":{\"maker\":{" NAMED
+			       "}},\"text\":\"a caption of another program\",\"text2\":{\"maker\":{" NAMED "}}}",
+		0, NULL);
 
 	(void)state;
 	OK(vfm_encoder_ids_from_record(&m, o, &err));
 	assert_string_equal(m.tokenizer.name, "a");
 	assert_string_equal(m.text.name, "");
+	assert_string_equal(m.text2.name, "a");
 	json_decref(o);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		o = json_loads(bad[i].text, 0, NULL);

@@ -189,6 +189,81 @@ static void reads_back(void **state)
 	vfm_index_close(ix);
 }
 
+/* Writes an index of n samples in one shard; sample 1 alone has a second text, with the width w. */
+static int write_text2_index(const char *file, int n, uint16_t w, struct vfm_err *err)
+{
+	const struct vfm_encoder_ids encoder_ids = {.text2 = {.name = "glyphs", .version = "1"}};
+	struct vfm_index_writer *writer;
+	int rc = 0;
+
+	TRY(vfm_index_writer_open(&writer, file, err));
+	assert_int_equal(vfm_index_writer_shard(writer, "000000.tar", 65536, err), 0);
+	for (int i = 0; i < n && rc == 0; i++) {
+		struct vfm_index_record r = {.id = (uint64_t)i,
+			.sample_offset = (uint64_t)i * 1000,
+			.sample_bytes = 1000,
+			.latent_offset = (uint64_t)i * 1000,
+			.c = 1,
+			.t = 1,
+			.h = 1,
+			.w = 1,
+			.latent_dtype = VFM_NPY_F32,
+			.latent_header = 64,
+			.latent_bytes = 68,
+			.json_offset = (uint64_t)i * 1000,
+			.flags = i == 1 ? vfm_extra_kinds[VFM_EXTRA_TEXT2].flag : 0};
+		const struct vfm_index_text t = {.offset = r.sample_offset + 100,
+			.bytes = 64 + 2 * 4 * 5,
+			.header = 64,
+			.rows = 2,
+			.width = w,
+			.dtype = VFM_NPY_F32};
+
+		rc = vfm_index_writer_add(writer, &r, &t, NULL, err);
+	}
+	if (rc == 0)
+		return vfm_index_writer_commit(writer, &encoder_ids, err);
+	vfm_index_writer_abort(writer);
+	return rc;
+}
+
+static void some_samples_have_a_second_text(void **state)
+{
+	struct vfm_err err = {0};
+	struct vfm_index_record r;
+	struct vfm_index_text t;
+	struct vfm_index *ix;
+	char file[96], *data;
+	uint32_t version;
+	size_t len;
+
+	(void)state;
+	snprintf(file, sizeof(file), "%s/text2.vfmi", dir);
+	assert_int_equal(write_text2_index(file, 3, 5, &err), 0);
+	assert_int_equal(vfm_index_open(&ix, file, &err), 0);
+	assert_string_equal(vfm_index_info(ix)->encoder_ids.text2.name, "glyphs");
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(vfm_index_get(ix, 0, i, &r, &err), 0);
+		assert_int_equal(vfm_record_has_extra(&r, VFM_EXTRA_TEXT2), i == 1);
+		assert_int_equal(vfm_record_n_extras(&r), i == 1);
+		assert_int_equal(vfm_index_extra(ix, &r, VFM_EXTRA_TEXT2, &t, &err), i == 1 ? 0 : VFM_EUSAGE);
+		if (i == 1)
+			assert_int_equal(vfm_extra_count(&r, VFM_EXTRA_TEXT2, &t), 10);
+	}
+	vfm_index_close(ix);
+	assert_int_equal(vfm_read_file(file, 1 << 20, &data, &len, NULL), 0);
+	memcpy(&version, data + 8, 4);
+	assert_int_equal(version, VFM_INDEX_TEXT2_VERSION);
+	free(data);
+	assert_int_equal(write_text2_index(file, 1, 5, &err), 0); /* without the sample that has one */
+	assert_int_equal(vfm_read_file(file, 1 << 20, &data, &len, NULL), 0);
+	memcpy(&version, data + 8, 4);
+	assert_int_equal(version, VFM_INDEX_VERSION);
+	free(data);
+	assert_int_equal(write_text2_index(file, 3, 0, &err), VFM_EINPUT); /* the width does not fit the bytes */
+	assert_non_null(strstr(err.msg, "second text: its shape and size disagree"));
+}
+
 /* Makes the hash tree of an index of one level again, after its `data` changed. */
 static void seal_tree(char *data, size_t *len)
 {
@@ -310,6 +385,9 @@ static void hostile_records(void **state)
 		F(n_texts, VFM_TEXTS_MAX + 1),
 		F(json_bytes, UINT32_MAX),
 		F(flags, 2 /* media at 0, 0 bytes: fine */),
+		F(flags, 128 /* a second text, of which this version has none */),
+		F(flags, 256),
+		F(flags, 0x8000),
 	};
 	char *data, file[96];
 	size_t len;
@@ -325,7 +403,8 @@ static void hostile_records(void **state)
 		r->crc = vfm_crc32c(0, r, 124);
 		seal_tree(data, &len);
 		assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
-		if (noticed(file, NULL) != (lies[i].off != offsetof(struct vfm_index_record, flags)))
+		if (noticed(file, NULL) !=
+			(lies[i].off != offsetof(struct vfm_index_record, flags) || lies[i].value != 2))
 			fail_msg("lie %zu passed", i);
 		free(data);
 	}
@@ -401,13 +480,16 @@ static void other_versions_are_refused(void **state)
 	(void)state;
 	assert_int_equal(vfm_read_file(path, 1 << 20, &data, &len, NULL), 0);
 	snprintf(file, sizeof(file), "%s/version.vfmi", dir);
-	snprintf(why, sizeof(why), "version 2, which is not read (vfm-curate index --write '%s' makes it anew)", dir);
-	data[8] = 2;
-	crc = vfm_crc32c(0, data, 124);
-	memcpy(data + 124, &crc, 4);
-	assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
-	assert_int_equal(vfm_index_open(&ix, file, &err), VFM_EUSAGE);
-	assert_non_null(strstr(err.msg, why));
+	for (int i = 0; i < 2; i++) {
+		data[8] = i ? 6 : 2;
+		snprintf(why, sizeof(why),
+			"version %d, which is not read (vfm-curate index --write '%s' makes it anew)", data[8], dir);
+		crc = vfm_crc32c(0, data, 124);
+		memcpy(data + 124, &crc, 4);
+		assert_int_equal(vfm_write_file(file, data, len, NULL), 0);
+		assert_int_equal(vfm_index_open(&ix, file, &err), VFM_EUSAGE);
+		assert_non_null(strstr(err.msg, why));
+	}
 	free(data);
 }
 
@@ -496,6 +578,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(reads_back),
+		cmocka_unit_test(some_samples_have_a_second_text),
 		cmocka_unit_test(every_flipped_byte_is_noticed),
 		cmocka_unit_test(hostile_records),
 		cmocka_unit_test(hostile_texts),

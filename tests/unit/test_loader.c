@@ -100,7 +100,7 @@ static void patchify(void **state)
 /* A hash of all that a pack holds. */
 static uint64_t digest(const struct vfm_pack *b)
 {
-	uint64_t h[12] = {(uint64_t)b->step, (uint64_t)b->index, (uint64_t)b->step_tokens};
+	uint64_t h[14] = {(uint64_t)b->step, (uint64_t)b->index, (uint64_t)b->step_tokens};
 	size_t n = (size_t)b->n, t = (size_t)b->tokens;
 
 	h[3] = vfm_fnv64(b->id, n * 8);
@@ -112,6 +112,8 @@ static uint64_t digest(const struct vfm_pack *b)
 	h[9] = vfm_fnv64(b->seg, t * 4);
 	h[10] = vfm_fnv64(b->idx, t * 4);
 	h[11] = vfm_fnv64(b->pos, t * 6);
+	h[12] = b->cu_text2 ? vfm_fnv64(b->cu_text2, (n + 1) * 4) : 0;
+	h[13] = b->text2 ? vfm_fnv64(b->text2, (size_t)b->text2_tokens * (size_t)b->text2_dim * 4) : 0;
 	return vfm_fnv64(h, sizeof(h));
 }
 
@@ -278,6 +280,86 @@ static void extra_arrays(void **state)
 	dataset_bf16_every = 0;
 	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
 	make_plan();
+}
+
+/* Checks the second texts of a pack, of which `most` rows are kept.  Returns how many samples have one. */
+static int check_text2(const struct vfm_pack *b, int64_t most)
+{
+	int n = 0;
+
+	assert_int_equal(b->text2_dim, DATASET_TEXT2_DIM);
+	assert_int_equal(b->cu_text2[0], 0);
+	assert_int_equal(b->cu_text2[b->n], b->text2_tokens);
+	for (int i = 0; i < b->n; i++) {
+		int64_t rows = dataset_text2_rows(b->id[i] - 1000);
+
+		rows = rows < most ? rows : most;
+		n += rows > 0;
+		assert_int_equal(b->cu_text2[i + 1] - b->cu_text2[i], rows);
+		for (int64_t k = 0; k < rows * DATASET_TEXT2_DIM; k++)
+			assert_true(b->text2[b->cu_text2[i] * DATASET_TEXT2_DIM + k] ==
+				dataset_value(b->id[i] - 1000 + 9, k));
+	}
+	return n;
+}
+
+/* Reads all packs; returns the samples with a second text. */
+static int read_text2(const struct vfm_loader_opts *o, int64_t most)
+{
+	struct vfm_err err = {0};
+	struct vfm_plan *m = vfm_plan_open(plan_path, &err);
+	struct vfm_loader *l = vfm_loader_open(m, o, &err);
+	struct vfm_pack *b;
+	int n = 0;
+
+	assert_non_null(l);
+	while (vfm_loader_next(l, &b, &err) == 1) {
+		check_pack(b, INT32_MAX);
+		n += check_text2(b, most);
+		vfm_loader_release(l, b);
+	}
+	assert_int_equal(err.code, 0);
+	vfm_loader_close(l);
+	vfm_plan_close(m);
+	return n;
+}
+
+static void remake(int text2_every)
+{
+	struct vfm_err err = {0};
+
+	dataset_text2_every = text2_every;
+	assert_int_equal(dataset_make(data_dir, dims, 4, N_A, 16, &err), 0);
+	make_plan();
+}
+
+/* Some samples have a second text, of different lengths. */
+static void second_texts(void **state)
+{
+	struct vfm_loader_opts o = {.prefetch = 1}, wanted = {.text2_dim = DATASET_TEXT2_DIM},
+			       cut = {.text2_dim = DATASET_TEXT2_DIM, .text2_len = 2}, wide = {.text2_dim = 7};
+	struct vfm_err err = {0};
+	struct vfm_plan *m;
+	uint64_t plain[512], d[512];
+	int n = read_all(&o, plain, true);
+
+	(void)state;
+	assert_int_equal(read_text2(&wanted, 0), 0); /* no sample has one */
+	remake(2);
+	assert_int_equal(read_all(&o, d, true), n); /* not delivered */
+	assert_true(read_text2(&wanted, INT64_MAX) > 10);
+	assert_int_equal(read_text2(&cut, 2), read_text2(&wanted, INT64_MAX));
+	wanted.threads = 1;
+	wanted.prefetch = 1; /* all packs in two slots */
+	assert_true(read_text2(&wanted, INT64_MAX) > 10);
+	m = vfm_plan_open(plan_path, &err);
+	assert_int_equal(vfm_plan_header(m)->text2_dim, DATASET_TEXT2_DIM);
+	assert_null(vfm_loader_open(m, &wide, &err));
+	assert_non_null(strstr(err.msg, "have 6 features, not 7"));
+	vfm_plan_close(m);
+	remake(1); /* every sample */
+	assert_true(read_text2(&wanted, INT64_MAX) > 30);
+	remake(0);
 }
 
 static void order_is_fixed(void **state)
@@ -667,6 +749,34 @@ static void damage_is_replaced(void **state)
 	flip(index, 128 + 17 * 128 + 60);
 }
 
+/* A damaged second text replaces its sample if the model reads it.  The other sample may have none. */
+static void damaged_text2(void **state)
+{
+	struct vfm_loader_opts unread = {0}, o = {.max_damaged = 0.01, .text2_dim = DATASET_TEXT2_DIM},
+			       strict = {.text2_dim = DATASET_TEXT2_DIM};
+	struct vfm_err err = {0};
+	struct vfm_index_record r;
+	struct vfm_index_text t;
+	struct vfm_index *ix;
+	uint64_t d[512];
+	char tar[96];
+
+	(void)state;
+	remake(2);
+	snprintf(tar, sizeof(tar), "%s/000001.tar", data_dir);
+	assert_int_equal(vfm_index_open(&ix, data_dir, &err), 0);
+	assert_int_equal(vfm_index_get(ix, 1, 0, &r, &err), 0);
+	assert_int_equal(vfm_index_extra(ix, &r, VFM_EXTRA_TEXT2, &t, &err), 0);
+	vfm_index_close(ix);
+	flip(tar, (long)t.offset + t.header + 3);
+	assert_true(read_all(&unread, d, true) >= 30);
+	assert_int_equal(first_failure(&strict, &err), VFM_EINPUT);
+	assert_non_null(strstr(err.msg, "second text of sample 0 of shard 1: wrong checksum"));
+	assert_true(check_replaced(&o, 1, 0) >= 2);
+	assert_true(read_text2(&o, INT64_MAX) > 10);
+	remake(0);
+}
+
 /* A shard that is cut off is 16 damaged samples, twice. */
 static void too_much_damage_is_an_error(void **state)
 {
@@ -758,7 +868,7 @@ static struct report *read_as_group(const struct vfm_loader_opts *o, int slow)
 /* Every rank gets all packs, and together they read the files once. */
 static void a_group_reads_once(void **state)
 {
-	struct vfm_loader_opts o = {.max_damaged = 0.01, .prefetch = 2};
+	struct vfm_loader_opts o = {.max_damaged = 0.01, .prefetch = 2, .text2_dim = DATASET_TEXT2_DIM};
 	uint64_t alone[512];
 	struct vfm_err err = {0};
 	struct report *r;
@@ -766,6 +876,7 @@ static void a_group_reads_once(void **state)
 	int n;
 
 	(void)state;
+	remake(3);
 	snprintf(tar, sizeof(tar), "%s/000001.tar", data_dir);
 	for (int damaged = 0; damaged < 2; damaged++) {
 		struct vfm_plan *m = vfm_plan_open(plan_path, &err);
@@ -800,7 +911,7 @@ static void a_group_reads_once(void **state)
 		assert_non_null(strstr(r[i].why, "set 'a', shard 1, index 0"));
 	}
 	munmap(r, GROUP * sizeof(*r));
-	flip(tar, 200);
+	remake(0);
 }
 
 /* The packs that a cp rank gets are those that have its parts, or none where it is not among the ranks of the pack. */
@@ -973,14 +1084,15 @@ static void options_are_checked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(patchify), cmocka_unit_test(contents),
-		cmocka_unit_test(bf16_latents), cmocka_unit_test(extra_arrays), cmocka_unit_test(text_len),
-		cmocka_unit_test(order_is_fixed), cmocka_unit_test(resume_is_the_rest),
+		cmocka_unit_test(bf16_latents), cmocka_unit_test(extra_arrays), cmocka_unit_test(second_texts),
+		cmocka_unit_test(text_len), cmocka_unit_test(order_is_fixed), cmocka_unit_test(resume_is_the_rest),
 		cmocka_unit_test(ranks_share_the_packs), cmocka_unit_test(holding_packs),
 		cmocka_unit_test(captions_are_chosen), cmocka_unit_test(damage_is_named),
 		cmocka_unit_test(nan_is_damage), cmocka_unit_test(other_encoders_are_refused),
-		cmocka_unit_test(damage_is_replaced), cmocka_unit_test(too_much_damage_is_an_error),
-		cmocka_unit_test(a_step_is_divided_into_turns), cmocka_unit_test(a_group_reads_once),
-		cmocka_unit_test(cp_ranks_get_their_packs), cmocka_unit_test(options_are_checked)};
+		cmocka_unit_test(damage_is_replaced), cmocka_unit_test(damaged_text2),
+		cmocka_unit_test(too_much_damage_is_an_error), cmocka_unit_test(a_step_is_divided_into_turns),
+		cmocka_unit_test(a_group_reads_once), cmocka_unit_test(cp_ranks_get_their_packs),
+		cmocka_unit_test(options_are_checked)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

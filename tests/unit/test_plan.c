@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "data/plan/plan.h"
 #include "io/file.h"
+#include "train/job/plan_check.h"
 
 #define STEPS 37
 #define BATCH 3
@@ -47,6 +48,7 @@ static struct vfm_plan_header header(void)
 		.patch = {1, 2, 2},
 		.latent_channels = 16,
 		.text_dim = 1024,
+		.text2_dim = 1472,
 		.n_sets = 2,
 		.sets = sets,
 		.encoder_ids = {.tokenizer = {.name = "wavelet:16", .version = "1"},
@@ -148,6 +150,7 @@ static void round_trip(void **state)
 		assert_true(h->sets[1].weight == 0.75);
 		assert_string_equal(h->encoder_ids.tokenizer.name, "wavelet:16");
 		assert_string_equal(h->encoder_ids.text.version, "2");
+		assert_int_equal(h->text2_dim, 1472);
 		for (int64_t i = 0; i < STEPS; i++) /* in order, then all over the place */
 			check_step(m, i, &s);
 		for (int64_t i = 0; i < STEPS; i++)
@@ -230,6 +233,8 @@ static void hostile_lines(void **state)
 		{HEAD("{\"name\":\"a\",\"dir\":\"d\",\"records\":0,\"index_sha256\":\"" SHA "\",\"weight\":1}")
 				GOOD0 GOOD1,
 			"sets[0].records"},
+		{HEAD_WITH(SET, ",\"text2_dim\":-1") GOOD0 GOOD1, "text2_dim"},
+		{HEAD_WITH(SET, ",\"text2_dim\":65536") GOOD0 GOOD1, "text2_dim"},
 		{HEAD_WITH(SET, ",\"encoders\":7") GOOD0 GOOD1, "encoders: expected an object"},
 		{HEAD_WITH(SET, ",\"encoders\":{\"text\":{\"name\":\"a\"}}") GOOD0 GOOD1, "encoders.text.version"},
 		{"{\"v\":2,\"type\":\"vfm-manifest\"}\n", "version 2"},
@@ -491,11 +496,33 @@ static void hashes(void **state)
 	vfm_plan_close(m);
 }
 
+/* A plan without second texts fits a model that reads them: all samples have none. */
+static void second_texts_fit_the_model(void **state)
+{
+	static const struct {
+		int32_t plan, model;
+		int rc;
+	} cases[] = {{0, 0, 0}, {1472, 0, 0}, {1472, 1472, 0}, {0, 1472, 0}, {1472, 1024, VFM_EUSAGE}};
+	struct vfm_plan_header h = header();
+	struct vfm_model_spec m;
+	struct vfm_err err = {0};
+
+	(void)state;
+	vfm_model_defaults(&m);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		h.text2_dim = cases[i].plan;
+		m.text2_dim = cases[i].model;
+		assert_int_equal(vfm_plan_check_model(&h, "p", &m, &err), cases[i].rc);
+	}
+	assert_string_equal(err.msg, "p has second texts of 1472 features, but model.text2_dim is 1024");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(round_trip), cmocka_unit_test(hostile_lines),
 		cmocka_unit_test(damaged_binary), cmocka_unit_test(hashes), cmocka_unit_test(packs_of_several_parts),
-		cmocka_unit_test(parts_are_checked), cmocka_unit_test(writer_refuses)};
+		cmocka_unit_test(parts_are_checked), cmocka_unit_test(writer_refuses),
+		cmocka_unit_test(second_texts_fit_the_model)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

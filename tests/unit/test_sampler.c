@@ -512,7 +512,8 @@ static void test_negative(void **state)
 	static float text[MAX_TOKENS * F], against[MAX_TOKENS * F], guided[MAX_TOKENS * F], plain[MAX_TOKENS * F];
 	/* three samples of one grid: text and negative, text and null, null and null */
 	struct prompts p = {.n = 3, .id = {7, 8, 9}, .cu_text = {0, 2, 4, 4}}, q = p;
-	const int32_t cu_negative[] = {0, 3, 3, 3};
+	const int32_t cu_negative[] = {0, 3, 3, 3}, cu_text2[] = {0, 0, 3, 4}, cu_negative2[] = {0, 2, 2, 2};
+	const float text2[4 * 5] = {1, 2, 3};
 	struct vfm_diffusion d;
 	struct vfm_sampler s;
 	struct vfm_sample_request r = {.n = 3, .id = p.id, .text = p.text, .cu_text = p.cu_text};
@@ -550,6 +551,18 @@ static void test_negative(void **state)
 			.dtype = n.ps.dtype};
 
 		OK(vfm_sampler_run(&s, &job, &r, guided, &err));
+		/* second texts of some samples, which this architecture does not read */
+		n.m.text2_dim = 5;
+		r.text2 = text2;
+		r.negative2 = text2 + 5;
+		r.cu_text2 = cu_text2;
+		r.cu_negative2 = cu_negative2;
+		OK(vfm_sampler_run(&s, &job, &r, plain, &err));
+		assert_memory_equal(plain, guided, 18 * F * sizeof(float));
+		n.m.text2_len = 2;
+		assert_int_equal(vfm_sampler_run(&s, &job, &r, plain, &err), VFM_EUSAGE);
+		assert_non_null(strstr(err.msg, "sample 8 has 3 rows of a second text, but model.text2_len is 2"));
+		n.m.text2_dim = 0;
 		s.cfg = 1;
 		OK(vfm_sampler_run(&s, &job, &r, plain, &err));
 	}

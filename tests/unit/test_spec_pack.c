@@ -90,6 +90,29 @@ static void test_no_latents(void **state)
 	vfm_pack_release(&p);
 }
 
+/* Some samples have a second text.  A pack without them has no such arrays. */
+static void test_text2(void **state)
+{
+	static const int32_t rows[] = {0, 3, 2}, cu_text2[] = {0, 0, 3, 5};
+	struct vfm_pack p = {.text_dim = 3, .text2_dim = 5, .text2_tokens = 5};
+
+	(void)state;
+	make(&p, 3);
+	assert_int_equal((uintptr_t)p.text2 % 64, 0);
+	assert_int_equal(p.cu_text2[3], 0);
+	for (int i = 0; i < 3; i++) {
+		vfm_pack_set(&p, i, 100 + (uint64_t)i, grid[i], text[i]);
+		vfm_pack_set_text2(&p, i, rows[i]);
+	}
+	memset(p.text2, 0xff, (size_t)(p.text2_tokens * p.text2_dim) * sizeof(*p.text2));
+	check(&p);
+	assert_memory_equal(p.cu_text2, cu_text2, sizeof(cu_text2));
+	p.text2_dim = 0;
+	make(&p, 3);
+	assert_true(!p.text2 && !p.cu_text2);
+	vfm_pack_release(&p);
+}
+
 static void test_too_large(void **state)
 {
 	struct vfm_pack p = {.n = 1, .tokens = INT64_MAX / 1024, .patch_dim = 1024, .text_dim = 3};
@@ -117,7 +140,7 @@ static void test_seqs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_blocks), cmocka_unit_test(test_no_latents),
-		cmocka_unit_test(test_too_large), cmocka_unit_test(test_seqs)};
+		cmocka_unit_test(test_text2), cmocka_unit_test(test_too_large), cmocka_unit_test(test_seqs)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

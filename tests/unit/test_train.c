@@ -713,13 +713,60 @@ static void test_dropped_images(void **state)
 	vfm_device_close(&d);
 }
 
+/* The input has the second texts of the pack, without those of dropped texts. */
+static void test_second_texts(void **state)
+{
+	static const struct vfm_synthetic samples[] = {
+		{{1, 2, 4}, 3, 1}, {{2, 2, 4}, 0, 2}, {{1, 1, 3}, 6, 3}, {{1, 4, 4}, 2, 5}, {{2, 4, 2}, 1, 7}};
+	static const int32_t rows[] = {1, 0, 2, 3, 4};
+	enum { N = 5, SEEDS = 8 };
+	int count[2] = {0};
+	struct vfm_device d;
+	struct vfm_config c;
+	struct vfm_pack b;
+
+	(void)state;
+	vfm_config_defaults(&c);
+	OK(vfm_config_set(&c, "diffusion.text_drop=0.5", &err));
+	OK(vfm_config_check(&c, &err));
+	c.model.text2_dim = 6;
+	c.model.text2_len = 4;
+	OK(vfm_device_open(&d, "cpu", &err));
+	OK(vfm_synthetic_pack(&b, samples, N, &c.model, 5, &err));
+	for (int i = 0; i < N; i++)
+		assert_int_equal(b.cu_text2[i + 1] - b.cu_text2[i], rows[i]);
+	for (c.train.seed = 0; c.train.seed < SEEDS; c.train.seed++) {
+		struct vfm_micro u;
+		int32_t at = 0;
+
+		OK(vfm_micro_make(&u, d.stream,
+			&(struct vfm_micro_opts){.config = &c, .mesh = vfm_mesh_one(), .ends = true}, &b, &err));
+		for (int i = 0; i < N; i++) {
+			bool dropped = vfm_diffusion_draw(&c.diffusion, c.train.seed, 0, b.id[i], 1).drop_text;
+			size_t n = dropped ? 0 : (size_t)rows[i] * 6 * sizeof(float);
+
+			assert_memory_equal((const float *)u.in.text2.data + (size_t)at * 6,
+				b.text2 + (size_t)b.cu_text2[i] * 6, n);
+			at += dropped ? 0 : rows[i];
+			assert_int_equal(u.in.host_cu_text2[i + 1], at);
+			count[dropped]++;
+		}
+		assert_int_equal(u.in.text2.shape[0], at);
+		vfm_micro_release(&u);
+	}
+	assert_true(count[0] > 10 && count[1] > 10);
+	vfm_pack_release(&b);
+	vfm_device_close(&d);
+}
+
 /* A pack without the arrays that the model reads is refused. */
 static void test_missing_conditions(void **state)
 {
 	static const struct vfm_synthetic samples[] = {{{2, 2, 2}, 3, 7}};
 	static const char *const set[][2] = {
 		{"model.cond_channels=5", "sample 7 has 0 features of a condition per token, the model reads 20"},
-		{"model.image_dim=8", "sample 7 has image rows [0, 0], the model reads [257, 8]"}};
+		{"model.image_dim=8", "sample 7 has image rows [0, 0], the model reads [257, 8]"},
+		{"model.text2_dim=8", "sample 7 has a second text of 0 features, the model reads 8"}};
 	struct vfm_device d;
 	struct vfm_config c;
 	struct vfm_micro u;
@@ -727,7 +774,7 @@ static void test_missing_conditions(void **state)
 
 	(void)state;
 	OK(vfm_device_open(&d, "cpu", &err));
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 3; i++) {
 		vfm_config_defaults(&c);
 		OK(vfm_synthetic_pack(&b, samples, 1, &c.model, 5, &err));
 		OK(vfm_config_set(&c, set[i][0], &err));
@@ -812,6 +859,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_given_frames),
 		cmocka_unit_test(test_given_max),
 		cmocka_unit_test(test_dropped_images),
+		cmocka_unit_test(test_second_texts),
 		cmocka_unit_test(test_missing_conditions),
 	};
 

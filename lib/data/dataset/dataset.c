@@ -312,6 +312,21 @@ static int read_extras(struct sample *s, const json_t *rec, const struct vfm_bin
 	return 0;
 }
 
+/* Sets the widths of the extra arrays with rows, and compares the arrays with the identities of their encoders. */
+static int check_extra_rows(const struct sample *s, struct vfm_dataset_common *common, struct vfm_err *err)
+{
+	for (int e = 0; e < VFM_EXTRAS; e++) {
+		const enum vfm_encoder_kind of = vfm_extra_kinds[e].encoder;
+		const int64_t *shape = s->extra[e].npy.shape;
+
+		if (!s->extra[e].file.data || vfm_extra_kinds[e].ndim != 2)
+			continue;
+		common->width[e] = shape[1];
+		TRY(vfm_encoder_id_check_rows(of, &common->encoder_ids.of[of], shape[0], shape[1], err));
+	}
+	return 0;
+}
+
 /* Returns the record for the shard, without local paths. */
 static void dump_json(struct vfm_buf *b, const json_t *rec)
 {
@@ -448,7 +463,6 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 {
 	struct sample s = {.key = vfm_rec_str(rec, "id", NULL)};
 	struct vfm_binding binding;
-	const struct array *image = &s.extra[VFM_EXTRA_IMAGE];
 	struct vfm_dataset_common common = {0};
 	struct vfm_sample_seen seen;
 	uint64_t hash[2];
@@ -464,13 +478,10 @@ int vfm_dataset_add(struct vfm_dataset *d, json_t *rec, struct vfm_err *err)
 	common.channels = s.latent.npy.shape[0];
 	TRY_OUT(read_texts(&s, rec, &binding, err));
 	TRY_OUT(read_extras(&s, rec, &binding, err));
-	common.has_image = image->file.data;
 	common.text_dim = s.names.n ? s.texts[0].npy.shape[1] : 0;
 	TRY_OUT(vfm_encoder_ids_from_record(&common.encoder_ids, rec, err));
 	TRY_OUT(vfm_encoder_id_check_latent(&common.encoder_ids.tokenizer, common.channels, err));
-	if (common.has_image)
-		TRY_OUT(vfm_encoder_id_check_rows(
-			VFM_ENCODER_IMAGE, &common.encoder_ids.image, image->npy.shape[0], image->npy.shape[1], err));
+	TRY_OUT(check_extra_rows(&s, &common, err));
 	for (int i = 0; i < s.names.n; i++)
 		TRY_OUT(vfm_encoder_id_check_rows(
 			VFM_ENCODER_TEXT, &common.encoder_ids.text, s.texts[i].npy.shape[0], common.text_dim, err));

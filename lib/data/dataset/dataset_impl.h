@@ -26,8 +26,9 @@ struct vfm_dataset {
 	struct vfm_energon *energon;
 	/* properties that all samples share */
 	struct vfm_encoder_ids encoder_ids;
-	int64_t n_latents, n_texts, n_images;
+	int64_t n_latents, n_texts;
 	int64_t channels, text_dim;
+	int64_t width[VFM_EXTRAS]; /* of extra arrays with rows; 0: no sample has them */
 	/* provenance of the samples (data/record/provenance.h) */
 	json_t *chain, *marked;        /* from headers; from marks of this run's records */
 	bool has_chain, chain_changed; /* since provenance.json was written */
@@ -52,7 +53,7 @@ int vfm_dataset_open_indexes(struct vfm_dataset *d, struct vfm_err *err);
 struct vfm_dataset_common {
 	struct vfm_encoder_ids encoder_ids;
 	int64_t channels, text_dim; /* text_dim 0: no text */
-	bool has_image;             /* image rows */
+	int64_t width[VFM_EXTRAS];  /* of extra arrays with rows; 0: none */
 };
 
 /* VFM_EINPUT: the encoders of the sample, or the widths of its arrays, differ from those before. */

@@ -23,6 +23,23 @@ struct vfm_dataset_place vfm_dataset_place_of(int64_t p)
 	return (struct vfm_dataset_place){(uint32_t)(p >> 32) & 0x3fffffff, (uint32_t)p, p >> 62 & 1};
 }
 
+/* Extra arrays with rows, of the samples that have them. */
+static int check_common_rows(const struct vfm_dataset *d, const struct vfm_dataset_common *c, struct vfm_err *err)
+{
+	for (int e = 0; e < VFM_EXTRAS; e++) {
+		const enum vfm_encoder_kind of = vfm_extra_kinds[e].encoder;
+
+		if (!d->width[e] || !c->width[e])
+			continue;
+		TRY(vfm_encoder_id_check_named(of, &c->encoder_ids.of[of], &d->encoder_ids.of[of], err));
+		if (d->width[e] != c->width[e])
+			return vfm_fail(err, VFM_EINPUT,
+				"the sample has %s of width %" PRId64 ", the dataset has %" PRId64,
+				vfm_extra_kinds[e].name, c->width[e], d->width[e]);
+	}
+	return 0;
+}
+
 /* All samples of a dataset have the same encoders, and arrays of the same width. */
 int vfm_dataset_check_common(const struct vfm_dataset *d, const struct vfm_dataset_common *c, struct vfm_err *err)
 {
@@ -37,15 +54,13 @@ int vfm_dataset_check_common(const struct vfm_dataset *d, const struct vfm_datas
 		TRY(vfm_encoder_id_check_named(VFM_ENCODER_TOKENIZER, &m->tokenizer, &d->encoder_ids.tokenizer, err));
 	if (d->n_texts && text_dim)
 		TRY(vfm_encoder_id_check_named(VFM_ENCODER_TEXT, &m->text, &d->encoder_ids.text, err));
-	if (d->n_images && c->has_image)
-		TRY(vfm_encoder_id_check_named(VFM_ENCODER_IMAGE, &m->image, &d->encoder_ids.image, err));
 	if (channels && d->channels && channels != d->channels)
 		return vfm_fail(err, VFM_EINPUT, "the sample has %" PRId64 " latent channels, the dataset has %" PRId64,
 			channels, d->channels);
 	if (d->n_texts && text_dim && text_dim != d->text_dim)
 		return vfm_fail(err, VFM_EINPUT, "the sample has a text of width %" PRId64 ", the dataset has %" PRId64,
 			text_dim, d->text_dim);
-	return 0;
+	return check_common_rows(d, c, err);
 }
 
 void vfm_dataset_note_common(struct vfm_dataset *d, const struct vfm_dataset_common *c)
@@ -54,16 +69,29 @@ void vfm_dataset_note_common(struct vfm_dataset *d, const struct vfm_dataset_com
 
 	if (!c->text_dim)
 		of.text = (struct vfm_encoder_id){0};
-	if (!c->has_image)
-		of.image = (struct vfm_encoder_id){0};
+	for (int e = 0; e < VFM_EXTRAS; e++) {
+		if (vfm_extra_kinds[e].ndim == 2 && !c->width[e])
+			of.of[vfm_extra_kinds[e].encoder] = (struct vfm_encoder_id){0};
+		d->width[e] = c->width[e] ? c->width[e] : d->width[e];
+	}
 	vfm_encoder_ids_fill(&d->encoder_ids, &of);
 	d->channels = c->channels ? c->channels : d->channels;
 	d->n_latents += c->channels > 0;
-	d->n_images += c->has_image;
 	if (c->text_dim) {
 		d->text_dim = c->text_dim;
 		d->n_texts++;
 	}
+}
+
+static struct vfm_dataset_common common_of(const struct vfm_scan_sample *m)
+{
+	struct vfm_dataset_common c = {*m->encoder_ids, m->rec.c, m->rec.text_dim, {0}};
+	uint32_t at = m->rec.n_texts;
+
+	for (int e = 0; e < VFM_EXTRAS && !m->fault; e++)
+		if (vfm_record_has_extra(&m->rec, (enum vfm_extra)e))
+			c.width[e] = m->texts[at++].width;
+	return c;
 }
 
 /* Adds sample i of a shard of an earlier run to the known ones. */
@@ -94,8 +122,7 @@ static int register_scan(struct vfm_dataset *d, const char *name, const char *pa
 	TRY(vfm_index_writer_shard(d->index, name, s->bytes, err));
 	for (size_t i = 0; i < s->n; i++) {
 		const struct vfm_scan_sample *m = &s->samples[i];
-		const struct vfm_dataset_common common = {
-			*m->encoder_ids, m->rec.c, m->rec.text_dim, vfm_record_has_extra(&m->rec, VFM_EXTRA_IMAGE)};
+		const struct vfm_dataset_common common = common_of(m);
 		const char *why = m->fault ? m->fault : m->mismatch;
 
 		if (why)

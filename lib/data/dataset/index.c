@@ -89,7 +89,8 @@ static int parse_parts(struct vfm_index *ix, const json_t *parts, struct vfm_err
 	const json_t *part;
 	size_t i, n = json_array_size(parts);
 
-	if ((ix->h.version == VFM_INDEX_JOIN_VERSION) != (n > 0) || n > VFM_INDEX_PARTS)
+	if ((ix->h.version != VFM_INDEX_TEXT2_VERSION && (ix->h.version == VFM_INDEX_JOIN_VERSION) != (n > 0)) ||
+		n > VFM_INDEX_PARTS)
 		return vfm_fail(err, VFM_EUSAGE, "parts: expected 1 to %d, in a join alone", VFM_INDEX_PARTS);
 	ix->info.parts = vfm_calloc(n + 1, sizeof(*ix->info.parts));
 	json_array_foreach(parts, i, part)
@@ -153,8 +154,8 @@ static int check_header(struct vfm_index *ix, struct vfm_err *err)
 	if (ix->map.size < sizeof(*h) || memcmp(ix->map.data, VFM_INDEX_MAGIC, 8) != 0)
 		return vfm_fail(err, VFM_EUSAGE, "'%s' is not a sample index", ix->path);
 	memcpy(h, ix->map.data, sizeof(*h));
-	if ((h->version != VFM_INDEX_VERSION && h->version != VFM_INDEX_JOIN_VERSION) ||
-		h->header_bytes != sizeof(*h) || h->record_bytes != sizeof(struct vfm_index_record) ||
+	if (h->version < VFM_INDEX_VERSION || h->version > VFM_INDEX_TEXT2_VERSION || h->header_bytes != sizeof(*h) ||
+		h->record_bytes != sizeof(struct vfm_index_record) ||
 		h->shard_bytes != sizeof(struct vfm_index_shard) || h->text_bytes != sizeof(struct vfm_index_text))
 		return vfm_fail(err, VFM_EUSAGE,
 			"'%s' has index version %u, which is not read (vfm-curate index --write '%s' makes it anew)",
@@ -360,6 +361,8 @@ const char *vfm_record_fault(const struct vfm_index_record *r, const struct vfm_
 	if (!within(lo, r->sample_bytes, 0, s->bytes))
 		return "the sample lies outside its shard";
 	hi = lo + r->sample_bytes;
+	if (r->flags & ~VFM_REC_ALL)
+		return "unknown flags";
 	if (r->flags & VFM_REC_NO_LATENT) {
 		if (r->latent_offset || r->latent_bytes || vfm_record_latent_count(r) || r->latent_dtype ||
 			r->latent_header || r->latent_crc)
@@ -405,6 +408,8 @@ int vfm_index_get(
 		why = "wrong checksum";
 	else if (r.shard != shard || r.index != i)
 		why = "the record names another sample";
+	else if (vfm_record_has_extra(&r, VFM_EXTRA_TEXT2) && ix->h.version != VFM_INDEX_TEXT2_VERSION)
+		why = "a second text in an index of a version without them";
 	else
 		why = vfm_record_fault(&r, &s);
 	if (why)

@@ -27,6 +27,8 @@
 #define VFM_INDEX_NAME         "index.vfmi"
 #define VFM_INDEX_VERSION      3
 #define VFM_INDEX_JOIN_VERSION 4
+/* a sample has a second text, which readers of the other versions would ignore; join or not */
+#define VFM_INDEX_TEXT2_VERSION 5
 
 #define VFM_TEXTS_MAX      17  /* maximum per sample: VFM_CAPTIONS_MAX, and one without a name */
 #define VFM_TEXT_NAMES_MAX 256 /* maximum names in a dataset */
@@ -34,7 +36,7 @@
 enum {
 	VFM_REC_IMAGE = 1, /* a still image: one latent frame, frames == 1 */
 	VFM_REC_MEDIA = 2, /* the sample has a media member (KEY.mp4, KEY.jpg, …) */
-			   /* 4 and 8: it has the arrays of vfm_extra_kinds */
+			   /* 4, 8 and 128: it has the arrays of vfm_extra_kinds */
 	/* a checksum of 0 means that the contents of the array are unknown; in a join, only some checksums may be 0 */
 	VFM_REC_UNCHECKED = 16,
 	/* the sample is in a shard of MosaicML Streaming: headers of arrays are those of mds.h, and json_bytes may be
@@ -43,6 +45,7 @@ enum {
 	/* a sample without latents, of a dataset for a join: c, type and sizes are 0; t, h and w are those of its
 	 * condition */
 	VFM_REC_NO_LATENT = 64,
+	VFM_REC_ALL = 255, /* other bits are 0 */
 };
 
 /* 128 bytes, in the format of the file.  Offsets count from the start of the shard's tar.  A payload is the content of
@@ -86,7 +89,7 @@ struct vfm_index_text {    /* 32 bytes, in the format of the file */
 	uint16_t rows;     /* text [rows, text_dim of the record], >= 1 */
 	uint8_t dtype;     /* enum vfm_npy_type: F16, BF16 or F32 */
 	uint8_t name;      /* number of its name; ascending among the texts of a sample */
-	uint16_t width;    /* features of an image row; 0 for texts and conditions */
+	uint16_t width;    /* features of an image row, or of a row of a second text; 0 for texts and conditions */
 	uint32_t shard;    /* 0: in the shard of the record; else, in a join, the number of its shard + 1 */
 	uint32_t crc;      /* crc32c of the 28 bytes before it */
 };
@@ -210,8 +213,9 @@ uint64_t vfm_extra_count(const struct vfm_index_record *r, enum vfm_extra e, con
 /* Like vfm_index_read_latent and vfm_index_read_text_f32, with vfm_extra_count elements. */
 int vfm_index_read_cond(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
 	void *dst, struct vfm_index_spent *spent, struct vfm_err *err);
-int vfm_index_read_image_f32(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
-	float *dst, struct vfm_index_spent *spent, struct vfm_err *err);
+/* e: VFM_EXTRA_IMAGE or VFM_EXTRA_TEXT2. */
+int vfm_index_read_rows_f32(struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
+	const struct vfm_index_text *t, float *dst, struct vfm_index_spent *spent, struct vfm_err *err);
 
 /* ---- writing: atomic; commit renames the file into place.  Texts and hashes wait in unlinked files in the folder of
  * the index: 32 bytes per text and one byte per record.  Memory grows only with the number of shards.  ---- */

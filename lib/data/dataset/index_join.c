@@ -53,7 +53,7 @@ static int find_kinds(const struct vfm_index *ix, bool has[JOIN_KINDS], struct v
 
 static int choose_join_parts(struct joining *j, struct vfm_err *err)
 {
-	static const char *const names[JOIN_KINDS] = {"texts", "conditions", "image rows"};
+	static const char *const names[JOIN_KINDS] = {"texts", "conditions", "image rows", "second texts"};
 
 	for (int i = 1; i < j->how->n; i++) {
 		bool has[JOIN_KINDS], any = false;
@@ -67,8 +67,8 @@ static int choose_join_parts(struct joining *j, struct vfm_err *err)
 			any |= has[kind];
 		}
 		if (!any)
-			return vfm_fail(err, VFM_EUSAGE, "'%s' has no texts, conditions or image rows to join",
-				j->parts[i].dir);
+			return vfm_fail(err, VFM_EUSAGE,
+				"'%s' has no texts, conditions, image rows or second texts to join", j->parts[i].dir);
 	}
 	return 0;
 }
@@ -305,6 +305,7 @@ static int find_join_encoder_ids(const struct joining *j, struct vfm_encoder_ids
 	*encoder_ids = vfm_index_info(a->ix)->encoder_ids;
 	encoder_ids->text = vfm_index_info(j->parts[j->from[JOIN_TEXT]].ix)->encoder_ids.text;
 	encoder_ids->image = vfm_index_info(j->parts[j->from[JOIN_EXTRA + VFM_EXTRA_IMAGE]].ix)->encoder_ids.image;
+	encoder_ids->text2 = vfm_index_info(j->parts[j->from[JOIN_EXTRA + VFM_EXTRA_TEXT2]].ix)->encoder_ids.text2;
 	rc = vfm_encoder_id_check(
 		VFM_ENCODER_TOKENIZER, &of_cond.tokenizer, cond_owner, &encoder_ids->tokenizer, owner, err);
 	free(cond_owner);

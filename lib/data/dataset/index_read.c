@@ -197,10 +197,10 @@ int vfm_index_read_cond(struct vfm_index *ix, const struct vfm_index_record *r, 
 	return read_payload(ix, r, &p, dst, spent, err);
 }
 
-int vfm_index_read_image_f32(struct vfm_index *ix, const struct vfm_index_record *r, const struct vfm_index_text *t,
-	float *dst, struct vfm_index_spent *spent, struct vfm_err *err)
+int vfm_index_read_rows_f32(struct vfm_index *ix, const struct vfm_index_record *r, enum vfm_extra e,
+	const struct vfm_index_text *t, float *dst, struct vfm_index_spent *spent, struct vfm_err *err)
 {
-	const char *what = vfm_extra_kinds[VFM_EXTRA_IMAGE].name;
+	const char *what = vfm_extra_kinds[e].name;
 	const struct payload p = payload_of(r, t, what, 2, (const uint16_t[4]){t->rows, t->width});
 
 	return read_as_f32(ix, r, &p, dst, spent, err);

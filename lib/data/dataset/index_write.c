@@ -28,6 +28,7 @@ struct vfm_index_writer {
 	uint64_t n_records;
 	const char *columns; /* of MosaicML Streaming */
 	json_t *parts;       /* of a join; NULL: none */
+	bool has_text2;      /* a record has a second text */
 	char *path;
 };
 
@@ -195,6 +196,7 @@ int vfm_index_writer_add(struct vfm_index_writer *w, const struct vfm_index_reco
 		return vfm_fail(err, VFM_EINPUT, "'%s': shard %u, sample %u: %s", w->path, rec.shard, rec.index, why);
 	rec.first_text = rec.n_texts || vfm_record_n_extras(&rec) ? w->n_texts : 0;
 	TRY(add_texts(w, &rec, texts, names, err));
+	w->has_text2 |= vfm_record_has_extra(&rec, VFM_EXTRA_TEXT2);
 	rec.crc = vfm_crc32c(0, &rec, offsetof(struct vfm_index_record, crc));
 	TRY(write_hashed(w, &rec, sizeof(rec), err));
 	s->count++;
@@ -257,7 +259,9 @@ int vfm_index_writer_commit(struct vfm_index_writer *w, const struct vfm_encoder
 {
 	struct vfm_index_header h = {
 		.magic = VFM_INDEX_MAGIC,
-		.version = w->parts ? VFM_INDEX_JOIN_VERSION : VFM_INDEX_VERSION,
+		.version = w->has_text2 ? VFM_INDEX_TEXT2_VERSION
+			: w->parts      ? VFM_INDEX_JOIN_VERSION
+					: VFM_INDEX_VERSION,
 		.header_bytes = sizeof(h),
 		.record_bytes = sizeof(struct vfm_index_record),
 		.shard_bytes = sizeof(struct vfm_index_shard),

@@ -53,15 +53,18 @@ static void set_part_fault(
 
 /* ---- what a part says about the record ---- */
 
+static int parse_part_array(struct vfm_npy *n, const uint8_t *data, const struct vfm_scan_part *p, struct vfm_err *err)
+{
+	return p->column ? vfm_mds_array(n, p->column, data + p->offset, p->bytes, p->name, err)
+			 : vfm_npy_parse(n, data + p->offset, p->bytes, p->bytes, p->name, err);
+}
+
 /* crc: of all bytes of the part; 0 if only its header is read. */
 static int take_npy(const struct vfm_scan *s, struct vfm_npy *n, const uint8_t *data, const struct vfm_scan_part *p,
 	int ndim, uint32_t *crc, struct vfm_err *err)
 {
 	*crc = 0;
-	if (p->column)
-		TRY(vfm_mds_array(n, p->column, data + p->offset, p->bytes, p->name, err));
-	else
-		TRY(vfm_npy_parse(n, data + p->offset, p->bytes, p->bytes, p->name, err));
+	TRY(parse_part_array(n, data, p, err));
 	if (ndim == 4)
 		vfm_sample_add_time(n);
 	if (p->bytes > UINT32_MAX)
@@ -127,12 +130,27 @@ static int take_text(struct vfm_scan *s, struct vfm_scan_sample *m, const uint8_
 	return 0;
 }
 
+/* Returns whether a part is a second text without rows: an empty array or, as each sample of MosaicML Streaming has all
+ * columns, an empty value. */
+static bool is_no_text2(const uint8_t *data, const struct vfm_scan_part *p, int e)
+{
+	struct vfm_npy n;
+
+	if (e != VFM_EXTRA_TEXT2)
+		return false;
+	if (p->column && !p->bytes)
+		return true;
+	return parse_part_array(&n, data, p, NULL) == 0 && n.ndim == 2 && n.shape[0] == 0;
+}
+
 static int take_extra(const struct vfm_scan *s, struct vfm_scan_sample *m, struct vfm_index_text extra[VFM_EXTRAS],
 	const uint8_t *data, const struct vfm_scan_part *p, int e, struct vfm_err *err)
 {
 	struct vfm_npy n;
 	uint32_t crc;
 
+	if (is_no_text2(data, p, e))
+		return 0;
 	TRY(take_npy(s, &n, data, p, vfm_extra_kinds[e].ndim, &crc, err));
 	m->rec.flags |= vfm_extra_kinds[e].flag;
 	extra[e] = (struct vfm_index_text){.offset = p->offset,
@@ -177,9 +195,9 @@ static int check_extras(const struct vfm_scan_sample *m, const uint8_t *data,
 			continue;
 		}
 		TRY(vfm_binding_check(b->extra[e], data + extra[e].offset, extra[e].bytes, k->part, err));
-		if (e == VFM_EXTRA_IMAGE)
+		if (k->ndim == 2)
 			TRY(vfm_encoder_id_check_rows(
-				VFM_ENCODER_IMAGE, &m->encoder_ids->image, extra[e].rows, extra[e].width, err));
+				k->encoder, &m->encoder_ids->of[k->encoder], extra[e].rows, extra[e].width, err));
 		else if (vfm_extra_count(r, VFM_EXTRA_COND, &extra[e]) * vfm_npy_type_size(extra[e].dtype) +
 				extra[e].header !=
 			extra[e].bytes)

@@ -82,6 +82,13 @@ static const char *conflict(
 	if (m->rec.n_texts &&
 		vfm_encoder_id_check_named(VFM_ENCODER_TEXT, &m->encoder_ids->text, &v->encoder_ids.text, err) < 0)
 		return err->msg;
+	for (int e = 0; e < VFM_EXTRAS; e++) {
+		const enum vfm_encoder_kind of = vfm_extra_kinds[e].encoder;
+
+		if (vfm_record_has_extra(&m->rec, (enum vfm_extra)e) &&
+			vfm_encoder_id_check_named(of, &m->encoder_ids->of[of], &v->encoder_ids.of[of], err) < 0)
+			return err->msg;
+	}
 	return NULL;
 }
 

@@ -281,6 +281,9 @@ static int check_opts(struct vfm_loader *l, struct vfm_err *err)
 		return vfm_fail(err, VFM_EUSAGE, "the samples of plan '%s' have no condition", vfm_plan_path(l->m));
 	if (o->image && !l->h->image_len)
 		return vfm_fail(err, VFM_EUSAGE, "the samples of plan '%s' have no image rows", vfm_plan_path(l->m));
+	if (o->text2_dim && l->h->text2_dim && o->text2_dim != l->h->text2_dim)
+		return vfm_fail(err, VFM_EUSAGE, "the second texts of plan '%s' have %d features, not %d",
+			vfm_plan_path(l->m), l->h->text2_dim, o->text2_dim);
 	if (o->first_step < 0 || o->first_step > l->h->steps)
 		return vfm_fail(err, VFM_EUSAGE, "step %lld: plan '%s' has %lld", (long long)o->first_step,
 			vfm_plan_path(l->m), (long long)l->h->steps);
@@ -299,6 +302,7 @@ static void set_up_slots(struct vfm_loader *l)
 		l->slots[i].l = l;
 		p->patch_dim = l->h->latent_channels * volume;
 		p->text_dim = l->h->text_dim;
+		p->text2_dim = l->o.text2_dim;
 		if (l->o.cond)
 			p->cond_dim = l->h->cond_channels * volume;
 		if (l->o.image) {
@@ -429,7 +433,9 @@ static void count_delivered(struct vfm_loader *l, const struct vfm_pack *p, cons
 	s->unlisted += f->unlisted;
 	s->replaced += f->replaced;
 	s->bytes += p->tokens * (p->patch_dim + p->cond_dim) * (int64_t)vfm_dtype_size(p->x0_dtype) +
-		(p->text_tokens * p->text_dim + (int64_t)p->n * p->image_len * p->image_dim) * (int64_t)sizeof(float);
+		(p->text_tokens * p->text_dim + p->text2_tokens * p->text2_dim +
+			(int64_t)p->n * p->image_len * p->image_dim) *
+			(int64_t)sizeof(float);
 }
 
 /* Fails if too many samples are damaged. */

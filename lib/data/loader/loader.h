@@ -69,6 +69,9 @@ struct vfm_loader_opts {
 	uint64_t seed;    /* of the choice of captions */
 	int32_t text_len; /* delivers only the first text_len text rows of a sample; 0: all. The first cut is logged */
 	bool cond, image; /* deliver conditions, image rows; VFM_EUSAGE if the plan has none */
+	/* Delivers second texts of so many features, and of each only the first text2_len rows.  0: none, and all.  The
+	 * first cut is logged.  VFM_EUSAGE if those of the plan have other features. */
+	int32_t text2_dim, text2_len;
 	/* The fraction of samples that may be replaced, of those delivered or, if more, of 1000; 0: none. */
 	double max_damaged;
 	/* for shards that are not next to their index (data/dataset/shard_cache.h); NULL: none */

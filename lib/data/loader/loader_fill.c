@@ -31,7 +31,10 @@ static int check_record(const struct vfm_loader *l, const struct vfm_plan_sample
 
 static bool is_delivered(const struct vfm_loader *l, int e)
 {
-	return e == VFM_EXTRA_COND ? l->o.cond : l->o.image;
+	const bool delivered[VFM_EXTRAS] = {
+		[VFM_EXTRA_COND] = l->o.cond, [VFM_EXTRA_IMAGE] = l->o.image, [VFM_EXTRA_TEXT2] = l->o.text2_dim > 0};
+
+	return delivered[e];
 }
 
 /* Looks up the extra arrays that are delivered. */
@@ -39,8 +42,11 @@ static int look_up_extras(struct vfm_loader *l, struct vfm_index *ix, struct vfm
 {
 	const struct vfm_index_text *cond = &s->extra[VFM_EXTRA_COND], *image = &s->extra[VFM_EXTRA_IMAGE];
 
+	const struct vfm_index_text *text2 = &s->extra[VFM_EXTRA_TEXT2];
+
+	memset(s->extra, 0, sizeof(s->extra));
 	for (int e = 0; e < VFM_EXTRAS; e++)
-		if (is_delivered(l, e))
+		if (is_delivered(l, e) && (e != VFM_EXTRA_TEXT2 || vfm_record_has_extra(&s->rec, VFM_EXTRA_TEXT2)))
 			TRY(vfm_index_extra(ix, &s->rec, (enum vfm_extra)e, &s->extra[e], err));
 	if (l->o.cond && cond->rows != l->h->cond_channels)
 		return vfm_fail(err, VFM_EUSAGE, "a condition of %d channels, the plan says %d", cond->rows,
@@ -48,6 +54,9 @@ static int look_up_extras(struct vfm_loader *l, struct vfm_index *ix, struct vfm
 	if (l->o.image && (image->rows != l->h->image_len || image->width != l->h->image_dim))
 		return vfm_fail(err, VFM_EUSAGE, "image rows [%d, %d], the plan says [%d, %d]", image->rows,
 			image->width, l->h->image_len, l->h->image_dim);
+	if (text2->rows && text2->width != l->h->text2_dim)
+		return vfm_fail(
+			err, VFM_EUSAGE, "a second text of width %d, the plan says %d", text2->width, l->h->text2_dim);
 	return 0;
 }
 
@@ -65,6 +74,14 @@ static bool is_cut(const struct vfm_loader *l, const struct vfm_loaded *s)
 static int32_t kept_text_rows(const struct vfm_loader *l, const struct vfm_loaded *s)
 {
 	return is_cut(l, s) ? l->o.text_len : s->text.rows;
+}
+
+/* Returns how many rows of the second text are delivered. */
+static int32_t kept_text2_rows(const struct vfm_loader *l, const struct vfm_loaded *s)
+{
+	const int32_t rows = s->extra[VFM_EXTRA_TEXT2].rows, most = l->o.text2_len;
+
+	return most > 0 && rows > most ? most : rows;
 }
 
 /* Sets a flag of the loader; returns whether it was not set. */
@@ -241,6 +258,8 @@ static size_t count_scratch(const struct vfm_loader *l, const struct vfm_loaded 
 		n = larger_size(n, vfm_extra_count(&s->rec, VFM_EXTRA_COND, &s->extra[VFM_EXTRA_COND]));
 	if (is_cut(l, s))
 		n = larger_size(n, (size_t)s->text.rows * s->rec.text_dim);
+	if (kept_text2_rows(l, s) < s->extra[VFM_EXTRA_TEXT2].rows)
+		n = larger_size(n, vfm_extra_count(&s->rec, VFM_EXTRA_TEXT2, &s->extra[VFM_EXTRA_TEXT2]));
 	return n;
 }
 
@@ -262,6 +281,7 @@ static int look_up(struct vfm_loader *l, struct vfm_load_slot *sl, const struct 
 
 	p->tokens = m->tokens;
 	p->text_tokens = 0;
+	p->text2_tokens = 0;
 	p->n = m->n_samples;
 	p->x0_dtype = VFM_F32;
 	*scratch = 0;
@@ -271,13 +291,14 @@ static int look_up(struct vfm_loader *l, struct vfm_load_slot *sl, const struct 
 		while (check_index(l, s->from.set, look_up_sample(l, step->step, s, err), err) < 0)
 			TRY(replace_sample(l, sl, step, m, i, err));
 		p->text_tokens += kept_text_rows(l, s);
+		p->text2_tokens += kept_text2_rows(l, s);
 		if (i == 0)
 			p->x0_dtype = dtype_of(l, s);
 		else if (p->x0_dtype != dtype_of(l, s))
 			p->x0_dtype = VFM_F32;
 		*scratch = larger_size(*scratch, count_scratch(l, s));
 	}
-	if (p->text_tokens > INT32_MAX)
+	if (p->text_tokens > INT32_MAX || p->text2_tokens > INT32_MAX)
 		return vfm_fail(err, VFM_EINPUT, "more than 2^31 text tokens");
 	return 0;
 }
@@ -311,6 +332,24 @@ static int load_text(struct vfm_loader *l, struct vfm_load_slot *sl, struct vfm_
 	return 0;
 }
 
+/* The same of the second text. */
+static int load_text2(struct vfm_loader *l, struct vfm_load_slot *sl, struct vfm_index *ix, const struct vfm_loaded *s,
+	float *rows, struct vfm_err *err)
+{
+	const struct vfm_index_text *t = &s->extra[VFM_EXTRA_TEXT2];
+	const int32_t kept = kept_text2_rows(l, s);
+
+	if (kept == t->rows)
+		return kept ? vfm_index_read_rows_f32(ix, &s->rec, VFM_EXTRA_TEXT2, t, rows, &sl->spent, err) : 0;
+	if (is_first_time(l, &l->logged_cut2))
+		vfm_info("sample %llu has %d rows of a second text; of each sample the first %d are read "
+			 "(model.text2_len)",
+			(unsigned long long)s->rec.id, t->rows, kept);
+	TRY(vfm_index_read_rows_f32(ix, &s->rec, VFM_EXTRA_TEXT2, t, sl->scratch, &sl->spent, err));
+	memcpy(rows, sl->scratch, (size_t)kept * t->width * sizeof(float));
+	return 0;
+}
+
 /* Writes the latents in scratch, channels of sample s, as tokens from the sample's first on; `width` features each. */
 static void arrange(struct vfm_loader *l, struct vfm_load_slot *sl, int32_t i, enum vfm_npy_type type, int32_t channels,
 	void *tokens, int32_t width)
@@ -333,8 +372,10 @@ static int load_extras(struct vfm_loader *l, struct vfm_load_slot *sl, int32_t i
 	struct vfm_index *ix = l->ix[s->from.set];
 
 	if (p->image)
-		TRY(vfm_index_read_image_f32(ix, &s->rec, &s->extra[VFM_EXTRA_IMAGE],
+		TRY(vfm_index_read_rows_f32(ix, &s->rec, VFM_EXTRA_IMAGE, &s->extra[VFM_EXTRA_IMAGE],
 			p->image + (int64_t)i * p->image_len * p->image_dim, &sl->spent, err));
+	if (p->text2)
+		TRY(load_text2(l, sl, ix, s, p->text2 + (int64_t)p->cu_text2[i] * p->text2_dim, err));
 	if (!p->cond)
 		return 0;
 	TRY(vfm_index_read_cond(ix, &s->rec, cond, sl->scratch, &sl->spent, err));
@@ -353,6 +394,8 @@ static int fill_sample(struct vfm_loader *l, struct vfm_load_slot *sl, int32_t i
 
 	TRY(vfm_patch_grid(dims, l->h->patch, grid, err));
 	vfm_pack_set(p, i, r->id, grid, kept_text_rows(l, s));
+	if (p->text2_dim)
+		vfm_pack_set_text2(p, i, kept_text2_rows(l, s));
 	TRY(vfm_index_read_latent(ix, r, sl->scratch, &sl->spent, err));
 	arrange(l, sl, i, r->latent_dtype, r->c, p->x0, p->patch_dim);
 	TRY(load_extras(l, sl, i, err));

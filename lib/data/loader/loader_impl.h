@@ -9,7 +9,8 @@
 #include "data/loader/loader.h"
 #include "data/loader/loader_ring.h"
 
-struct vfm_loaded { /* a sample of a pack, and its text; text.rows 0: none */
+/* A sample of a pack, and its text and extra arrays.  rows 0: none, or an extra array that is not delivered. */
+struct vfm_loaded {
 	struct vfm_plan_sample from;
 	struct vfm_index_record rec;
 	struct vfm_index_text text, extra[VFM_EXTRAS];
@@ -63,7 +64,7 @@ struct vfm_loader {
 	struct vfm_cached_step *cache;
 	int32_t n_cache;
 	uint64_t clock;
-	bool logged_cut, logged_unlisted;
+	bool logged_cut, logged_cut2, logged_unlisted;
 	int n_logged; /* replaced samples */
 	struct vfm_plan_sample logged[1000];
 	struct vfm_plan_sample damaged[VFM_LOAD_NAMED]; /* the last ones in delivered packs, as a ring */

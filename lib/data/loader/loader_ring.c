@@ -176,6 +176,8 @@ int vfm_ring_place(struct vfm_ring *r, int64_t seq, struct vfm_pack *p, struct v
 	vfm_pack_place(p, b->p);
 	p->cu_seqlens[0] = 0;
 	p->cu_text[0] = 0;
+	if (p->cu_text2)
+		p->cu_text2[0] = 0;
 	return 0;
 }
 

@@ -39,7 +39,23 @@ static int check_texts(const struct vfm_blend_set *set, const struct vfm_index_r
 	return 0;
 }
 
-/* All samples have the same extra arrays, or none: a model reads them of every sample. */
+/* A sample may lack a second text. */
+static int check_text2(struct vfm_blend_set *set, const struct vfm_index_record *r, uint64_t n, struct vfm_err *err)
+{
+	struct vfm_index_text text2;
+
+	if (!vfm_record_has_extra(r, VFM_EXTRA_TEXT2))
+		return 0;
+	TRY(vfm_index_extra(set->ix, r, VFM_EXTRA_TEXT2, &text2, err));
+	if (!set->text2_dim)
+		set->text2_dim = text2.width;
+	if (text2.width != set->text2_dim)
+		return vfm_fail(err, VFM_EUSAGE, "sample %llu has a second text of width %d, others have %d",
+			(unsigned long long)n, text2.width, set->text2_dim);
+	return 0;
+}
+
+/* All samples have a condition and image rows, or none: a model reads them of every sample. */
 static int check_extras_of(struct vfm_blend_set *set, const struct vfm_index_record *r, uint64_t n, struct vfm_err *err)
 {
 	struct vfm_index_text cond = {0}, image = {0};
@@ -73,6 +89,7 @@ static int scan_record(struct vfm_blend_set *set, const struct vfm_index_record 
 	TRY(same_width(set, r, (uint64_t)i, err));
 	TRY(check_texts(set, r, err));
 	TRY(check_extras_of(set, r, (uint64_t)i, err));
+	TRY(check_text2(set, r, (uint64_t)i, err));
 	tokens = vfm_patch_grid(dims, patch, grid, NULL);
 	if (tokens < 0 || grid[0] > INT16_MAX || grid[1] > INT16_MAX || grid[2] > INT16_MAX) {
 		set->n_ragged++;

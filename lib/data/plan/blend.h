@@ -54,6 +54,7 @@ struct vfm_blend_set {
 	int hint_shift;
 	int32_t channels, text_dim;
 	int32_t cond_channels, image_len, image_dim; /* of all samples; 0: they have none */
+	int32_t text2_dim;                           /* of the samples with a second text; 0: none has one */
 };
 
 /* Reads the index of set->dir: lengths in tokens for this patch.  Leaves out and counts samples of more than `context`

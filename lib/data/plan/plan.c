@@ -184,6 +184,7 @@ static int parse_fields(struct vfm_plan *m, const json_t *root, struct vfm_err *
 	TRY(vfm_json_i32(root, "", "cond_channels", false, 0, UINT16_MAX, &h->cond_channels, err));
 	TRY(vfm_json_i32(root, "", "image_len", false, 0, UINT16_MAX, &h->image_len, err));
 	TRY(vfm_json_i32(root, "", "image_dim", false, 0, UINT16_MAX, &h->image_dim, err));
+	TRY(vfm_json_i32(root, "", "text2_dim", false, 0, UINT16_MAX, &h->text2_dim, err));
 	if (!h->image_len != !h->image_dim)
 		return vfm_fail(err, VFM_EUSAGE, "image_len, image_dim: expected both or none");
 	if (!json_is_array(patch) || json_array_size(patch) != 3)

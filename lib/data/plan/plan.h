@@ -56,6 +56,7 @@ struct vfm_plan_header {
 	int32_t text_dim; /* 0: no sample has text */
 	/* the extra arrays of every sample (data/record/extra.h); 0: none */
 	int32_t cond_channels, image_len, image_dim;
+	int32_t text2_dim; /* of the samples with a second text; 0: none has one */
 	int32_t n_sets;
 	struct vfm_plan_set *sets;          /* [n_sets] */
 	struct vfm_encoder_ids encoder_ids; /* of all sets; unknown if no set names them */

@@ -78,11 +78,11 @@ static json_t *set_json(const struct vfm_plan_set *s)
 
 static json_t *header_json(const struct vfm_plan_header *h)
 {
-	json_t *sets = json_array(),
-	       *o = json_pack("{s:i,s:s,s:i,s:i,s:I,s:I,s:[iii],s:i,s:i}", "v", VFM_PLAN_VERSION, "type", PLAN_TYPE,
-		       "context", h->context, "batch", h->batch, "seed", (json_int_t)h->seed, "steps",
-		       (json_int_t)MAX_STEPS, "patch", h->patch[0], h->patch[1], h->patch[2], "latent_channels",
-		       h->latent_channels, "text_dim", h->text_dim);
+	json_t *encoders, *sets = json_array(),
+			  *o = json_pack("{s:i,s:s,s:i,s:i,s:I,s:I,s:[iii],s:i,s:i}", "v", VFM_PLAN_VERSION, "type",
+				  PLAN_TYPE, "context", h->context, "batch", h->batch, "seed", (json_int_t)h->seed,
+				  "steps", (json_int_t)MAX_STEPS, "patch", h->patch[0], h->patch[1], h->patch[2],
+				  "latent_channels", h->latent_channels, "text_dim", h->text_dim);
 
 	for (int32_t i = 0; i < h->n_sets; i++)
 		json_array_append_new(sets, set_json(&h->sets[i]));
@@ -94,9 +94,13 @@ static json_t *header_json(const struct vfm_plan_header *h)
 		json_object_set_new(o, "image_len", json_integer(h->image_len));
 		json_object_set_new(o, "image_dim", json_integer(h->image_dim));
 	}
+	if (h->text2_dim)
+		json_object_set_new(o, "text2_dim", json_integer(h->text2_dim));
 	json_object_set_new(o, "sets", sets);
-	if (h->encoder_ids.tokenizer.name[0] || h->encoder_ids.text.name[0] || h->encoder_ids.image.name[0])
-		json_object_set_new(o, "encoders", vfm_encoder_ids_json(&h->encoder_ids));
+	encoders = vfm_encoder_ids_json(&h->encoder_ids);
+	if (json_object_size(encoders))
+		json_object_set(o, "encoders", encoders);
+	json_decref(encoders);
 	if (h->side != VFM_SIDE_ALL)
 		json_object_set_new(o, "held_out",
 			json_pack("{s:f,s:s}", "fraction", h->held_out, "part",

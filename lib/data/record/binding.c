@@ -46,6 +46,23 @@ static int check_caption(const char *want, const json_t *rec, const char *name, 
 		: vfm_fail(err, VFM_EINPUT, "the text was made from another caption (%s.caption_sha256)", what);
 }
 
+/* Compares the caption of the second text, the first of the record. */
+static int check_text2_caption(const json_t *rec, struct vfm_err *err)
+{
+	const char *key = vfm_extra_kinds[VFM_EXTRA_TEXT2].key;
+	char want[VFM_SHA256_HEX], hex[VFM_SHA256_HEX];
+	struct vfm_captions c;
+
+	TRY(take_digest(want, json_object_get(rec, key), key, "caption_sha256", err));
+	if (!want[0])
+		return 0;
+	TRY(vfm_captions_of(&c, rec, err));
+	vfm_caption_sha256(c.list[0].value, hex);
+	if (strcmp(hex, want) == 0)
+		return 0;
+	return vfm_fail(err, VFM_EINPUT, "the second text was made from another caption (%s.caption_sha256)", key);
+}
+
 int vfm_binding_of(struct vfm_binding *b, const json_t *rec, struct vfm_err *err)
 {
 	struct vfm_captions texts;
@@ -58,6 +75,7 @@ int vfm_binding_of(struct vfm_binding *b, const json_t *rec, struct vfm_err *err
 
 		TRY(take_digest(b->extra[e], json_object_get(rec, key), key, "sha256", err));
 	}
+	TRY(check_text2_caption(rec, err));
 	TRY(vfm_texts_of(&texts, rec, err));
 	for (; b->n_texts < texts.n; b->n_texts++) {
 		const char *name = texts.list[b->n_texts].name;

@@ -1,7 +1,8 @@
 /* binding.h - binds a record to the files of its sample, by SHA-256.
  *
- * encode writes digests into a record: latent.sha256, and sha256 for each text (data/record/caption.h), of the .npy
- * files with their headers.  caption_sha256 is the digest of the caption that the text was made from.  shard compares
+ * encode writes digests into a record: latent.sha256, and sha256 for each text (data/record/caption.h) and
+ * extra array (data/record/extra.h), of the .npy files with their headers.  caption_sha256 is the digest of the caption
+ * that the text, or text2, was made from.  shard compares
  * them before it writes a sample; verify compares the members of a shard with the record among them.  Nothing compares
  * a digest that a record of another program lacks.
  */

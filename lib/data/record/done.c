@@ -196,7 +196,7 @@ static int count_files(const json_t *value)
 static bool has_outputs(const struct vfm_done *d, const json_t *rec)
 {
 	for (const char *const *path = d->o.outputs; path && *path; path++)
-		if (count_files(vfm_rec_at(rec, *path)) < 1)
+		if (!json_is_null(vfm_rec_at(rec, *path)) && count_files(vfm_rec_at(rec, *path)) < 1)
 			return false;
 	return true;
 }

@@ -21,7 +21,8 @@ struct vfm_done_opts {
 	const char *stage; /* its fingerprints are in by.STAGE */
 	const char *key;   /* the string of a record that is its key; if missing or NULL, "id", else "src" */
 	/* NULL, or dotted paths, ending in NULL.  Each path leads to the name of a file, or to an object in which every
-	 * key "path", at any depth, is the name of a file.  A record counts only if these files exist. */
+	 * key "path", at any depth, is the name of a file, or to null: no file.  A record counts only if these files
+	 * exist. */
 	const char *const *outputs;
 };
 

@@ -146,6 +146,7 @@ const struct vfm_encoder_names vfm_encoder_kinds[VFM_ENCODER_KINDS] = {
 	[VFM_ENCODER_TOKENIZER] = {"tokenizer", "tokenizer"},
 	[VFM_ENCODER_TEXT] = {"text", "text encoder"},
 	[VFM_ENCODER_IMAGE] = {"image", "image encoder"},
+	[VFM_ENCODER_TEXT2] = {"text2", "second text encoder"},
 };
 
 int vfm_encoder_id_check(enum vfm_encoder_kind e, const struct vfm_encoder_id *a, const char *a_owner,
@@ -257,6 +258,7 @@ int vfm_encoder_ids_from_record(struct vfm_encoder_ids *m, const json_t *rec, st
 	TRY(read_section_encoder(&m->tokenizer, rec, "latent", err));
 	TRY(read_section_encoder(&m->text, rec, "text", err));
 	TRY(read_section_encoder(&m->image, rec, "image", err));
+	TRY(read_section_encoder(&m->text2, rec, "text2", err));
 	TRY(read_section_encoder(&cond, rec, "cond", err));
 	return vfm_rec_blame(
 		vfm_encoder_id_check(VFM_ENCODER_TOKENIZER, &cond, "the condition", &m->tokenizer, "the latent", err),

@@ -1,4 +1,5 @@
-/* encoder_id.h - the identities of a dataset's encoders: tokenizer, text encoder, and image encoder if it has one.
+/* encoder_id.h - the identities of a dataset's encoders: tokenizer, text encoder, and image encoder and second text
+ * encoder if it has them.
  *
  * Latents of two tokenizers, or embeddings of two text encoders, may have equal shapes; only the identity distinguishes
  * them.  It accompanies the data: record -> index.vfmi -> plan -> checkpoint -> vfm-sample.  Each step refuses a
@@ -32,7 +33,13 @@ struct vfm_encoder_id {               /* plain data; `= {0}`: unknown */
 	int32_t max_rows; /* if rows vary: maximum rows, to which the text encoder cuts; 0: not recorded */
 };
 
-enum vfm_encoder_kind { VFM_ENCODER_TOKENIZER, VFM_ENCODER_TEXT, VFM_ENCODER_IMAGE, VFM_ENCODER_KINDS };
+enum vfm_encoder_kind {
+	VFM_ENCODER_TOKENIZER,
+	VFM_ENCODER_TEXT,
+	VFM_ENCODER_IMAGE,
+	VFM_ENCODER_TEXT2,
+	VFM_ENCODER_KINDS
+};
 extern const struct vfm_encoder_names {
 	const char *key, *name; /* "text", in JSON; "text encoder", in messages */
 } vfm_encoder_kinds[VFM_ENCODER_KINDS];
@@ -40,7 +47,7 @@ extern const struct vfm_encoder_names {
 struct vfm_encoder_ids {
 	union {
 		struct {
-			struct vfm_encoder_id tokenizer, text, image;
+			struct vfm_encoder_id tokenizer, text, image, text2;
 		};
 		struct vfm_encoder_id of[VFM_ENCODER_KINDS];
 	};
@@ -82,11 +89,11 @@ int vfm_encoder_id_check_rows(
 /* Copies the identities that `all` lacks from `one`; for equal identities, the geometry and the sizes of texts. */
 void vfm_encoder_ids_fill(struct vfm_encoder_ids *all, const struct vfm_encoder_ids *one);
 
-/* Reads latent.maker, text.maker and image.maker of a record; a missing one is unknown.  The tokenizer also makes
- * conditions, so cond.maker must be the same.  VFM_EINPUT names the key. */
+/* Reads latent.maker, text.maker, image.maker and text2.maker of a record; a missing one is unknown.  The tokenizer also
+ * makes conditions, so cond.maker must be the same.  VFM_EINPUT names the key. */
 int vfm_encoder_ids_from_record(struct vfm_encoder_ids *m, const json_t *rec, struct vfm_err *err);
 
-/* Returns {"tokenizer":…,"text":…,"image":…} without unknown identities; the caller owns it. */
+/* Returns {"tokenizer":…,"text":…,"image":…,"text2":…} without unknown identities; the caller owns it. */
 json_t *vfm_encoder_ids_json(const struct vfm_encoder_ids *m);
 /* Reads all identities; o NULL: all are unknown.  VFM_EUSAGE names the key; `where` is the path of o. */
 int vfm_encoder_ids_from_json(struct vfm_encoder_ids *m, const json_t *o, const char *where, struct vfm_err *err);

@@ -13,6 +13,7 @@ struct child_encoder {
 	enum vfm_exec_op op; /* the request to it */
 	int pictures;        /* of a video, that it encodes to image rows */
 	bool f32;
+	bool may_be_null; /* a text may have no rows */
 };
 
 /* Widens the array of an answer if float32 is wanted. */
@@ -110,9 +111,9 @@ static int child_encode_text(void *ctx, int worker, const char *text, struct vfm
 {
 	const struct child_encoder *c = ctx;
 
-	TRY(vfm_outside_text(
-		vfm_exec_slot(c->exec, worker), vfm_exec_hello(c->exec), text, &out->npy, &out->data, err));
-	return finish_array(c, out, err);
+	TRY(vfm_outside_text(vfm_exec_slot(c->exec, worker), vfm_exec_hello(c->exec), text, c->may_be_null, &out->npy,
+		&out->data, err));
+	return out->npy.shape[0] ? finish_array(c, out, err) : 0;
 }
 
 static int child_encode_image(void *ctx, int worker, const char *id, const struct vfm_pictures *p,
@@ -177,12 +178,12 @@ static const struct vfm_encoder_ops child_ops = {
 };
 
 int vfm_child_start(struct vfm_encoder_handle *h, const struct vfm_encoder_opts *o, const char *command,
-	enum vfm_exec_op op, struct vfm_err *err)
+	enum vfm_exec_op op, bool may_be_null, struct vfm_err *err)
 {
 	struct vfm_exec_opts opts = o->children;
 	struct child_encoder *c = vfm_calloc(1, sizeof(*c));
 
-	*c = (struct child_encoder){.op = op, .pictures = o->pictures, .f32 = o->f32};
+	*c = (struct child_encoder){.op = op, .pictures = o->pictures, .f32 = o->f32, .may_be_null = may_be_null};
 	*h = (struct vfm_encoder_handle){.ops = &child_ops, .ctx = c};
 	opts.command = command;
 	opts.capability = vfm_exec_op_name(op);

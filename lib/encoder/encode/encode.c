@@ -221,17 +221,21 @@ out:
 
 /* ---- text ---- */
 
-/* Encodes one caption of vfm_captions_of into the file `path`; *entry describes it, and the caller owns it. */
-static int write_text(json_t **entry, const json_t *caption, const char *path, const struct vfm_encode *e, int worker,
-	struct vfm_err *err)
+/* Encodes one caption of vfm_captions_of into the file `path`; *entry describes it, and the caller owns it.  A caption
+ * without rows has no file, and *entry is null. */
+static int write_text(json_t **entry, const struct vfm_encoder_handle *text, const json_t *caption, const char *path,
+	int worker, struct vfm_err *err)
 {
-	const struct vfm_encoder_handle *text = &e->encoders->text;
 	const char *words = caption ? json_string_value(caption) : "";
 	char sha256[VFM_SHA256_HEX], caption_sha256[VFM_SHA256_HEX];
 	struct vfm_encoded x = {0};
 	int rc;
 
 	TRY(text->ops->encode_text(text->ctx, worker, words, &x, err));
+	if (!x.npy.shape[0]) {
+		*entry = json_null();
+		return 0;
+	}
 	rc = save_array(
 		path, x.npy.type == VFM_NPY_F16 ? "the text's rows in float16" : "the text's rows", &x, sha256, err);
 	if (rc >= 0) {
@@ -257,7 +261,7 @@ int vfm_encode_text(json_t *rec, const struct vfm_encode *e, int worker, struct 
 		several = json_object();
 	for (int i = 0; i < c.n; i++) {
 		char *path = vfm_strfmt("%s/%s.%s", e->dir, id, vfm_text_part(part, c.list[i].name));
-		int rc = write_text(&entry, c.list[i].value, path, e, worker, err);
+		int rc = write_text(&entry, &e->encoders->text, c.list[i].value, path, worker, err);
 
 		free(path);
 		if (rc < 0) {
@@ -270,5 +274,29 @@ int vfm_encode_text(json_t *rec, const struct vfm_encode *e, int worker, struct 
 	text = several ? json_pack("{s:o}", "captions", several) : entry;
 	json_object_set_new(text, "maker", vfm_encoder_id_json(&e->encoders->text.id));
 	json_object_set_new(rec, "text", text);
+	return 0;
+}
+
+int vfm_encode_text2(json_t *rec, const struct vfm_encode *e, int worker, struct vfm_err *err)
+{
+	const struct vfm_extra_kind *kind = &vfm_extra_kinds[VFM_EXTRA_TEXT2];
+	const struct vfm_encoder_handle *text2 = &e->encoders->text2;
+	const char *id = vfm_rec_str(rec, "id", NULL);
+	struct vfm_captions c;
+	json_t *entry = NULL;
+	char *path;
+	int rc;
+
+	if (!text2->ops)
+		return 0;
+	TRY(vfm_sample_key_check(id, err));
+	TRY(vfm_captions_of(&c, rec, err));
+	path = vfm_strfmt("%s/%s.%s", e->dir, id, kind->part);
+	rc = write_text(&entry, text2, c.list[0].value, path, worker, err);
+	free(path);
+	TRY(rc);
+	if (json_is_object(entry))
+		json_object_set_new(entry, "maker", vfm_encoder_id_json(&text2->id));
+	json_object_set_new(rec, kind->key, entry);
 	return 0;
 }

@@ -45,6 +45,10 @@ int vfm_encode_media(json_t *rec, const struct vfm_encode *e, int worker, struct
  * dtype}, …}, maker}. */
 int vfm_encode_text(json_t *rec, const struct vfm_encode *e, int worker, struct vfm_err *err);
 
+/* With a second encoder of texts, encodes the first caption of rec and sets rec["text2"] = {path, sha256,
+ * caption_sha256, shape, dtype, maker} of DIR/ID.text2.npy; null if the encoder makes no rows of this caption. */
+int vfm_encode_text2(json_t *rec, const struct vfm_encode *e, int worker, struct vfm_err *err);
+
 /* A file of latents, for rec["latent"]. */
 struct vfm_latent_file {
 	const char *path, *sha256;

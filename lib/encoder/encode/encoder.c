@@ -26,13 +26,16 @@ int vfm_encoder_check_opts(const struct vfm_encoder_opts *o, struct vfm_err *err
 						 : "--text-rows");
 	if (o->image_exec && o->image_encoder)
 		return vfm_fail(err, VFM_EUSAGE, "expected one of --image-encoder and --image-exec");
+	if (o->text2 && o->text2_exec)
+		return vfm_fail(err, VFM_EUSAGE, "expected one of --text2 and --text2-exec");
 	if (o->device && !o->vae && !o->text_encoder && !o->image_encoder)
 		return vfm_fail(err, VFM_EUSAGE, "--device: it needs --vae%s",
 			o->text_options ? ", --text-encoder or --image-encoder" : "");
-	if (o->exec || o->text_exec || o->image_exec)
+	if (o->exec || o->text_exec || o->image_exec || o->text2_exec)
 		return 0;
-	return vfm_exec_refuse_opts(
-		&o->children, o->text_options ? "--exec CMD, --text-exec CMD or --image-exec CMD" : "--exec CMD", err);
+	return vfm_exec_refuse_opts(&o->children,
+		o->text_options ? "--exec CMD, --text-exec CMD, --text2-exec CMD or --image-exec CMD" : "--exec CMD",
+		err);
 }
 
 /* ---- opening ---- */
@@ -53,6 +56,16 @@ int vfm_encoder_read_geometry(struct vfm_geometry *g, const struct vfm_encoder_o
 	return rc;
 }
 
+enum { ENCODERS = 4 };
+
+static void list_encoders(struct vfm_encoder_set *s, struct vfm_encoder_handle *all[ENCODERS])
+{
+	all[0] = &s->video;
+	all[1] = &s->text;
+	all[2] = &s->image;
+	all[3] = &s->text2;
+}
+
 /* Waits for an encoder that loads its weights. */
 static int wait_for_encoder(struct vfm_encoder_handle *h, struct vfm_err *err)
 {
@@ -61,29 +74,36 @@ static int wait_for_encoder(struct vfm_encoder_handle *h, struct vfm_err *err)
 
 int vfm_encoder_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o, struct vfm_err *err)
 {
+	struct vfm_encoder_handle *all[ENCODERS];
+
 	if (o->text_exec)
-		TRY(vfm_child_start(&s->text, o, o->text_exec, VFM_EXEC_TEXT_ENCODE, err));
+		TRY(vfm_child_start(&s->text, o, o->text_exec, VFM_EXEC_TEXT_ENCODE, false, err));
+	if (o->text2_exec)
+		TRY(vfm_child_start(&s->text2, o, o->text2_exec, VFM_EXEC_TEXT_ENCODE, true, err));
 	if (o->image_exec)
-		TRY(vfm_child_start(&s->image, o, o->image_exec, VFM_EXEC_IMAGE_ENCODE, err));
+		TRY(vfm_child_start(&s->image, o, o->image_exec, VFM_EXEC_IMAGE_ENCODE, false, err));
 	if (o->exec)
-		TRY(vfm_child_start(&s->video, o, o->exec, o->decodes ? VFM_EXEC_DECODE : VFM_EXEC_ENCODE, err));
+		TRY(vfm_child_start(&s->video, o, o->exec, o->decodes ? VFM_EXEC_DECODE : VFM_EXEC_ENCODE, false, err));
 	if (o->vae || o->text_encoder || o->image_encoder)
 		TRY(vfm_native_open(s, o, err));
 	if (o->tokenizer)
 		TRY(vfm_builtin_open_video(&s->video, o->tokenizer, o->f32, err));
 	if (o->text)
 		TRY(vfm_builtin_open_text(&s->text, o->text, o->f32, err));
-	TRY(wait_for_encoder(&s->video, err));
-	TRY(wait_for_encoder(&s->text, err));
-	return wait_for_encoder(&s->image, err);
+	if (o->text2)
+		TRY(vfm_builtin_open_text(&s->text2, o->text2, o->f32, err));
+	list_encoders(s, all);
+	for (int i = 0; i < ENCODERS; i++)
+		TRY(wait_for_encoder(all[i], err));
+	return 0;
 }
 
 int vfm_encoder_threads(const struct vfm_encoder_set *s, int64_t jobs)
 {
-	const struct vfm_encoder_handle *const all[] = {&s->video, &s->text, &s->image};
+	const struct vfm_encoder_handle *const all[ENCODERS] = {&s->video, &s->text, &s->image, &s->text2};
 	int busy = 0;
 
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < ENCODERS; i++) {
 		int n = all[i]->ops && all[i]->ops->threads ? all[i]->ops->threads(all[i]->ctx, jobs) : 0;
 
 		busy = n > busy ? n : busy;
@@ -93,9 +113,10 @@ int vfm_encoder_threads(const struct vfm_encoder_set *s, int64_t jobs)
 
 int vfm_encoder_make_workers(struct vfm_encoder_set *s, int n, struct vfm_err *err)
 {
-	struct vfm_encoder_handle *const all[] = {&s->video, &s->text, &s->image};
+	struct vfm_encoder_handle *all[ENCODERS];
 
-	for (int i = 0; i < 3; i++)
+	list_encoders(s, all);
+	for (int i = 0; i < ENCODERS; i++)
 		if (all[i]->ops && all[i]->ops->make_workers)
 			TRY(all[i]->ops->make_workers(all[i]->ctx, n, err));
 	return 0;
@@ -103,9 +124,10 @@ int vfm_encoder_make_workers(struct vfm_encoder_set *s, int n, struct vfm_err *e
 
 void vfm_encoder_unload(struct vfm_encoder_set *s)
 {
-	struct vfm_encoder_handle *const all[] = {&s->video, &s->text, &s->image};
+	struct vfm_encoder_handle *all[ENCODERS];
 
-	for (int i = 0; i < 3; i++)
+	list_encoders(s, all);
+	for (int i = 0; i < ENCODERS; i++)
 		if (all[i]->ops && all[i]->ops->unload)
 			all[i]->ops->unload(all[i]->ctx);
 }
@@ -119,14 +141,17 @@ void vfm_encoder_close_one(struct vfm_encoder_handle *h)
 
 void vfm_encoder_close(struct vfm_encoder_set *s)
 {
-	vfm_encoder_close_one(&s->video);
-	vfm_encoder_close_one(&s->text);
-	vfm_encoder_close_one(&s->image);
+	struct vfm_encoder_handle *all[ENCODERS];
+
+	list_encoders(s, all);
+	for (int i = 0; i < ENCODERS; i++)
+		vfm_encoder_close_one(all[i]);
 }
 
 struct vfm_encoder_ids vfm_encoder_set_ids(const struct vfm_encoder_set *s)
 {
-	return (struct vfm_encoder_ids){.tokenizer = s->video.id, .text = s->text.id, .image = s->image.id};
+	return (struct vfm_encoder_ids){
+		.tokenizer = s->video.id, .text = s->text.id, .image = s->image.id, .text2 = s->text2.id};
 }
 
 /* ---- arrays ---- */

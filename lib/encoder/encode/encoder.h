@@ -74,7 +74,7 @@ struct vfm_encoder_ops {
 	int (*decode)(void *ctx, int worker, const float *latent, const int32_t dims[3], int64_t frames,
 		const struct vfm_picture_sink *to, struct vfm_err *err);
 
-	/* Encodes a text. */
+	/* Encodes a text.  Only a second text may have no rows; its data is then NULL. */
 	int (*encode_text)(void *ctx, int worker, const char *text, struct vfm_encoded *rows, struct vfm_err *err);
 	/* Encodes n texts together, faster than one by one.  Each has the result rc[i], with err[i] on failure.  NULL
 	 * in kinds that gain nothing. */
@@ -102,7 +102,7 @@ struct vfm_encoder_handle {
 };
 
 struct vfm_encoder_set { /* `= {0}` may be closed */
-	struct vfm_encoder_handle video, text, image;
+	struct vfm_encoder_handle video, text, image, text2;
 };
 
 /* ---- opening ---- */
@@ -112,6 +112,7 @@ struct vfm_encoder_opts {
 	const char *tokenizer, *vae, *exec;          /* of videos: "wavelet:16"; weights; a command */
 	const char *text, *text_encoder, *text_exec; /* of texts: "bytes:1024"; weights; a command */
 	const char *image_encoder, *image_exec;      /* of given pictures: weights; a command */
+	const char *text2, *text2_exec;              /* the second one of texts: "bytes:1472"; a command */
 
 	int pictures;          /* pictures of a video for the encoder of given pictures: 1 or 2 */
 	bool encodes, decodes; /* the uses of the encoder of videos */
@@ -175,6 +176,11 @@ int vfm_encoder_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o
 static inline const char *vfm_encoder_image_option(const struct vfm_encoder_opts *o)
 {
 	return o->image_encoder ? "--image-encoder" : o->image_exec ? "--image-exec" : NULL;
+}
+/* Returns the option that names the second encoder of texts, or NULL. */
+static inline const char *vfm_encoder_text2_option(const struct vfm_encoder_opts *o)
+{
+	return o->text2 ? "--text2" : o->text2_exec ? "--text2-exec" : NULL;
 }
 /* Returns the number of threads that keep all encoders busy, at least 1.  jobs is -j; 0: not given. */
 int vfm_encoder_threads(const struct vfm_encoder_set *s, int64_t jobs);

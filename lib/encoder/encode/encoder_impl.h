@@ -10,9 +10,9 @@ struct vfm_native; /* the thread of a set's native encoders */
 int vfm_builtin_open_video(struct vfm_encoder_handle *h, const char *spec, bool f32, struct vfm_err *err);
 int vfm_builtin_open_text(struct vfm_encoder_handle *h, const char *spec, bool f32, struct vfm_err *err);
 
-/* Starts children of a command for the op; ops->wait waits for them. */
+/* Starts children of a command for the op; ops->wait waits for them.  may_be_null: a text may have no rows. */
 int vfm_child_start(struct vfm_encoder_handle *h, const struct vfm_encoder_opts *o, const char *command,
-	enum vfm_exec_op op, struct vfm_err *err);
+	enum vfm_exec_op op, bool may_be_null, struct vfm_err *err);
 
 /* Starts the thread of the native encoders and waits until it has opened the device and the models. */
 int vfm_native_open(struct vfm_encoder_set *s, const struct vfm_encoder_opts *o, struct vfm_err *err);

@@ -49,7 +49,7 @@ static void print_wanted_shape(char *text, size_t size, int ndim, const int64_t 
 	size_t n = (size_t)snprintf(text, size, "[");
 
 	for (int i = 0; i < ndim && n < size; i++)
-		n += (size_t)snprintf(text + n, size - n, shape[i] ? "%s%" PRId64 : "%s*", i ? "," : "", shape[i]);
+		n += (size_t)snprintf(text + n, size - n, shape[i] > 0 ? "%s%" PRId64 : "%s*", i ? "," : "", shape[i]);
 	if (n < size)
 		snprintf(text + n, size - n, "]");
 }
@@ -60,7 +60,7 @@ static int check_shape(const struct vfm_npy *a, const char *key, int ndim, const
 	bool equal = a->ndim == ndim;
 
 	for (int i = 0; i < ndim && equal; i++)
-		equal = !want[i] || a->shape[i] == want[i];
+		equal = want[i] <= 0 || a->shape[i] == want[i];
 	if (equal)
 		return 0;
 	print_wanted_shape(got, sizeof(got), a->ndim, a->shape);
@@ -93,6 +93,11 @@ static int take_array(struct vfm_exec_slot *s, enum vfm_exec_op op, const json_t
 	while (arrays[i].op != op)
 		i++;
 	key = arrays[i].key;
+	if (want[0] == VFM_OUTSIDE_ROWS_OR_NULL && json_is_null(json_object_get(answer, key))) {
+		*npy = (struct vfm_npy){.type = VFM_NPY_F32, .ndim = 2, .shape = {0, want[1]}};
+		*data = NULL;
+		return 0;
+	}
 	TRY(vfm_exec_read_array(s, answer, key, npy, data, err));
 	TRY(check_shape(npy, key, arrays[i].ndim, want, err));
 	TRY(vfm_npy_check_finite(npy, *data, key, err));
@@ -227,11 +232,16 @@ int vfm_outside_decode(struct vfm_exec_slot *s, const struct vfm_hello *h, const
 	return 0;
 }
 
-int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const char *text, struct vfm_npy *npy,
-	const void **data, struct vfm_err *err)
+int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const char *text, bool may_be_null,
+	struct vfm_npy *npy, const void **data, struct vfm_err *err)
 {
-	TRY(vfm_outside_ask(s, VFM_EXEC_TEXT_ENCODE, json_pack("{s:s}", "text", text),
-		(int64_t[]){h->text_rows, h->text_dim}, npy, data, err));
+	const int64_t rows = may_be_null ? VFM_OUTSIDE_ROWS_OR_NULL : h->text_rows;
+
+	TRY(vfm_outside_ask(s, VFM_EXEC_TEXT_ENCODE, json_pack("{s:s}", "text", text), (int64_t[]){rows, h->text_dim},
+		npy, data, err));
+	if (npy->shape[0] && h->text_rows && npy->shape[0] != h->text_rows)
+		return vfm_fail(err, VFM_EINPUT, "rows.shape: %" PRId64 " rows, %" PRId64 " were announced",
+			npy->shape[0], h->text_rows);
 	if (!h->text_rows && npy->shape[0] > h->text_max_rows)
 		return vfm_fail(err, VFM_EINPUT, "rows.shape: %" PRId64 " rows, at most %" PRId64 " were announced",
 			npy->shape[0], h->text_max_rows);

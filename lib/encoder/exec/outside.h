@@ -8,6 +8,7 @@
 #define VFM_ENCODER_EXEC_OUTSIDE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -22,6 +23,8 @@ struct vfm_encoder_id vfm_outside_id(const struct vfm_hello *h);
  * latents. */
 struct vfm_encoder_id vfm_outside_encoder_id(const struct vfm_hello *h, enum vfm_exec_op op, int pictures);
 
+enum { VFM_OUTSIDE_ROWS_OR_NULL = -1 };
+
 struct vfm_outside_frames { /* in the slot's input file */
 	int64_t shape[4];   /* [frames, height, width, 3], uint8 */
 	double fps;         /* 0: unknown, or an image */
@@ -33,7 +36,8 @@ int vfm_outside_read(struct vfm_exec_slot *s, struct vfm_clip_reader *r, const s
 	struct vfm_outside_frames *f, struct vfm_err *err);
 
 /* Sends a request of an op of VFM_EXEC_ARRAY_OPS and reads the array of the answer.  Takes ownership of the reference
- * of `request`.  want: the dimensions, 0: any; one for a vector, two for rows, four for latents and frames. */
+ * of `request`.  want: the dimensions, 0: any; one for a vector, two for rows, four for latents and frames.  If
+ * want[0] is VFM_OUTSIDE_ROWS_OR_NULL, the answer may be null instead of rows: *npy then has 0 rows. */
 int vfm_outside_ask(struct vfm_exec_slot *s, enum vfm_exec_op op, json_t *request, const int64_t *want,
 	struct vfm_npy *npy, const void **data, struct vfm_err *err);
 
@@ -48,9 +52,9 @@ int vfm_outside_decode(struct vfm_exec_slot *s, const struct vfm_hello *h, const
 	int64_t frames, const uint8_t **rgb, struct vfm_err *err);
 
 /* Encodes a text.  Sets *npy and *data to rows [R, dim]; R is text_rows of the hello if that is set, else at most
- * text_max_rows. */
-int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const char *text, struct vfm_npy *npy,
-	const void **data, struct vfm_err *err);
+ * text_max_rows.  may_be_null: for a second text, of which R may be 0. */
+int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const char *text, bool may_be_null,
+	struct vfm_npy *npy, const void **data, struct vfm_err *err);
 
 /* Encodes the pictures in the slot's input to image rows, picture by picture.  Sets *npy and *data to rows [pictures *
  * image_rows, image_dim], as in the hello. */

@@ -353,8 +353,14 @@ const int32_t *vfm_model_in_rows(const struct vfm_model_in *in)
 static int place_texts2(
 	int32_t *cu, const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, struct vfm_err *err)
 {
+	if (!m->text2_dim)
+		return 0;
+	if (p->n && p->text2_dim != m->text2_dim)
+		return vfm_fail(err, VFM_EUSAGE,
+			"sample %llu has a second text of %d features, the model reads %lld (model.text2_dim)",
+			(unsigned long long)p->id[0], p->text2_dim, (long long)m->text2_dim);
 	for (int i = 0; i < p->n; i++) {
-		const int32_t rows = p->cu_text2 && !(dropped && dropped[i]) ? p->cu_text2[i + 1] - p->cu_text2[i] : 0;
+		const int32_t rows = !(dropped && dropped[i]) ? p->cu_text2[i + 1] - p->cu_text2[i] : 0;
 
 		if (rows > m->text2_len)
 			return vfm_fail(err, VFM_EUSAGE,

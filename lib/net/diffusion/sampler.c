@@ -122,6 +122,26 @@ static void fill_text(struct request_pack *q, int at, const struct vfm_sample_re
 		memcpy(text, (negative ? r->negative : r->text) + (int64_t)cu[s] * q->p.text_dim, bytes);
 }
 
+static int32_t text2_rows(const struct vfm_sample_request *r, int s, bool negative)
+{
+	return text_rows(negative ? r->cu_negative2 : r->cu_text2, s);
+}
+
+/* Fills in the second text of pack sample `at`. */
+static void fill_text2(struct request_pack *q, int at, const struct vfm_sample_request *r, int s, bool negative)
+{
+	const int32_t rows = text2_rows(r, s, negative);
+	const float *from = negative ? r->negative2 : r->text2;
+
+	if (!q->p.text2_dim)
+		return;
+	vfm_pack_set_text2(&q->p, at, rows);
+	if (rows)
+		memcpy(q->p.text2 + (int64_t)q->p.cu_text2[at] * q->p.text2_dim,
+			from + (int64_t)(negative ? r->cu_negative2 : r->cu_text2)[s] * q->p.text2_dim,
+			(size_t)rows * (size_t)q->p.text2_dim * sizeof(*from));
+}
+
 static void add_span(struct request_pack *q, int64_t row, int64_t rows, int64_t negative)
 {
 	int last = q->n_spans - 1;
@@ -186,6 +206,7 @@ static int make_request_pack(struct request_pack *q, const struct vfm_sample_req
 	int at = 0;
 
 	*q = (struct request_pack){.p = {.text_dim = (int32_t)m->text_dim,
+					   .text2_dim = (int32_t)m->text2_dim,
 					   .cond_dim = r->cond ? (int32_t)vfm_model_cond_dim(m) : 0,
 					   .image_dim = r->image ? (int32_t)m->image_dim : 0,
 					   .image_len = (int32_t)m->image_len},
@@ -200,6 +221,7 @@ static int make_request_pack(struct request_pack *q, const struct vfm_sample_req
 		q->p.n++;
 		q->p.tokens += grid_rows(r, s);
 		q->p.text_tokens += pack_text_rows(r, s, i >= r->n);
+		q->p.text2_tokens += m->text2_dim ? text2_rows(r, s, i >= r->n) : 0;
 	}
 	TRY(vfm_pack_alloc(&q->p, err));
 	q->dropped = vfm_calloc((size_t)q->p.n, sizeof(*q->dropped));
@@ -213,6 +235,7 @@ static int make_request_pack(struct request_pack *q, const struct vfm_sample_req
 		if (pack_holds(r, parts, i)) {
 			vfm_pack_set(&q->p, at, r->id[s], r->grid[s], pack_text_rows(r, s, negative));
 			fill_text(q, at, r, s, negative);
+			fill_text2(q, at, r, s, negative);
 			fill_conditions(q, at, r, s);
 			at++;
 		}

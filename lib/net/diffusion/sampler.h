@@ -69,6 +69,10 @@ struct vfm_sample_request {
 	const int32_t *cu_text;     /* [n + 1] */
 	const float *negative;      /* [cu_negative[n], text_dim] */
 	const int32_t *cu_negative; /* [n + 1]; NULL: the null text for all samples */
+	/* Rows of a second text encoder, for the texts and the negative texts.  A null text has none, whatever these say. */
+	const float *text2;                     /* [cu_text2[n], text2_dim] */
+	const float *negative2;                 /* [cu_negative2[n], text2_dim] */
+	const int32_t *cu_text2, *cu_negative2; /* [n + 1]; NULL: none for all samples */
 	/* Image to video; both passes of guidance use the same values. */
 	const float *cond;               /* [sum of grids, cond_dim], patchified; NULL: none */
 	const float *image;              /* [n * image_len, image_dim]; NULL: none */

@@ -120,7 +120,7 @@ static void list_text_stream(const struct listing *l)
 }
 
 /* The layers in front of the text stream, and the refiner. */
-static void list_encoders(const struct listing *l)
+static void list_encoder_linears(const struct listing *l)
 {
 	static const char *const refiner[5] = {"qkv", "proj", "fc1", "fc2", "ada"};
 	const struct vfm_model_spec *m = l->m;
@@ -234,7 +234,7 @@ void vfm_model_linears(const struct vfm_model_spec *m, const struct vfm_pack_sum
 
 	if (first == 0) {
 		list_conditioning(&l);
-		list_encoders(&l);
+		list_encoder_linears(&l);
 		list_ends(&l);
 	}
 	for (int64_t i = first; i < end; i++) {

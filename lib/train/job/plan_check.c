@@ -26,6 +26,9 @@ int vfm_plan_check_model(
 		return vfm_fail(err, VFM_EUSAGE,
 			"%s has image rows [%d, %d], but model.image_len and model.image_dim are %lld and %lld", path,
 			h->image_len, h->image_dim, (long long)m->image_len, (long long)m->image_dim);
+	if (m->text2_dim && h->text2_dim && h->text2_dim != m->text2_dim)
+		return vfm_fail(err, VFM_EUSAGE, "%s has second texts of %d features, but model.text2_dim is %lld",
+			path, h->text2_dim, (long long)m->text2_dim);
 	return 0;
 }
 

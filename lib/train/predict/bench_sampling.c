@@ -37,6 +37,8 @@ static struct vfm_sample_request sampling_request(const struct vfm_pack *p)
 		.grid = (const int32_t(*)[3])p->grid,
 		.text = p->text,
 		.cu_text = p->cu_text,
+		.text2 = p->text2,
+		.cu_text2 = p->cu_text2,
 		.cond = p->cond,
 		.image = p->image};
 }

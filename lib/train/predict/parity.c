@@ -92,6 +92,19 @@ struct drawn_noise {
 	double t_cond[SAMPLES]; /* the f32 time input of the model, divided by its scale */
 };
 
+/* Removes the second text of sample i, so that the pack has the rows that the model reads. */
+static void remove_text2(struct vfm_pack *p, int i)
+{
+	const int32_t rows = p->cu_text2[i + 1] - p->cu_text2[i];
+	float *own = p->text2 + (int64_t)p->cu_text2[i] * p->text2_dim;
+
+	memmove(own, own + (int64_t)rows * p->text2_dim,
+		(size_t)(p->text2_tokens - p->cu_text2[i + 1]) * (size_t)p->text2_dim * sizeof(*own));
+	for (int k = i + 1; k <= p->n; k++)
+		p->cu_text2[k] -= rows;
+	p->text2_tokens -= rows;
+}
+
 static void draw(struct drawn_noise *d, struct vfm_pack *p, const struct vfm_config *c, int64_t step)
 {
 	for (int i = 0; i < p->n; i++) {
@@ -111,6 +124,8 @@ static void draw(struct drawn_noise *d, struct vfm_pack *p, const struct vfm_con
 				(size_t)(p->cu_seqlens[i + 1] - p->cu_seqlens[i]) * cond);
 		if (r.drop_image && p->image)
 			memset(p->image + (size_t)i * image, 0, image * sizeof(float));
+		if (r.drop_text && p->text2_dim)
+			remove_text2(p, i);
 		if (r.drop_text)
 			memset(p->text + (size_t)p->cu_text[i] * (size_t)p->text_dim, 0,
 				(size_t)(p->cu_text[i + 1] - p->cu_text[i]) * row);
@@ -165,11 +180,13 @@ static void add_pack(struct dump *d, int k, const struct vfm_pack *p, const stru
 		{"given", VFM_I32, r->given, 1, {n}},
 		{"cond", p->x0_dtype, p->cond, 2, {p->tokens, p->cond_dim}},
 		{"image", VFM_F32, p->image, 2, {n * p->image_len, p->image_dim}},
+		{"text2", VFM_F32, p->text2, 2, {p->text2_tokens, p->text2_dim}},
+		{"cu_text2", VFM_I32, p->cu_text2, 1, {n + 1}},
 	};
 	char name[64];
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		if (!all[i].data) /* the model has no condition, or no image rows */
+		if (!all[i].data) /* the model has no condition, image rows or second text */
 			continue;
 		snprintf(name, sizeof(name), "pack.%d.%s", k, all[i].name);
 		add_dump_tensor(d, name, all[i].dt, all[i].data, all[i].ndim, all[i].shape);

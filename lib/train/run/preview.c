@@ -102,6 +102,18 @@ static float *copy_first_frame(const struct vfm_pack *pack, int i)
 	return x;
 }
 
+static void copy_text2(struct vfm_sample_item *it, const struct vfm_pack *pack, int i)
+{
+	size_t n;
+
+	if (!pack->text2_dim)
+		return;
+	it->in.n_text2 = pack->cu_text2[i + 1] - pack->cu_text2[i];
+	n = (size_t)it->in.n_text2 * (size_t)pack->text2_dim;
+	it->in.text2 = vfm_calloc(n + 1, sizeof(*it->in.text2));
+	memcpy(it->in.text2, pack->text2 + (int64_t)pack->cu_text2[i] * pack->text2_dim, n * sizeof(*it->in.text2));
+}
+
 /* Adds a sample of the held-out plan, with its text and size, on every rank. */
 static void add_held_out_preview(struct vfm_previews *p, const struct vfm_pack *pack, int i)
 {
@@ -123,6 +135,7 @@ static void add_held_out_preview(struct vfm_previews *p, const struct vfm_pack *
 	it->in.n_text = (int32_t)rows;
 	it->in.text = vfm_calloc(rows * dim + 1, sizeof(*it->in.text));
 	memcpy(it->in.text, pack->text + (size_t)pack->cu_text[i] * dim, rows * dim * sizeof(*it->in.text));
+	copy_text2(it, pack, i);
 	it->given_first = p->r.c->diffusion.image_cond > 0 && pack->grid[i][0] > 1;
 	if (it->given_first)
 		it->in.first = copy_first_frame(pack, i);
@@ -135,6 +148,8 @@ static struct vfm_loader *open_packs(
 	const struct vfm_config *c = p->r.c;
 	struct vfm_loader_opts lo = {.captions = &c->data.captions,
 		.text_len = (int32_t)c->model.text_len,
+		.text2_dim = (int32_t)c->model.text2_dim,
+		.text2_len = (int32_t)c->model.text2_len,
 		.max_damaged = c->data.max_damaged,
 		.cache = p->r.cache,
 		.threads = 1,
@@ -205,11 +220,12 @@ static int check_previews(const struct vfm_previews *p, const char *prompts, str
 		(vfm_model_cond_dim(&c->model) || (c->model.image_dim && !vfm_model_arch(&c->model)->joint)))
 		return vfm_fail(err, VFM_EUSAGE,
 			"eval.samples: the model reads conditions, which no plan has; --prompts takes pictures");
-	if (!prompts && (e->text_encoder || e->text_exec || vfm_encoder_image_option(e)))
+	if (!prompts && (e->text_encoder || e->text_exec || e->text2_exec || vfm_encoder_image_option(e)))
 		return vfm_fail(err, VFM_EUSAGE, "%s: it needs --prompts",
-			e->text_encoder        ? "--text-encoder"
-				: e->text_exec ? "--text-exec"
-					       : vfm_encoder_image_option(e));
+			e->text_encoder         ? "--text-encoder"
+				: e->text_exec  ? "--text-exec"
+				: e->text2_exec ? "--text2-exec"
+						: vfm_encoder_image_option(e));
 	return vfm_encoder_check_opts(&p->opts.encoder, err);
 }
 
@@ -321,6 +337,7 @@ static int refuse_unused_samples(const struct vfm_preview_opts *o, const struct 
 		: e->exec                         ? "--exec"
 		: e->text_encoder                 ? "--text-encoder"
 		: e->text_exec                    ? "--text-exec"
+		: e->text2_exec                   ? "--text2-exec"
 						  : vfm_encoder_image_option(e);
 
 	if (option)

@@ -44,6 +44,8 @@ struct vfm_loader *vfm_readers_open(struct vfm_plan *plan, const struct vfm_conf
 	all.threads = (int32_t)c->data.threads;
 	all.captions = &c->data.captions;
 	all.text_len = (int32_t)c->model.text_len;
+	all.text2_dim = (int32_t)c->model.text2_dim;
+	all.text2_len = (int32_t)c->model.text2_len;
 	all.rank = (int32_t)mesh->coord[VFM_AX_DP];
 	all.world = (int32_t)mesh->p.dp;
 	return vfm_loader_open(plan, &all, err);

@@ -138,6 +138,11 @@ static void check_conditions(const struct vfm_plan_header *h, const char *path, 
 		vfm_warn("the model does not read the conditions of %s: model.cond_channels is 0", path);
 	if (h->image_dim && !m->image_dim)
 		vfm_warn("the model does not read the image rows of %s: model.image_dim is 0", path);
+	if (h->text2_dim && !m->text2_dim)
+		vfm_warn("the model does not read the second texts of %s: model.text2_dim is 0", path);
+	if (!h->text2_dim && m->text2_dim)
+		vfm_warn("no sample of %s has a second text, which the model reads: model.text2_dim is %lld", path,
+			(long long)m->text2_dim);
 }
 
 static int open_run_plan(struct train_run *r, struct vfm_err *err)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "encoder/vae/wavelet.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -23,7 +24,8 @@ static int check_encoder(struct vfm_sampling *s, enum vfm_encoder_kind e, const 
 	enum vfm_encoder_id_relation rel = vfm_encoder_id_compare(expected, used);
 	static const char *const options[VFM_ENCODER_KINDS] = {[VFM_ENCODER_TOKENIZER] = "--vae",
 		[VFM_ENCODER_TEXT] = "--text-encoder",
-		[VFM_ENCODER_IMAGE] = "--image-encoder"};
+		[VFM_ENCODER_IMAGE] = "--image-encoder",
+		[VFM_ENCODER_TEXT2] = "--text2-exec"};
 	char was[VFM_ENCODER_ID_LABEL], is[VFM_ENCODER_ID_LABEL];
 	json_t *entries;
 
@@ -50,7 +52,7 @@ static int check_encoder(struct vfm_sampling *s, enum vfm_encoder_kind e, const 
 /* Which encoders the items use: .npy output needs no decoder unless a picture is encoded, the null text no text
  * encoder. */
 struct needs {
-	bool decodes, encodes_pictures, texts;
+	bool decodes, encodes_pictures, texts, second_texts;
 	int pictures; /* of an item at most: 1 or 2 */
 };
 
@@ -61,16 +63,54 @@ static struct needs find_needs(const struct vfm_sampling *s)
 
 	for (size_t i = 0; i < s->n; i++) {
 		const struct vfm_sample_item *it = &s->v[i];
+		bool caption, negative;
 
 		sampler = sampling_sampler(s, it);
 		needs.encodes_pictures = needs.encodes_pictures || it->p.image;
 		needs.pictures = it->p.last_image ? 2 : needs.pictures;
 		needs.decodes = needs.decodes || it->p.image || !vfm_name_ends(it->path, ".npy");
-		needs.texts = needs.texts ||
-			(!it->in.ready && (*it->p.caption || (*it->p.negative && vfm_sampler_is_guided(&sampler))));
+		caption = !it->in.ready && *it->p.caption;
+		negative = !it->in.ready && *it->p.negative && vfm_sampler_is_guided(&sampler);
+		needs.texts = needs.texts || caption || negative;
+		needs.second_texts = needs.second_texts || (caption && !sampling_names_text2(it)) || negative;
 	}
 	needs.texts = needs.texts && vfm_model_reads_text(&s->c->model);
+	needs.second_texts = needs.second_texts && s->c->model.text2_dim;
 	return needs;
+}
+
+/* Sets the encoder of second texts: the command, or the built-in one if it made those of the training data, or none. */
+static void choose_text2(const struct vfm_sampling *s, struct vfm_encoder_opts *o, char spec[32])
+{
+	snprintf(spec, 32, "bytes:%lld", (long long)s->c->model.text2_dim);
+	if (!find_needs(s).second_texts)
+		o->text2_exec = NULL;
+	else if (!o->text2_exec && !strcmp(s->trained.text2.name, spec))
+		o->text2 = spec;
+}
+
+/* Returns whether an encoder makes second texts. */
+static bool makes_text2(const struct vfm_sampling *s)
+{
+	struct vfm_encoder_opts o = s->o->encoder;
+	char spec[32];
+
+	choose_text2(s, &o, spec);
+	return vfm_encoder_text2_option(&o);
+}
+
+int64_t sampling_cut_text2(struct vfm_sampling *s, int64_t rows)
+{
+	const int64_t most = s->c->model.text2_len;
+
+	if (rows <= most)
+		return rows;
+	if (!s->logged_cut2)
+		vfm_info("a prompt has %lld rows of a second text; of each prompt the first %lld are read "
+			 "(model.text2_len)",
+			(long long)rows, (long long)most);
+	s->logged_cut2 = true;
+	return most;
 }
 
 /* Compares the rows of the image encoder with those that the model reads. */
@@ -90,7 +130,8 @@ static int check_image_rows(const struct vfm_sampling *s, int pictures, struct v
 /* Compares what the encoders make with what the model reads. */
 static int check_widths(const struct vfm_sampling *s, int pictures, struct vfm_err *err)
 {
-	const struct vfm_encoder_id *video = &s->encoders.video.id, *text = &s->encoders.text.id;
+	const struct vfm_encoder_id *video = &s->encoders.video.id, *text = &s->encoders.text.id,
+				    *text2 = &s->encoders.text2.id;
 	const struct vfm_model_spec *m = &s->c->model;
 
 	if (vfm_geometry_is_known(&video->geometry) && video->geometry.channels != m->channels)
@@ -99,6 +140,10 @@ static int check_widths(const struct vfm_sampling *s, int pictures, struct vfm_e
 	if (text->dim && text->dim != m->text_dim)
 		return vfm_fail(err, VFM_EUSAGE, "the text encoder '%s' has rows of width %d, the model reads %lld",
 			text->name, text->dim, (long long)m->text_dim);
+	if (text2->dim && text2->dim != m->text2_dim)
+		return vfm_fail(err, VFM_EUSAGE,
+			"the second text encoder '%s' has rows of width %d, the model reads %lld", text2->name,
+			text2->dim, (long long)m->text2_dim);
 	return s->encoders.image.ops ? check_image_rows(s, pictures, err) : 0;
 }
 
@@ -113,7 +158,7 @@ int sampling_open_encoders(struct vfm_sampling *s, struct vfm_err *err)
 {
 	struct vfm_encoder_opts o = s->o->encoder;
 	const struct needs needs = find_needs(s);
-	char tokenizer[32], text[32];
+	char tokenizer[32], text[32], text2[32];
 
 	snprintf(text, sizeof(text), "bytes:%lld", (long long)s->c->model.text_dim);
 	if (needs.decodes && !o.exec && !o.vae && !o.tokenizer)
@@ -122,8 +167,9 @@ int sampling_open_encoders(struct vfm_sampling *s, struct vfm_err *err)
 		o.text_encoder = o.text_exec = NULL;
 	else if (!o.text_encoder && !o.text_exec)
 		o.text = text;
+	choose_text2(s, &o, text2);
 	if (!s->leader)
-		o.vae = o.text_encoder = o.image_encoder = o.exec = o.text_exec = o.image_exec = NULL;
+		o.vae = o.text_encoder = o.image_encoder = o.exec = o.text_exec = o.text2_exec = o.image_exec = NULL;
 	o.encodes = needs.encodes_pictures;
 	o.pictures = needs.pictures;
 	o.text_stream = o.one_model = true;
@@ -143,7 +189,7 @@ int sampling_open_decoder(struct vfm_sampling *s, struct vfm_err *err)
 		return 0;
 	if (!o.exec && !o.vae && !o.tokenizer)
 		o.tokenizer = default_tokenizer(s, tokenizer);
-	o.text_encoder = o.image_encoder = o.text_exec = o.image_exec = NULL;
+	o.text_encoder = o.image_encoder = o.text_exec = o.text2_exec = o.image_exec = NULL;
 	o.one_model = true;
 	o.device = s->device;
 	o.local_rank = o.children.first_gpu = s->job->launch.local_rank;
@@ -208,6 +254,7 @@ static int compare_encoders_used(
 
 	s->encoder_ids.tokenizer = needs.decodes ? used->tokenizer : s->trained.tokenizer;
 	s->encoder_ids.image = s->trained.image;
+	s->encoder_ids.text2 = s->trained.text2;
 	s->geometry = used->tokenizer.geometry;
 	if (needs.decodes)
 		TRY(check_encoder(s, VFM_ENCODER_TOKENIZER, &used->tokenizer, unnamed, err));
@@ -216,6 +263,13 @@ static int compare_encoders_used(
 	if (sampling_makes_rows(s)) {
 		s->encoder_ids.image = used->image;
 		TRY(check_encoder(s, VFM_ENCODER_IMAGE, &used->image, unnamed, err));
+	}
+	if (makes_text2(s)) {
+		s->encoder_ids.text2 = used->text2;
+		TRY(check_encoder(s, VFM_ENCODER_TEXT2, &used->text2, unnamed, err));
+	} else if (needs.second_texts && s->job->world->rank == 0) {
+		vfm_warn("%s reads second texts, which prompts lack without --text2-exec or a file (text2.path)",
+			s->trained_by);
 	}
 	if (!needs.texts)
 		return 0;

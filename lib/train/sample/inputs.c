@@ -179,6 +179,11 @@ static const json_t *prompt_line(const struct vfm_sample_item *it)
 	return json_object_get(it->rec, "prompt");
 }
 
+bool sampling_names_text2(const struct vfm_sample_item *it)
+{
+	return json_is_object(json_object_get(prompt_line(it), "text2"));
+}
+
 /* How a prompt gets a picture. */
 static const char *picture_option(const struct vfm_sampling *s)
 {
@@ -216,6 +221,8 @@ static int check_item_inputs(const struct vfm_sampling *s, const struct vfm_samp
 			return vfm_fail(err, VFM_EUSAGE, "%s: give %s, or %s.path in its line of --prompts",
 				needs[k].why, needs[k].option, needs[k].key);
 	}
+	if (m->text2_dim && sampling_names_text2(it) && !*it->p.caption)
+		return vfm_fail(err, VFM_EUSAGE, "text2: the null text has no second text");
 	return 0;
 }
 
@@ -227,6 +234,9 @@ int sampling_check_inputs(struct vfm_sampling *s, struct vfm_err *err)
 	if (sampling_makes_rows(s) && !m->image_dim)
 		return vfm_fail(err, VFM_EUSAGE, "%s: the model reads no image rows (model.image_dim is 0)",
 			vfm_encoder_image_option(&s->o->encoder));
+	if (vfm_encoder_text2_option(&s->o->encoder) && !m->text2_dim)
+		return vfm_fail(err, VFM_EUSAGE, "%s: the model reads no second text (model.text2_dim is 0)",
+			vfm_encoder_text2_option(&s->o->encoder));
 	for (size_t i = 0; i < s->n; i++)
 		two = two || s->v[i].p.last_image;
 	for (size_t i = 0; i < s->n; i++) {
@@ -346,6 +356,29 @@ static int read_image(const struct vfm_sampling *s, const struct vfm_sample_item
 	return rc;
 }
 
+/* Reads the second text that the line of an item names. */
+static int read_text2(struct vfm_sampling *s, struct vfm_sample_item *it, struct vfm_err *err)
+{
+	const json_t *part = json_object_get(prompt_line(it), "text2");
+	const int64_t dim = s->c->model.text2_dim;
+	struct file_array a;
+	int64_t n;
+	int rc;
+
+	if (!dim || !sampling_names_text2(it))
+		return 0;
+	TRY(check_section_encoder(s, VFM_ENCODER_TEXT2, part, "text2", err));
+	rc = read_array(&a, part, "text2", 2, (int64_t[]){0, dim}, err);
+	if (rc >= 0) {
+		n = sampling_cut_text2(s, a.shape[0]);
+		it->in.n_text2 = (int32_t)n;
+		it->in.text2 = vfm_calloc((size_t)(n * dim), sizeof(*it->in.text2));
+		memcpy(it->in.text2, a.x, (size_t)(n * dim) * sizeof(*it->in.text2));
+	}
+	release_array(&a);
+	return rc;
+}
+
 /* Writes the tokens of the first patch of frames of x [C, frames, h, w], which it moves together. */
 static int patch_first(const struct vfm_sampling *s, const struct vfm_sample_item *it, float *x, int64_t frames,
 	float *tokens, struct vfm_err *err)
@@ -416,7 +449,7 @@ static int prepare_arrays(struct vfm_sampling *s, struct vfm_sample_item *it, st
 		*arrays[k].x = vfm_calloc(arrays[k].n, sizeof(float));
 		TRY(arrays[k].read(s, it, *arrays[k].x, err));
 	}
-	return 0;
+	return read_text2(s, it, err);
 }
 
 int sampling_prepare_item(struct vfm_sampling *s, struct vfm_sample_item *it, struct vfm_err *err)
@@ -436,6 +469,8 @@ void sampling_release_inputs(struct vfm_sample_inputs *in)
 {
 	free(in->text);
 	free(in->negative);
+	free(in->text2);
+	free(in->negative2);
 	free(in->cond);
 	free(in->image);
 	free(in->first);
@@ -474,17 +509,23 @@ static int share_array(float **all, size_t *bytes, const struct vfm_sampling *s,
 	return vfm_broadcast(s->together, NULL, vfm_t1(*all, VFM_U8, (int64_t)*bytes), 0, err);
 }
 
-/* Broadcasts the rows of each text; *cu [n + 1], size [n]: elements. */
-static int share_lengths(int32_t **cu, size_t *size, const struct vfm_sampling *s, const struct vfm_sample_item *it,
-	int n, bool negatives, struct vfm_err *err)
+/* Texts of a batch: where an item has the rows and their number, and their features. */
+struct text_kind {
+	size_t rows, count;
+	int64_t dim;
+};
+
+/* Broadcasts the numbers of rows, then the rows, of texts of a kind; *cu [n + 1], size [n]: elements. */
+static int share_text(float **all, int32_t **cu, size_t *bytes, size_t *size, const struct vfm_sampling *s,
+	const struct vfm_sample_item *it, int n, const struct text_kind *k, struct vfm_err *err)
 {
 	*cu = vfm_calloc((size_t)n + 1, sizeof(**cu));
 	for (int i = 0; i < n && s->leader; i++)
-		(*cu)[i + 1] = (*cu)[i] + (negatives ? it[i].in.n_negative : it[i].in.n_text);
+		(*cu)[i + 1] = (*cu)[i] + *(const int32_t *)(const void *)((const char *)&it[i].in + k->count);
 	TRY(vfm_broadcast(s->together, NULL, vfm_t1(*cu, VFM_I32, n + 1), 0, err));
 	for (int i = 0; i < n; i++)
-		size[i] = (size_t)((*cu)[i + 1] - (*cu)[i]) * (size_t)s->c->model.text_dim;
-	return 0;
+		size[i] = (size_t)((*cu)[i + 1] - (*cu)[i]) * (size_t)k->dim;
+	return share_array(all, bytes, s, it, n, k->rows, size, err);
 }
 
 #define IN_OFFSET(field) offsetof(struct vfm_sample_inputs, field)
@@ -492,10 +533,18 @@ static int share_lengths(int32_t **cu, size_t *size, const struct vfm_sampling *
 static int share_texts(struct batch_inputs *b, size_t *size, const struct vfm_sampling *s,
 	const struct vfm_sample_item *it, int n, struct vfm_err *err)
 {
-	TRY(share_lengths(&b->cu_text, size, s, it, n, false, err));
-	TRY(share_array(&b->text, &b->bytes[0], s, it, n, IN_OFFSET(text), size, err));
-	TRY(share_lengths(&b->cu_negative, size, s, it, n, true, err));
-	return share_array(&b->negative, &b->bytes[1], s, it, n, IN_OFFSET(negative), size, err);
+	const struct vfm_model_spec *m = &s->c->model;
+	const struct text_kind kinds[] = {{IN_OFFSET(text), IN_OFFSET(n_text), m->text_dim},
+		{IN_OFFSET(negative), IN_OFFSET(n_negative), m->text_dim},
+		{IN_OFFSET(text2), IN_OFFSET(n_text2), m->text2_dim},
+		{IN_OFFSET(negative2), IN_OFFSET(n_negative2), m->text2_dim}};
+	float **const all[] = {&b->text, &b->negative, &b->text2, &b->negative2};
+	int32_t **const cu[] = {&b->cu_text, &b->cu_negative, &b->cu_text2, &b->cu_negative2};
+	const int n_kinds = m->text2_dim ? 4 : 2;
+
+	for (int k = 0; k < n_kinds; k++)
+		TRY(share_text(all[k], cu[k], &b->bytes[k], size, s, it, n, &kinds[k], err));
+	return 0;
 }
 
 static int share_given(struct batch_inputs *b, size_t *size, const struct vfm_sampling *s,
@@ -503,13 +552,13 @@ static int share_given(struct batch_inputs *b, size_t *size, const struct vfm_sa
 {
 	for (int i = 0; i < n; i++)
 		size[i] = cond_elements(s, &it[i]);
-	TRY(share_array(&b->cond, &b->bytes[2], s, it, n, IN_OFFSET(cond), size, err));
+	TRY(share_array(&b->cond, &b->bytes[4], s, it, n, IN_OFFSET(cond), size, err));
 	for (int i = 0; i < n; i++)
 		size[i] = image_elements(s, &it[i]);
-	TRY(share_array(&b->image, &b->bytes[3], s, it, n, IN_OFFSET(image), size, err));
+	TRY(share_array(&b->image, &b->bytes[5], s, it, n, IN_OFFSET(image), size, err));
 	for (int i = 0; i < n; i++)
 		size[i] = first_elements(s, &it[i]);
-	TRY(share_array(&b->first, &b->bytes[4], s, it, n, IN_OFFSET(first), size, err));
+	TRY(share_array(&b->first, &b->bytes[6], s, it, n, IN_OFFSET(first), size, err));
 	if (!b->first)
 		return 0;
 	b->frames = vfm_calloc((size_t)n, sizeof(*b->frames));
@@ -531,6 +580,10 @@ int sampling_join_inputs(struct batch_inputs *b, struct vfm_sample_request *r, c
 	r->cu_text = b->cu_text;
 	r->negative = b->negative;
 	r->cu_negative = b->cu_negative;
+	r->text2 = b->text2;
+	r->cu_text2 = b->cu_text2;
+	r->negative2 = b->negative2;
+	r->cu_negative2 = b->cu_negative2;
 	r->cond = b->cond;
 	r->image = b->image;
 	r->first_frame = b->frames;
@@ -539,12 +592,14 @@ int sampling_join_inputs(struct batch_inputs *b, struct vfm_sample_request *r, c
 
 void batch_inputs_release(struct batch_inputs *b)
 {
-	float *const all[] = {b->text, b->negative, b->cond, b->image, b->first};
+	float *const all[] = {b->text, b->negative, b->text2, b->negative2, b->cond, b->image, b->first};
 
-	for (int k = 0; k < 5; k++)
+	for (int k = 0; k < 7; k++)
 		vfm_big_free(all[k], all[k] ? b->bytes[k] : 0);
 	free(b->cu_text);
 	free(b->cu_negative);
+	free(b->cu_text2);
+	free(b->cu_negative2);
 	free(b->frames);
 	*b = (struct batch_inputs){0};
 }

@@ -17,12 +17,16 @@ enum { OUTPUT_CRF = 10 };
 /* Adds the record of an item to those that sampling_print_records prints. */
 static void queue_record(struct vfm_sampling *s, struct vfm_sample_item *it)
 {
+	struct vfm_encoder_ids ids = s->encoder_ids;
+
 	json_object_set_new(it->rec, "seed", json_integer(it->p.seed));
 	if (it->p.image)
 		json_object_set_new(it->rec, "picture", json_string(it->p.image));
 	if (it->p.last_image)
 		json_object_set_new(it->rec, "last_picture", json_string(it->p.last_image));
-	json_object_set_new(it->rec, "encoders", vfm_encoder_ids_json(&s->encoder_ids));
+	if (!it->in.n_text2 && !it->in.n_negative2)
+		ids.text2 = (struct vfm_encoder_id){0};
+	json_object_set_new(it->rec, "encoders", vfm_encoder_ids_json(&ids));
 	if (s->forced)
 		json_object_set(it->rec, "forced", s->forced);
 	vfm_json_text(&s->records, it->rec, 0);

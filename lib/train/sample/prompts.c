@@ -72,8 +72,11 @@ static int apply_rate(struct vfm_prompt *p, const json_t *line, struct vfm_err *
 static int check_prompt_keys(const json_t *line, struct vfm_err *err)
 {
 	static const char *const keys[] = {"caption", "negative", "size", "frames", "fps", "seed", "steps", "cfg",
-		"image", "last_image", "cond", "latent", "id", "v", NULL};
+		"image", "last_image", "cond", "text2", "latent", "id", "v", NULL};
+	const json_t *text2 = json_object_get(line, "text2");
 
+	if (text2 && !json_is_null(text2) && !json_is_object(text2))
+		return vfm_fail(err, VFM_EUSAGE, "text2: expected an object with the path of an array");
 	return vfm_json_only_keys(line, "", keys, err);
 }
 

@@ -46,11 +46,12 @@ struct vfm_sampling_opts {
 /* The inputs of an item besides its noise, on the leader of its group; f32. */
 struct vfm_sample_inputs {
 	bool ready, has_texts;
-	int32_t n_text, n_negative;
-	float *text, *negative; /* [n_text, text_dim], [n_negative, text_dim] */
-	float *cond;            /* [tokens, cond_dim]; NULL: none */
-	float *image;           /* [image_len, image_dim]; NULL: none */
-	float *first;           /* [h * w, patch_dim]: the first latent frame; NULL: not given */
+	int32_t n_text, n_negative, n_text2, n_negative2;
+	float *text, *negative;   /* [n_text, text_dim], [n_negative, text_dim] */
+	float *text2, *negative2; /* [n_text2, text2_dim], [n_negative2, text2_dim] */
+	float *cond;              /* [tokens, cond_dim]; NULL: none */
+	float *image;             /* [image_len, image_dim]; NULL: none */
+	float *first;             /* [h * w, patch_dim]: the first latent frame; NULL: not given */
 };
 
 struct vfm_sample_item {
@@ -101,7 +102,8 @@ struct vfm_sampling { /* `= {0}` apart from the fields of the first group */
 	/* results */
 	struct vfm_sample_item *v;
 	size_t n, cap;
-	struct vfm_encoder_ids encoder_ids; /* of the latents, the texts and the image rows; may be unknown */
+	struct vfm_encoder_ids encoder_ids; /* of the latents, the texts, the image rows and the second texts; may be
+					     * unknown */
 	struct vfm_geometry geometry;       /* of the latents */
 	double decode_s;                    /* seconds of this rank in decoding and writing */
 
@@ -111,7 +113,7 @@ struct vfm_sampling { /* `= {0}` apart from the fields of the first group */
 	struct vfm_buf records;
 	struct vfm_progress progress;
 	size_t texts_next; /* the first item of a round whose texts are not encoded yet */
-	bool logged_cut, warned;
+	bool logged_cut, logged_cut2, warned;
 	int64_t evals, shown, failed;
 	int64_t *passes; /* [evals + 1]: passes of the network before each evaluation of a batch */
 };

@@ -8,6 +8,8 @@
 
 /* Whether pictures become image rows here. */
 bool sampling_makes_rows(const struct vfm_sampling *s);
+/* Returns how many of the rows of a second text the model reads, and logs the first cut. */
+int64_t sampling_cut_text2(struct vfm_sampling *s, int64_t rows);
 /* Opens the encoders on leaders.  Local. */
 int sampling_open_encoders(struct vfm_sampling *s, struct vfm_err *err);
 /* Opens the decoder alone.  Local; no-op without one. */
@@ -25,6 +27,8 @@ int sampling_encode_texts(struct vfm_sampling *s, struct vfm_err *err);
 
 /* ---- inputs.c ---- */
 
+/* Returns whether the line of an item names a file of its second text, so that no encoder makes it. */
+bool sampling_names_text2(const struct vfm_sample_item *it);
 /* Checks that each item has each input that the model reads.  Local. */
 int sampling_check_inputs(struct vfm_sampling *s, struct vfm_err *err);
 /* Encodes the picture of an item to s->picture, unless it is there.  Of a leader; no-op without a picture. */
@@ -36,10 +40,10 @@ void sampling_release_picture(struct vfm_sample_picture *p);
 
 /* The inputs of a batch on all ranks of a group. */
 struct batch_inputs {
-	float *text, *negative, *cond, *image, *first;
-	int32_t *cu_text, *cu_negative;
+	float *text, *negative, *text2, *negative2, *cond, *image, *first;
+	int32_t *cu_text, *cu_negative, *cu_text2, *cu_negative2;
 	const float **frames;
-	size_t bytes[5];
+	size_t bytes[7];
 };
 /* Joins the inputs of n items on the leader, broadcasts them, and points r at them.  Collective over the group. */
 int sampling_join_inputs(struct batch_inputs *b, struct vfm_sample_request *r, const struct vfm_sampling *s,

@@ -22,6 +22,17 @@ struct text_set {
 	size_t n, n_uses, cap, use_cap;
 };
 
+static bool reads_text(const struct vfm_sampling *s)
+{
+	return vfm_model_reads_text(&s->c->model);
+}
+
+/* Returns whether a use needs the rows of the text encoder or, if `second`, those of the second one. */
+static bool is_use_of(const struct vfm_sampling *s, const struct text_use *u, bool second)
+{
+	return second ? u->negative || !sampling_names_text2(u->it) : reads_text(s);
+}
+
 static void add_text_use(struct text_set *t, struct vfm_sample_item *it, bool negative)
 {
 	const char *text = negative ? it->p.negative : it->p.caption;
@@ -44,7 +55,7 @@ static void add_item_texts(const struct vfm_sampling *s, struct text_set *t, str
 	if (it->in.ready)
 		return;
 	it->in.has_texts = true;
-	if (!vfm_model_reads_text(&s->c->model))
+	if (!reads_text(s) && !s->encoders.text2.ops)
 		return;
 	if (*it->p.caption)
 		add_text_use(t, it, false);
@@ -67,52 +78,63 @@ static void collect_texts(struct vfm_sampling *s, struct text_set *t)
 	}
 }
 
-/* Gives an item a copy of the rows of its text, as many as the model reads.  Returns its bytes. */
-static size_t give_rows(struct vfm_sampling *s, const struct text_use *u, const struct vfm_encoded *x)
+/* Returns how many of the rows of a text the model reads, and logs the first cut. */
+static int64_t cut_prompt_rows(struct vfm_sampling *s, int64_t rows)
 {
-	const int64_t made = x->npy.shape[0], most = s->c->model.text_len, n = made < most ? made : most;
-	const size_t bytes = (size_t)(n * s->c->model.text_dim) * sizeof(float);
-	float *rows = vfm_malloc(bytes + 1);
+	const int64_t most = s->c->model.text_len;
 
-	if (made > most && !s->logged_cut) {
+	if (rows <= most)
+		return rows;
+	if (!s->logged_cut)
 		vfm_info("a prompt has %lld text rows; of each prompt the first %lld are read (model.text_len)",
-			(long long)made, (long long)most);
-		s->logged_cut = true;
-	}
-	memcpy(rows, x->data, bytes);
-	if (u->negative) {
-		u->it->in.negative = rows;
-		u->it->in.n_negative = (int32_t)n;
-	} else {
-		u->it->in.text = rows;
-		u->it->in.n_text = (int32_t)n;
-	}
+			(long long)rows, (long long)most);
+	s->logged_cut = true;
+	return most;
+}
+
+/* Gives an item a copy of the rows of its text, as many as the model reads.  Returns its bytes. */
+static size_t give_rows(struct vfm_sampling *s, const struct text_use *u, const struct vfm_encoded *x, bool second)
+{
+	struct vfm_sample_inputs *in = &u->it->in;
+	const int64_t n = second ? sampling_cut_text2(s, x->npy.shape[0]) : cut_prompt_rows(s, x->npy.shape[0]);
+	const size_t bytes = (size_t)(n * x->npy.shape[1]) * sizeof(float);
+	float **const rows =
+		second ? (u->negative ? &in->negative2 : &in->text2) : (u->negative ? &in->negative : &in->text);
+	int32_t *const count = second ? (u->negative ? &in->n_negative2 : &in->n_text2)
+				      : (u->negative ? &in->n_negative : &in->n_text);
+
+	*rows = vfm_malloc(bytes + 1);
+	*count = (int32_t)n;
+	if (n)
+		memcpy(*rows, x->data, bytes);
 	return bytes;
 }
 
 /* Gives the result of a text, rows or an error, to the items that read it. */
-static int give_text(struct vfm_sampling *s, const struct text_set *t, size_t word, const struct vfm_encoded *x, int rc,
-	const struct vfm_err *why, size_t *bytes)
+static int give_text(struct vfm_sampling *s, const struct text_set *t, size_t word, bool second,
+	const struct vfm_encoded *x, int rc, const struct vfm_err *why, size_t *bytes)
 {
 	if (rc < 0 && rc != VFM_EINPUT)
 		return rc;
 	for (size_t i = 0; i < t->n_uses; i++) {
 		const struct text_use *u = &t->use[i];
 
-		if (u->word != word)
+		if (u->word != word || !is_use_of(s, u, second))
 			continue;
 		if (rc >= 0)
-			*bytes += give_rows(s, u, x);
+			*bytes += give_rows(s, u, x, second);
 		else if (!u->it->why)
 			u->it->why = vfm_strdup(why->msg);
 	}
 	return 0;
 }
 
-/* Encodes the texts together if the encoder gains by it, else one by one. */
-static int encode_text_set(struct vfm_sampling *s, const struct text_set *t, size_t *bytes, struct vfm_err *err)
+/* Encodes the texts with the text encoder or, if `second`, with the second one: together if the encoder gains by it,
+ * else one by one. */
+static int encode_text_set(
+	struct vfm_sampling *s, const struct text_set *t, bool second, size_t *bytes, struct vfm_err *err)
 {
-	const struct vfm_encoder_handle *text = &s->encoders.text;
+	const struct vfm_encoder_handle *text = second ? &s->encoders.text2 : &s->encoders.text;
 	struct vfm_encoded *x = vfm_calloc(t->n + 1, sizeof(*x));
 	struct vfm_err *why = vfm_calloc(t->n + 1, sizeof(*why));
 	int *made = vfm_calloc(t->n + 1, sizeof(*made)), rc = 0;
@@ -123,7 +145,7 @@ static int encode_text_set(struct vfm_sampling *s, const struct text_set *t, siz
 		if (rc >= 0 && !text->ops->encode_texts)
 			made[i] = text->ops->encode_text(text->ctx, 0, t->word[i], &x[i], &why[i]);
 		if (rc >= 0) {
-			rc = give_text(s, t, i, &x[i], made[i], &why[i], bytes);
+			rc = give_text(s, t, i, second, &x[i], made[i], &why[i], bytes);
 			*err = why[i];
 		}
 		vfm_encoded_release(&x[i]);
@@ -144,7 +166,10 @@ int sampling_encode_texts(struct vfm_sampling *s, struct vfm_err *err)
 		struct text_set t = {.index = json_object()};
 
 		collect_texts(s, &t);
-		rc = encode_text_set(s, &t, &bytes, err);
+		if (reads_text(s))
+			rc = encode_text_set(s, &t, false, &bytes, err);
+		if (rc >= 0 && s->encoders.text2.ops)
+			rc = encode_text_set(s, &t, true, &bytes, err);
 		json_decref(t.index);
 		free(t.word);
 		free(t.use);
@@ -152,6 +177,7 @@ int sampling_encode_texts(struct vfm_sampling *s, struct vfm_err *err)
 	if (rc >= 0 && s->texts_next == s->n) {
 		vfm_encoder_unload(&s->encoders);
 		vfm_encoder_close_one(&s->encoders.text);
+		vfm_encoder_close_one(&s->encoders.text2);
 	}
 	return rc;
 }

@@ -88,7 +88,7 @@ static int64_t round_shape(int64_t n)
 /* Returns whether the shape is among the last SHAPES different ones, and remembers it in place of the oldest. */
 static bool find_shape(struct vfm_capture *c, const struct vfm_capture_shape *s)
 {
-	struct vfm_capture_shape r = {round_shape(s->tokens), s->segments, round_shape(s->text),
+	struct vfm_capture_shape r = {round_shape(s->tokens), s->segments, round_shape(s->text), round_shape(s->text2),
 		round_shape(s->longest), round_shape(s->longest_text)};
 	int at = 0;
 

@@ -25,8 +25,8 @@ void vfm_capture_free(struct vfm_capture *c);
 
 /* The sizes that select the kernels of a pack. */
 struct vfm_capture_shape {
-	/* rows of this rank, segments, text rows; rows of the longest segment and text */
-	int64_t tokens, segments, text, longest, longest_text;
+	/* rows of this rank, segments, rows of texts and second texts; rows of the longest segment and text */
+	int64_t tokens, segments, text, text2, longest, longest_text;
 };
 
 /* Begins the capture of the next pack.  Returns false if the pack must run eagerly.  Call it once per pack, since it

@@ -564,8 +564,8 @@ static int capture_both(
 		return 0;
 	TRY(micro_get(p, f->mb, err));
 	in = &p->micro[f->mb]->in;
-	shape = (struct vfm_capture_shape){
-		in->stream_rows, in->segs.n, in->text_seqs.total, in->segs.max_len, in->text_seqs.max_len};
+	shape = (struct vfm_capture_shape){in->stream_rows, in->segs.n, in->text_seqs.total,
+		in->host_cu_text2[in->seqs.n], in->segs.max_len, in->text_seqs.max_len};
 	if (!vfm_capture_begin(p->capture, &shape))
 		return 0;
 	rc = run_forward(p, f, &why);

@@ -96,7 +96,8 @@ static double pack_bytes(const struct vfm_config *c, const struct vfm_keep_plan_
 		token += 4 * h;
 	return in->how.pack.tokens * token + in->how.pack.text_rows * 4 * (double)m->text_dim +
 		in->how.pack.segments * 4 * (double)m->text_dim +
-		in->how.pack.samples * (double)m->image_len * 4 * (double)m->image_dim + joint_bytes(c, in);
+		in->how.pack.samples * (double)m->image_len * 4 * (double)m->image_dim +
+		in->how.pack.text2_rows * 4 * (double)m->text2_dim + joint_bytes(c, in);
 }
 
 /* Conditioning, text and positions of a pack in a chunk; of image rows, four arrays of the embedder in f32, or five

@@ -1,4 +1,5 @@
-/* synthetic.h - packs of normally distributed latents, texts, conditions and image rows, for benchmarks and tests.
+/* synthetic.h - packs of normally distributed latents, texts, conditions and image rows, for benchmarks and tests.  If
+ * the model reads a second text, samples with odd ids have one, of 1 to model.text2_len rows.
  */
 #ifndef VFM_TRAIN_STEP_SYNTHETIC_H
 #define VFM_TRAIN_STEP_SYNTHETIC_H
@@ -18,7 +19,7 @@ int vfm_synthetic_pack(struct vfm_pack *p, const struct vfm_synthetic *s, int n,
 	uint64_t seed, struct vfm_err *err);
 
 /* Like vfm_synthetic_pack, for devices that compute no data: latents, texts, conditions and image rows are
- * undefined. */
+ * undefined.  Their sizes are those of vfm_synthetic_pack. */
 int vfm_synthetic_shapes(
 	struct vfm_pack *p, const struct vfm_synthetic *s, int n, const struct vfm_model_spec *m, struct vfm_err *err);
 
