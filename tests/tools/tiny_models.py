@@ -13,6 +13,8 @@
   qwen     OUT/qwen: Qwen2.5-VL, which takes videos (if torchvision is there)
   cosmos   OUT/cosmos/{transformer,vae,text_encoder,tokenizer,scheduler}: Cosmos-Predict 2.5 as diffusers stores it, 4
            channels; its text is 2 states of width 32, which the transformer projects to 20 features
+  ltx      OUT/ltx/{transformer,vae,text_encoder,tokenizer,scheduler}: LTX-Video 0.9.1 as diffusers stores it, 6 channels,
+           strides 8 x 32 x 32; T5 v1.1, width 32, with the tokenizer of tiny_wan.py
   hunyuan  OUT/hunyuan/{text_encoder,tokenizer,text_encoder_2,tokenizer_2}: the text encoders of HunyuanVideo 1.5,
            the language model of Qwen2.5-VL and T5 with the tokenizer of ByT5
 """
@@ -222,6 +224,62 @@ def cosmos(out):
                    "transformer": ["diffusers", "CosmosTransformer3DModel"], "vae": ["diffusers", "AutoencoderKLWan"]}, f)
 
 
+def write_ltx_vae(folder):
+    """With the mean and deviation of its latents of random clips, as a trained one has."""
+    from diffusers import AutoencoderKLLTXVideo
+
+    vae = AutoencoderKLLTXVideo(
+        latent_channels=6, block_out_channels=(8, 12, 16, 16), decoder_block_out_channels=(8, 16, 32),
+        layers_per_block=(1,) * 5, decoder_layers_per_block=(1,) * 4, decoder_spatio_temporal_scaling=(True,) * 3,
+        decoder_inject_noise=(True, True, True, False), upsample_residual=(True,) * 3, upsample_factor=(2,) * 3,
+        timestep_conditioning=True).eval()
+    with torch.no_grad():
+        for name, p in vae.named_parameters():
+            if name.endswith("bias") or "scale" in name and p.dim() > 0:
+                p.normal_(std=0.1)
+        clips = torch.nn.functional.interpolate(torch.rand(4, 3, 3, 8, 8), (9, 64, 64), mode="trilinear") * 2 - 1
+        std, mean = torch.std_mean(vae.encode(clips).latent_dist.mode(), (0, 2, 3, 4))
+        vae.latents_mean.copy_(mean)
+        vae.latents_std.copy_(std)
+    vae.save_pretrained(folder)
+
+
+def ltx(out):
+    import json
+
+    from diffusers import FlowMatchEulerDiscreteScheduler, LTXVideoTransformer3DModel
+    from transformers import T5Config, T5EncoderModel
+    import tiny_wan
+
+    folder = f"{out}/ltx"
+    write_ltx_vae(f"{folder}/vae")
+    words = tiny_wan.pieces()
+    os.makedirs(f"{folder}/tokenizer")
+    with open(f"{folder}/tokenizer/tokenizer.json", "w") as f:
+        json.dump(tiny_wan.tokenizer(words), f)
+    with open(f"{folder}/tokenizer/tokenizer_config.json", "w") as f:
+        json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "eos_token": "</s>",
+                   "unk_token": "<unk>"}, f)
+    text = T5Config(vocab_size=len(words), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=2, dropout_rate=0.0,
+                    feed_forward_proj="gated-gelu", pad_token_id=0, eos_token_id=1)
+    T5EncoderModel(text).eval().save_pretrained(f"{folder}/text_encoder")
+    transformer = LTXVideoTransformer3DModel(in_channels=6, out_channels=6, num_attention_heads=2, attention_head_dim=24,
+                                             cross_attention_dim=48, num_layers=2, caption_channels=32)
+    with torch.no_grad():
+        for p in transformer.parameters():
+            p.add_(torch.randn_like(p) * 0.05)
+    transformer.save_pretrained(f"{folder}/transformer")
+    FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True, base_image_seq_len=1024, max_image_seq_len=4096,
+                                    base_shift=0.95, max_shift=2.05, shift_terminal=0.1).save_pretrained(f"{folder}/scheduler")
+    with open(f"{folder}/model_index.json", "w") as f:
+        json.dump({"_class_name": "LTXPipeline", "_diffusers_version": "0.32.0",
+                   "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+                   "text_encoder": ["transformers", "T5EncoderModel"],
+                   "tokenizer": ["transformers", "PreTrainedTokenizerFast"],
+                   "transformer": ["diffusers", "LTXVideoTransformer3DModel"],
+                   "vae": ["diffusers", "AutoencoderKLLTXVideo"]}, f)
+
+
 def hunyuan(out):
     from transformers import ByT5Tokenizer, Qwen2_5_VLTextConfig, Qwen2_5_VLTextModel, T5Config, T5EncoderModel
 
@@ -234,7 +292,7 @@ def hunyuan(out):
                             dropout_rate=0.0)).eval().save_pretrained(f"{folder}/text_encoder_2")
 
 
-KINDS = {f.__name__: f for f in (wan, wan22, t2, t5, clip, llava, qwen, cosmos, hunyuan)}
+KINDS = {f.__name__: f for f in (wan, wan22, t2, t5, clip, llava, qwen, cosmos, ltx, hunyuan)}
 
 
 def main():
