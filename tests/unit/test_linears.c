@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "train/job/config.h"
 #include "device/open/open.h"
 #include "net/diffusion/model.h"
 #include "spec/model/linears.h"
@@ -159,11 +160,52 @@ static void test_train_flops(void **state)
 			    (all + 3 * 3 * 2 * p.tokens * r * (3 * h + 3 * h + h + h))) < 1e-9 * all);
 }
 
+/* The FLOPs of a forward, as torch.utils.flop_counter counts those of diffusers' models. */
+static void test_counted(void **state)
+{
+	static const struct {
+		const char *set[16];
+		int32_t grid[3];
+		int text, text2, image;
+		double flops;
+	} rows[] = {
+		{{"model.arch=hunyuan", "model.layers=3", "model.hidden=120", "model.heads=3", "model.ffn=360",
+			 "model.channels=5", "model.patch=[1,1,1]", "model.text_dim=24", "model.text2_dim=32",
+			 "model.image_dim=28", "model.rope_axes=[8,16,16]"},
+			{3, 6, 8}, 11, 7, 9, 262764352},
+		{{"model.arch=cosmos", "model.layers=2", "model.hidden=96", "model.heads=4", "model.ffn=288",
+			 "model.adaln_lora=8", "model.channels=4", "model.mask_channels=1", "model.text_dim=24"},
+			{1, 6, 8}, 512, 0, 0, 51761664},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct vfm_pack_sums p = {0};
+		struct vfm_config c;
+		struct vfm_err err = {0};
+
+		vfm_config_defaults(&c);
+		for (const char *const *set = rows[i].set; *set; set++)
+			if (vfm_config_set(&c, *set, &err) != 0)
+				fail_msg("%s", err.msg);
+		if (vfm_model_check(&c.model, &err) != 0)
+			fail_msg("%s", err.msg);
+		if (vfm_model_arch(&c.model)->joint)
+			vfm_pack_sums_add_joint(&p, rows[i].grid, rows[i].text, rows[i].text2, rows[i].image);
+		else
+			vfm_pack_sums_add(&p, rows[i].grid, rows[i].text);
+		if (vfm_model_flops(&c.model, &p) != rows[i].flops)
+			fail_msg("%s: %.17g FLOPs, not %.17g", rows[i].set[0], vfm_model_flops(&c.model, &p),
+				rows[i].flops);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_declared),
 		cmocka_unit_test(test_train_flops),
+		cmocka_unit_test(test_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
