@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Child of vfm-exec(7): the image rows that Wan 2.1 reads for image to video, of the vision tower of CLIP.
+"""Child of vfm-exec(7): the image rows that Wan 2.1 and HunyuanVideo 1.5 read for image to video, of the vision tower of
+CLIP or SigLIP.
 
     vfm-curate encode --condition --image-exec 'image_clip.py Wan2.1-I2V-14B-480P-Diffusers' ...
-    vfm-sample --image FILE --image-exec 'image_clip.py Wan2.1-I2V-14B-480P-Diffusers' ...
+    vfm-sample --image FILE --image-exec 'image_clip.py HunyuanVideo-1.5-Diffusers-480p_i2v' ...
 
-A picture becomes the hidden states of its tokens before the last layer, as WanImageToVideoPipeline.encode_image() takes
-them; with two pictures in a request, those of the first and then of the second.  The image processor beside the model
-(image_processor/, or the folder of the model) scales and crops the pictures.
+A picture becomes the hidden states of its tokens: of CLIP those before the last layer, as
+WanImageToVideoPipeline.encode_image() takes them; of SigLIP the last ones after the norm, as
+HunyuanVideo15ImageToVideoPipeline.encode_image() does.  With two pictures in a request, those of the second follow.  The
+image processor beside the model (image_processor/, feature_extractor/ or the folder of the model) scales and crops the
+pictures.
 The options that change results are part of the identity, --dtype too: data of one is not mixed with data of another."""
 
 import vfm_exec  # first: it keeps stdout for the protocol
@@ -15,20 +18,21 @@ import os
 
 import numpy as np
 import torch
-from transformers import CLIPVisionModel
+import transformers
 
-try:  # The one with Pillow, so that rows do not depend on whether torchvision is installed.
-    from transformers import CLIPImageProcessorPil as ImageProcessor
-except ImportError:
-    from transformers import CLIPImageProcessor as ImageProcessor  # before transformers 5
+
+def image_processor(family):
+    """The class with Pillow, so that rows do not depend on whether torchvision is installed."""
+    name = family + "ImageProcessor"
+    return getattr(transformers, name + "Pil", None) or getattr(transformers, name)  # the latter before transformers 5
 
 
 def processor_folder(options, folder):
-    """image_processor/ of a pipeline, or the folder of the model."""
-    for found in os.path.join(options.model, "image_processor"), folder:
+    """image_processor/ or feature_extractor/ of a pipeline, or the folder of the model."""
+    for found in *(os.path.join(options.model, x) for x in ("image_processor", "feature_extractor")), folder:
         if os.path.isfile(os.path.join(found, "preprocessor_config.json")):
             return found
-    raise SystemExit(f"{options.model}: no preprocessor_config.json in image_processor/ or in {folder}")
+    raise SystemExit(f"{options.model}: no preprocessor_config.json in image_processor/, feature_extractor/ or {folder}")
 
 
 def main():
@@ -37,17 +41,19 @@ def main():
     a = p.parse_args()
 
     folder = vfm_exec.subfolder(a.model, "image_encoder")
-    vfm_exec.check_config(folder, "model_type", "clip_vision_model", "clip")
+    kind = vfm_exec.check_config(folder, "model_type", "clip_vision_model", "clip", "siglip_vision_model", "siglip")
+    family = "Siglip" if kind.startswith("siglip") else "CLIP"
     settings = processor_folder(a, folder)
     device = vfm_exec.device(a.device)
-    processor = ImageProcessor.from_pretrained(settings)
-    model = vfm_exec.load(CLIPVisionModel, folder, dtype=getattr(torch, a.dtype)).to(device)
+    processor = image_processor(family).from_pretrained(settings)
+    model = vfm_exec.load(getattr(transformers, family + "VisionModel"), folder, dtype=getattr(torch, a.dtype)).to(device)
 
     @torch.inference_mode()
     def rows_of(pictures):
         """[height, width, 3] uint8, each -> [pictures, rows, dim]"""
         x = processor(images=pictures, input_data_format="channels_last", return_tensors="pt").pixel_values
-        return model(x.to(device, model.dtype), output_hidden_states=True).hidden_states[-2]
+        out = model(x.to(device, model.dtype), output_hidden_states=True)
+        return out.last_hidden_state if family == "Siglip" else out.hidden_states[-2]
 
     def encode(requests):
         pictures = [vfm_exec.array(r["frames"]) for r in requests]  # [n, height, width, 3], each

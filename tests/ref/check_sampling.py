@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares vfm-sample with pipelines of diffusers: check_sampling.py [--tree TREE] [--only text|image|ltx|cosmos] DIR
+"""Compares vfm-sample with pipelines of diffusers: check_sampling.py [--tree TREE] [--only text|image|ltx|cosmos|hunyuan] DIR
 
 text: small models of the architecture wan are trained for a few steps in DIR, and their weights copied into
 WanTransformer3DModel; both programs sample in fp32 from the same noise: each sampler with the schedule of diffusers,
@@ -14,6 +14,9 @@ ltx: a small model of the architecture ltx, and LTXPipeline with the shift that 
 cosmos: random weights in the folders of Cosmos2_5_PredictBasePipeline, text and image to video, and of
 Cosmos2TextToImagePipeline.  The first pipeline leaves 1/201 of the noise in the frames that are given, so they are not compared.
 The second ends at sigma 0.002, which is changed to 0.
+
+hunyuan: random weights in the folders of HunyuanVideo15Pipeline and HunyuanVideo15ImageToVideoPipeline, a text with rows of the
+second encoder and a negative one without; the rows of the picture are those of SigLIP.
 
 It needs diffusers, transformers and torch, and a built TREE (by default that of this file).  A difference above 1e-4 of
 the largest value is a failure.
@@ -384,11 +387,88 @@ def check_cosmos2(common, channels, text, size, steps, sample):
     return sample("cosmos 2, text to image", want, "cosmos2", ["--sampler", "euler"], frames=1)
 
 
+def random_hunyuan(channels, image_dim):
+    torch.manual_seed(3)
+    m = diffusers.HunyuanVideo15Transformer3DModel(
+        in_channels=2 * channels + 1, out_channels=channels, num_attention_heads=3, attention_head_dim=24, num_layers=2,
+        num_refiner_layers=1, mlp_ratio=2.0, patch_size=1, patch_size_t=1, text_embed_dim=TEXT_DIM, text_embed_2_dim=12,
+        image_embed_dim=image_dim, rope_axes_dim=(8, 8, 8), target_size=64)
+    with torch.no_grad():
+        for p in m.parameters():
+            p.add_(torch.randn_like(p) * 0.05)
+    return m.eval()
+
+
+def siglip(folder):
+    """A vision tower of 729 rows."""
+    from transformers import SiglipImageProcessor, SiglipVisionConfig, SiglipVisionModel
+
+    torch.manual_seed(4)
+    vision = SiglipVisionModel(SiglipVisionConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                                                  num_attention_heads=2, image_size=54, patch_size=2)).eval()
+    vision.save_pretrained(folder + "/image_encoder")
+    SiglipImageProcessor(size={"height": 54, "width": 54}).save_pretrained(folder + "/feature_extractor")
+    import transformers
+    processor = getattr(transformers, "SiglipImageProcessorPil", SiglipImageProcessor)
+    return vision, processor.from_pretrained(folder + "/feature_extractor")
+
+
+def check_hunyuan(run, tree, steps):
+    """Returns the number of failures."""
+    from diffusers.pipelines.hunyuan_video1_5.image_processor import HunyuanVideo15ImageProcessor as Sizes
+
+    call([sys.executable, os.path.join(tree, "tests/tools/tiny_hunyuan.py"), "hunyuan-vae"])
+    vae = diffusers.AutoencoderKLHunyuanVideo15.from_pretrained("hunyuan-vae/diffusers/vae").eval()
+    vision, processor = siglip("siglip")
+    channels = vae.config.latent_channels
+    net = random_hunyuan(channels, vision.config.hidden_size)
+    net.save_pretrained("hunyuan")
+    picture, failed = write_png("picture.png", 1), 0
+    h, w = Sizes().calculate_default_height_width(SIZE[1], SIZE[0], 64)
+    assert (w, h) == (64, 48), (w, h)
+    second = torch.randn(1, 5, 12, generator=torch.Generator().manual_seed(5))
+    np.save("second.npy", second[0].numpy())
+    with open("prompts.jsonl", "w") as f:
+        json.dump({"caption": PROMPT, "negative": NEGATIVE, "text2": {"path": "second.npy"}}, f)
+    words = {text: len(text.split()) for text in (PROMPT, NEGATIVE)}
+    rows = {text: text_rows(text)[:, :words[text]] for text in words}
+    ones = {text: torch.ones(1, n, dtype=torch.long) for text, n in words.items()}
+    texts = {"prompt_embeds": rows[PROMPT], "prompt_embeds_mask": ones[PROMPT], "prompt_embeds_2": second,
+             "prompt_embeds_mask_2": torch.ones(1, 5, dtype=torch.long), "negative_prompt_embeds": rows[NEGATIVE],
+             "negative_prompt_embeds_mask": ones[NEGATIVE], "negative_prompt_embeds_2": torch.zeros_like(second),
+             "negative_prompt_embeds_mask_2": torch.zeros(1, 5, dtype=torch.long)}
+    t, lh, lw = LATENT[1], h // 16, w // 16
+    noise = torch.from_numpy(philox.normal(7, 0, 0, philox.SAMPLE, t * lh * lw * channels).reshape(
+        1, t, lh, lw, channels).transpose(0, 4, 1, 2, 3).copy())
+    common = dict(text_encoder=None, tokenizer=None, text_encoder_2=None, tokenizer_2=None, transformer=net, vae=vae,
+                  scheduler=diffusers.FlowMatchEulerDiscreteScheduler(shift=5.0),
+                  guider=diffusers.ClassifierFreeGuidance(guidance_scale=4.0))
+    child = "'%s' '%s/share/exec/image_clip.py' siglip --device cpu --dtype float32 --out float32" % (sys.executable, tree)
+    for image in None, picture:
+        if image:
+            pipeline = diffusers.HunyuanVideo15ImageToVideoPipeline(**common, image_encoder=vision, feature_extractor=processor)
+            more = {"image": image}
+        else:
+            pipeline, more = diffusers.HunyuanVideo15Pipeline(**common), {"height": h, "width": w}
+        pipeline.set_progress_bar_config(disable=True)
+        with torch.no_grad():
+            want = pipeline(num_frames=SIZE[2], num_inference_steps=steps, latents=noise, output_type="latent",
+                            return_dict=False, **texts, **more)[0][0]
+        given = ["--image", "picture.png", "--image-exec", child] if image else []
+        for extra, same in ([], True), (["-n", "2"], True), (["--shift", "4"], False):
+            call(run("vfm-sample") + ["-q", "--ckpt", "hunyuan", "--prompts", "prompts.jsonl", "--cfg", "4", "--size",
+                                      "%dx%d" % SIZE[:2], "--frames", str(SIZE[2]), "--seed", "7", "--sampler", "euler",
+                                      "--shift", "5", "--steps", str(steps), "--vae", "hunyuan-vae/diffusers",
+                                      "-o", "ours.npy"] + given + extra)
+            failed += report_difference(" ".join(["hunyuan"] + given[:2] + extra), want, same)
+    return failed
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tree", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--only", choices=("text", "image", "ltx", "cosmos"))
+    parser.add_argument("--only", choices=("text", "image", "ltx", "cosmos", "hunyuan"))
     parser.add_argument("dir")
     o = parser.parse_args()
     tree = os.path.abspath(o.tree)
@@ -407,6 +487,8 @@ def main():
         failed += check_ltx(run, o.steps)
     if o.only in (None, "cosmos"):
         failed += check_cosmos(run, tree, o.steps)
+    if o.only in (None, "hunyuan"):
+        failed += check_hunyuan(run, tree, o.steps)
     sys.exit(failed > 0)
 
 
