@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Child of vfm-exec(7): the second text encoder of HunyuanVideo 1.5, a ByT5 for the words that a video shows.
 
-    text_byt5.py HunyuanVideo-1.5-Diffusers-480p_t2v
+    vfm-curate encode --text2-exec 'text_byt5.py HunyuanVideo-1.5-Diffusers-480p_t2v' ...
 
 MODEL is an encoder of T5 with the tokenizer of ByT5, or a pipeline of diffusers with text_encoder_2/ and tokenizer_2/.
 The encoder reads what a text has in quotes, "..." or \u201c...\u201d, each once, as: Text "...". Text "...".
-A text becomes the last hidden states of these tokens, at most --rows.  A text without quotes has no rows, which the
-protocol cannot express: its record fails.
+A text becomes the last hidden states of these tokens, at most --rows.  The answer for a text without quotes is null: it
+has no rows, as vfm-curate encode and vfm-sample accept with --text2-exec.
 --rows is part of the version; --dtype is part of the sha256."""
 
 import vfm_exec  # first: it keeps stdout for the protocol
@@ -44,13 +44,14 @@ def main():
     @torch.inference_mode()
     def encode(requests):
         texts = [shown_words(r["text"]) for r in requests]
-        if "" in texts:  # also called for each request alone
-            raise ValueError("the text has no words in quotes, so it has no rows")
+        shown = [t for t in texts if t]
+        if not shown:
+            return [{"rows": None} for _ in requests]
         # Real tokens do not see padding.
-        tokens = tokenizer(texts, padding="longest", max_length=a.rows, truncation=True, return_tensors="pt").to(device)
+        tokens = tokenizer(shown, padding="longest", max_length=a.rows, truncation=True, return_tensors="pt").to(device)
         states = model(tokens.input_ids, tokens.attention_mask).last_hidden_state
-        return [{"rows": vfm_exec.write(r, x[: int(m.sum())], a.out)}
-                for r, x, m in zip(requests, states, tokens.attention_mask)]
+        rows = iter(x[: int(m.sum())] for x, m in zip(states, tokens.attention_mask))
+        return [{"rows": vfm_exec.write(r, next(rows), a.out) if t else None} for r, t in zip(requests, texts)]
 
     vfm_exec.serve({"text-encode": encode}, name=a.name, version=f"{a.version}:{a.rows}", batch=a.batch,
                    sha256=vfm_exec.identity(a, folder, settings=[words]),

@@ -110,7 +110,7 @@ class Child:
         answers = {a["id"]: a for a in (json.loads(self.process.stdout.readline()) for _ in requests)}
         for r in requests:
             for key in "latent", "frames", "rows", "vector":
-                if key in answers[r["id"]]:
+                if answers[r["id"]].get(key) is not None:
                     answers[r["id"]][key] = self.read(r["out"], answers[r["id"]][key])
         return [answers[r["id"]] for r in requests]
 
@@ -577,7 +577,7 @@ def check_byt5():
             near(answer["rows"], direct(t, rows), 1e-5, f"{name}: as the pipeline's own, {t[:20]!r}")
         report(child.failures() == 0, f"{name}: no batch needed a retry", open(child.log).read()[-1000:])
         answers = child.ask("text-encode", {"text": "a sign"}, {"text": texts[0]})
-        report("no words in quotes" in answers[0].get("error", ""), f"{name}: a text without quotes fails", str(answers[0]))
+        report(answers[0].get("rows", 0) is None, f"{name}: a text without quotes has no rows", str(answers[0]))
         near(answers[1]["rows"], direct(texts[0], rows), 1e-5, f"{name}: alone")
         child.end(name)
     refused("byt5: another kind of model is refused", f"{MODELS}/wan/text_encoder/config.json: model_type is umt5, expected t5",

@@ -561,7 +561,8 @@ static void test_negative(void **state)
 		assert_memory_equal(plain, guided, 18 * F * sizeof(float));
 		n.m.text2_len = 2;
 		assert_int_equal(vfm_sampler_run(&s, &job, &r, plain, &err), VFM_EUSAGE);
-		assert_non_null(strstr(err.msg, "sample 8 has 3 rows of a second text, but model.text2_len is 2"));
+		assert_non_null(
+			strstr(err.msg, "sample 8 has 3 rows of the second text encoder, but model.text2_len is 2"));
 		n.m.text2_dim = 0;
 		s.cfg = 1;
 		OK(vfm_sampler_run(&s, &job, &r, plain, &err));

@@ -296,7 +296,7 @@ int vfm_bench_run(struct vfm_context *x, const struct vfm_config *c, const struc
 	*out = (struct vfm_bench_result){0};
 	TRY(vfm_job_agree(&x->job, vfm_bench_divides(b->packs, x->mesh.size[VFM_AX_DP], err), err));
 	for (int64_t i = 0; i < b->samples; i++)
-		vfm_pack_sums_add(&sums, grid_of_sample(b, i), vfm_model_text_rows(&c->model, b->text_len));
+		vfm_synthetic_add_sums(&sums, grid_of_sample(b, i), b->text_len, (uint64_t)i + 1, &c->model);
 	rc = make_samples(&pack, b, &c->model, !vfm_dev_predicts(x->device.dev), err);
 	vfm_job_failed(&x->job, rc, err);
 	if (rc == 0)

@@ -54,7 +54,7 @@ static double flops_of(const struct vfm_bench_sampling *b, const struct vfm_mode
 	struct vfm_pack_sums sums = {0};
 
 	for (int64_t i = 0; i < b->samples; i++)
-		vfm_pack_sums_add(&sums, b->grid, vfm_model_text_rows(m, b->text_len));
+		vfm_synthetic_add_sums(&sums, b->grid, b->text_len, (uint64_t)i + 1, m);
 	return forwards_of(b) * vfm_model_flops(m, &sums);
 }
 

@@ -18,7 +18,7 @@ struct vfm_pack_sums vfm_dry_pack_sums(const struct vfm_config *c, const struct 
 		int32_t grid[3];
 
 		vfm_bench_grid(&c->model, p->samples[i].tokens, grid, NULL); /* make_shapes reports the error */
-		vfm_pack_sums_add(&sums, grid, vfm_model_text_rows(&c->model, text));
+		vfm_synthetic_add_sums(&sums, grid, text, (uint64_t)i + 1, &c->model);
 	}
 	return sums;
 }

@@ -34,8 +34,8 @@ static int run_step(struct vfm_context *x, const struct vfm_step_memory *m, stru
 	int rc;
 
 	for (int i = 0; i < m->n; i++)
-		vfm_pack_sums_add(
-			&sums, m->sample[i].grid, vfm_model_text_rows(&m->config->model, m->sample[i].text_len));
+		vfm_synthetic_add_sums(
+			&sums, m->sample[i].grid, m->sample[i].text_len, m->sample[i].id, &m->config->model);
 	if (m->cp)
 		TRY(vfm_mesh_add_views(&x->mesh, m->cp, err));
 	rc = vfm_synthetic_shapes(&pack, m->sample, m->n, &m->config->model, err);

@@ -10,9 +10,17 @@ static void fill_normal(float *x, int64_t n, float std, struct vfm_rng rng)
 }
 
 /* Every second sample has a second text, of different lengths. */
-static int32_t synthetic_text2_rows(const struct vfm_synthetic *s, const struct vfm_model_spec *m)
+static int32_t synthetic_text2_rows(uint64_t id, const struct vfm_model_spec *m)
 {
-	return m->text2_dim && s->id % 2 ? (int32_t)(1 + s->id / 2 % (uint64_t)m->text2_len) : 0;
+	return m->text2_dim && id % 2 ? (int32_t)(1 + id / 2 % (uint64_t)m->text2_len) : 0;
+}
+
+void vfm_synthetic_add_sums(struct vfm_pack_sums *sums, const int32_t grid[3], int64_t text_len, uint64_t id,
+	const struct vfm_model_spec *m)
+{
+	const int64_t image = m->image_dim && vfm_model_arch(m)->joint ? m->image_len : 0;
+
+	vfm_pack_sums_add_joint(sums, grid, vfm_model_text_rows(m, text_len), synthetic_text2_rows(id, m), image);
 }
 
 int vfm_synthetic_shapes(
@@ -28,14 +36,14 @@ int vfm_synthetic_shapes(
 	for (int i = 0; i < n; i++) {
 		p->tokens += (int64_t)s[i].grid[0] * s[i].grid[1] * s[i].grid[2];
 		p->text_tokens += s[i].text_len;
-		p->text2_tokens += synthetic_text2_rows(&s[i], m);
+		p->text2_tokens += synthetic_text2_rows(s[i].id, m);
 	}
 	p->step_tokens = p->tokens;
 	TRY(vfm_pack_alloc(p, err));
 	for (int i = 0; i < n; i++) {
 		vfm_pack_set(p, i, s[i].id, s[i].grid, s[i].text_len);
 		if (p->text2_dim)
-			vfm_pack_set_text2(p, i, synthetic_text2_rows(&s[i], m));
+			vfm_pack_set_text2(p, i, synthetic_text2_rows(s[i].id, m));
 	}
 	return 0;
 }

@@ -23,4 +23,8 @@ int vfm_synthetic_pack(struct vfm_pack *p, const struct vfm_synthetic *s, int n,
 int vfm_synthetic_shapes(
 	struct vfm_pack *p, const struct vfm_synthetic *s, int n, const struct vfm_model_spec *m, struct vfm_err *err);
 
+/* Adds such a sample to sums of packs.  Local. */
+void vfm_synthetic_add_sums(struct vfm_pack_sums *sums, const int32_t grid[3], int64_t text_len, uint64_t id,
+	const struct vfm_model_spec *m);
+
 #endif
