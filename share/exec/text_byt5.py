@@ -5,8 +5,8 @@
 
 MODEL is an encoder of T5 with the tokenizer of ByT5, or a pipeline of diffusers with text_encoder_2/ and tokenizer_2/.
 The encoder reads what a text has in quotes, "..." or \u201c...\u201d, each once, as: Text "...". Text "...".
-A text becomes the last hidden states of these tokens, at most --rows.  A text without quotes has no rows, which the
-protocol cannot express: its record fails.
+A text becomes the last hidden states of these tokens, at most --rows.  A text without quotes has no rows; only a second
+text may have none (--text2-exec).
 --rows is part of the version; --dtype is part of the sha256."""
 
 import vfm_exec  # first: it keeps stdout for the protocol
@@ -43,14 +43,17 @@ def main():
 
     @torch.inference_mode()
     def encode(requests):
-        texts = [shown_words(r["text"]) for r in requests]
-        if "" in texts:  # also called for each request alone
-            raise ValueError("the text has no words in quotes, so it has no rows")
+        answers = [{"rows": None} for _ in requests]
+        texts = {i: text for i, r in enumerate(requests) if (text := shown_words(r["text"]))}
+        if not texts:
+            return answers
         # Real tokens do not see padding.
-        tokens = tokenizer(texts, padding="longest", max_length=a.rows, truncation=True, return_tensors="pt").to(device)
+        tokens = tokenizer(list(texts.values()), padding="longest", max_length=a.rows, truncation=True,
+                           return_tensors="pt").to(device)
         states = model(tokens.input_ids, tokens.attention_mask).last_hidden_state
-        return [{"rows": vfm_exec.write(r, x[: int(m.sum())], a.out)}
-                for r, x, m in zip(requests, states, tokens.attention_mask)]
+        for i, x, m in zip(texts, states, tokens.attention_mask):
+            answers[i] = {"rows": vfm_exec.write(requests[i], x[: int(m.sum())], a.out)}
+        return answers
 
     vfm_exec.serve({"text-encode": encode}, name=a.name, version=f"{a.version}:{a.rows}", batch=a.batch,
                    sha256=vfm_exec.identity(a, folder, settings=[words]),
