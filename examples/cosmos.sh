@@ -39,7 +39,7 @@ text=$(printf '%q ' "$PYTHON" "$exec/text_qwen_vl.py" "$model" --project "$model
 encoders=(--vae "$model" --text-exec "$text")
 
 captioned_clips "$SIZE" "$FPS" "$FRAMES"
-encoded_dataset "$CONTEXT" -j 1 "${encoders[@]}"
+encoded_dataset "$CONTEXT" 1x2x2 -j 1 "${encoders[@]}"
 
 if [ ! -d "$out/model" ]; then
 	say "the model without crossattn_proj"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# stages.sh - what wan.sh and cosmos.sh have in common; each sources it after it has set `videos` and `out`.
+# stages.sh - what wan.sh, cosmos.sh and hunyuan.sh have in common; each sources it after it has set `videos` and `out`.
 #
 # Sets PATH and the variables DEVICE, RANKS, DTYPE, STEPS, ENCODERS and PROMPTS, which the head of wan.sh describes.
 
@@ -78,15 +78,17 @@ captioned_clips() {
 	fi
 }
 
-# encoded_dataset CONTEXT ARG ...: latents and texts by the encoders that ARG names, as shards in $out/data and a plan.
+# encoded_dataset CONTEXT PATCH ARG ...: latents and texts by the encoders that ARG names, as shards in $out/data, and a
+# plan for a model with such patches.
 encoded_dataset() {
-	local context=$1 resume=
-	shift
+	local context=$1 patch=$2 resume=
+	shift 2
 	say "3. latents and texts"
-	stage -n "$ENCODERS" encode "$out/7-encode.jsonl" -d "$out/latents" "$@" --device "$DEVICE" "$out/6-caption.jsonl"
+	stage -n "$ENCODERS" encode "$out/7-encode.jsonl" -d "$out/latents" --patch "$patch" "$@" --device "$DEVICE" \
+		"$out/6-caption.jsonl"
 	[ ! -d "$out/data" ] || resume=1
 	vfm-curate shard -d "$out/data" ${resume:+--resume} "$out/7-encode.jsonl" >"$out/8-shard.jsonl"
-	vfm-pack --context "$context" -b "$RANKS" --epochs 1000 --format bin "$out/data" >"$out/plan.bin"
+	vfm-pack --context "$context" --patch "$patch" -b "$RANKS" --epochs 1000 --format bin "$out/data" >"$out/plan.bin"
 }
 
 # train_lora MODEL SETTING ...: adapters of MODEL in $out/run.

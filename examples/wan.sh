@@ -35,7 +35,7 @@ network=$model
 [ -f "$network/config.json" ] || fail "no '$network/config.json'"
 
 captioned_clips "$SIZE" "$FPS" "$FRAMES"
-encoded_dataset "${CONTEXT:-32760}" --vae "$model" --text-encoder "$model"
+encoded_dataset "${CONTEXT:-32760}" 1x2x2 --vae "$model" --text-encoder "$model"
 train_lora "$network" diffusion.shift=5 diffusion.text_drop=0.1
 
 say "5. samples"
