@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2154
-# stages.sh - what wan.sh, cosmos.sh and ltx.sh have in common; each sources it after it has set `videos` and `out`.
+# stages.sh - what wan.sh, cosmos.sh, ltx.sh and hunyuan.sh have in common; each sources it after it has set `videos` and
+# `out`.
 #
 # Sets PATH and the variables DEVICE, RANKS, DTYPE, STEPS, ENCODERS and PROMPTS, which the head of wan.sh describes.
 

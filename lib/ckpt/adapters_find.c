@@ -198,7 +198,8 @@ static int read_dims(
 		{"text_dim", &m->text_dim}, {"text_len", &m->text_len}, {"channels", &m->channels},
 		{"cond_channels", &m->cond_channels}, {"image_dim", &m->image_dim}, {"image_len", &m->image_len},
 		{"image_pos", &m->image_pos}, {"adaln_lora", &m->adaln_lora}, {"text_proj", &m->text_proj},
-		{"mask_channels", &m->mask_channels}};
+		{"mask_channels", &m->mask_channels}, {"text2_dim", &m->text2_dim},
+		{"refiner_layers", &m->refiner_layers}};
 
 	vfm_foreign_begin(m, arch);
 	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)

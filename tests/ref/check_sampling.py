@@ -15,8 +15,9 @@ cosmos: random weights in the folders of Cosmos2_5_PredictBasePipeline, text and
 Cosmos2TextToImagePipeline.  The first pipeline leaves 1/201 of the noise in the frames that are given, so they are not compared.
 The second ends at sigma 0.002, which is changed to 0.
 
-hunyuan: random weights in the folders of HunyuanVideo15Pipeline and HunyuanVideo15ImageToVideoPipeline, a text with rows of the
-second encoder and a negative one without; the rows of the picture are those of SigLIP.
+hunyuan: random weights in the folders of HunyuanVideo15Pipeline, and texts with and without words in quotes; the children
+of share/exec compute their rows.  The pipeline's own negative text is empty, for which vfm-sample gets a space.  Then HunyuanVideo15Pipeline and
+HunyuanVideo15ImageToVideoPipeline with rows from files; the rows of the picture are those of SigLIP.
 
 It needs diffusers, transformers and torch, and a built TREE (by default that of this file).  A difference above 1e-4 of
 the largest value is a failure.
@@ -413,7 +414,7 @@ def siglip(folder):
     return vision, processor.from_pretrained(folder + "/feature_extractor")
 
 
-def check_hunyuan(run, tree, steps):
+def check_hunyuan_pictures(run, tree, steps):
     """Returns the number of failures."""
     from diffusers.pipelines.hunyuan_video1_5.image_processor import HunyuanVideo15ImageProcessor as Sizes
 
@@ -464,6 +465,41 @@ def check_hunyuan(run, tree, steps):
     return failed
 
 
+def check_hunyuan_texts(run, tree, steps):
+    """Returns the number of failures."""
+    import transformers
+
+    folder = "models/hunyuan"
+    call([sys.executable, os.path.join(tree, "tests/tools/tiny_models.py"), "models", "hunyuan"])
+    parts = {"transformer": diffusers.HunyuanVideo15Transformer3DModel, "vae": diffusers.AutoencoderKLHunyuanVideo15,
+             "scheduler": diffusers.FlowMatchEulerDiscreteScheduler, "guider": diffusers.ClassifierFreeGuidance,
+             "text_encoder": transformers.Qwen2_5_VLTextModel, "tokenizer": transformers.AutoTokenizer,
+             "text_encoder_2": transformers.T5EncoderModel, "tokenizer_2": transformers.ByT5Tokenizer}
+    pipeline = diffusers.HunyuanVideo15Pipeline(
+        **{name: part.from_pretrained(folder, subfolder=name) for name, part in parts.items()})
+    pipeline.set_progress_bar_config(disable=True)
+    c, t, h, w = shape = (4, 5, 4, 6)
+    noise = philox.normal(7, 0, 0, philox.SAMPLE, c * t * h * w).reshape(1, t, h, w, c).transpose(0, 4, 1, 2, 3)
+    child = "'%s' '%s/share/exec/%s' " + folder + " --device cpu --dtype float32 --out float32 %s"
+    text = ["--text-exec", child % (sys.executable, tree, "text_qwen_vl.py", "--recipe hunyuan")]
+    text2 = ["--text2-exec", child % (sys.executable, tree, "text_byt5.py", "")]
+    failed = 0
+    for prompt, negative in ((PROMPT, None), ('a shop, "OPEN"', None), ('a shop, "OPEN"', 'blurry, "SALE"')):
+        with torch.no_grad():
+            want = pipeline(prompt=prompt, negative_prompt=negative, height=16 * h, width=16 * w, num_frames=4 * t - 3,
+                            num_inference_steps=steps, latents=torch.from_numpy(noise.copy()), output_type="latent",
+                            return_dict=False)[0][0]
+        assert want.shape == shape
+        for more, same in ((text2, True), (text2 + ["-n", "2"], True), ([], '"' not in prompt)):
+            call(run("vfm-sample") + ["-q", "--ckpt", folder + "/transformer", "-p", prompt, "--negative", negative or " ",
+                                      "--cfg", "6", "--size", "%dx%d" % (16 * w, 16 * h), "--frames", str(4 * t - 3),
+                                      "--seed", "7", "--sampler", "euler", "--shift", "5",
+                                      "--steps", str(steps), "--vae", folder, "-o", "ours.npy"] + text + more)
+            what = "hunyuan, %s, negative %s%s" % (prompt, negative, "" if more else ", no second encoder")
+            failed += report_difference(what + (", two ranks" if len(more) > 2 else ""), want, same)
+    return failed
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tree", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
@@ -488,7 +524,7 @@ def main():
     if o.only in (None, "cosmos"):
         failed += check_cosmos(run, tree, o.steps)
     if o.only in (None, "hunyuan"):
-        failed += check_hunyuan(run, tree, o.steps)
+        failed += check_hunyuan_texts(run, tree, o.steps) + check_hunyuan_pictures(run, tree, o.steps)
     sys.exit(failed > 0)
 
 

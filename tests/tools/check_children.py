@@ -576,9 +576,13 @@ def check_byt5():
         for t, answer in zip(texts, answers):
             near(answer["rows"], direct(t, rows), 1e-5, f"{name}: as the pipeline's own, {t[:20]!r}")
         report(child.failures() == 0, f"{name}: no batch needed a retry", open(child.log).read()[-1000:])
-        answers = child.ask("text-encode", {"text": "a sign"}, {"text": texts[0]})
-        report(answers[0].get("rows", 0) is None, f"{name}: a text without quotes has no rows", str(answers[0]))
-        near(answers[1]["rows"], direct(texts[0], rows), 1e-5, f"{name}: alone")
+        bare = {"text": "a sign"}
+        answers = child.ask("text-encode", bare, {"text": texts[0]}, bare)
+        report(all(a.get("rows", 0) is None for a in answers[::2]), f"{name}: a text without quotes has no rows", str(answers))
+        near(answers[1]["rows"], direct(texts[0], rows), 1e-5, f"{name}: between such texts")
+        report(not len(direct(bare["text"], rows)), f"{name}: as in the pipeline")
+        report(child.one("text-encode", **bare).get("rows", 0) is None, f"{name}: alone, too")
+        report(child.failures() == 0, f"{name}: no request failed", open(child.log).read()[-1000:])
         child.end(name)
     refused("byt5: another kind of model is refused", f"{MODELS}/wan/text_encoder/config.json: model_type is umt5, expected t5",
             "text_byt5.py", f"{MODELS}/wan/text_encoder")

@@ -15,8 +15,9 @@
            channels; its text is 2 states of width 32, which the transformer projects to 20 features
   ltx      OUT/ltx/{transformer,vae,text_encoder,tokenizer,scheduler}: LTX-Video 0.9.1 as diffusers stores it, 6 channels,
            strides 8 x 32 x 32; T5 v1.1, width 32, with the tokenizer of tiny_wan.py
-  hunyuan  OUT/hunyuan/{text_encoder,tokenizer,text_encoder_2,tokenizer_2}: the text encoders of HunyuanVideo 1.5,
-           the language model of Qwen2.5-VL and T5 with the tokenizer of ByT5
+  hunyuan  OUT/hunyuan/{transformer,vae,text_encoder,tokenizer,text_encoder_2,tokenizer_2,scheduler,guider}:
+           HunyuanVideo 1.5 as diffusers stores it, 4 channels; its texts are the language model of Qwen2.5-VL, width
+           32, and T5 with the tokenizer of ByT5, width 24
 """
 
 import argparse
@@ -281,6 +282,10 @@ def ltx(out):
 
 
 def hunyuan(out):
+    import json
+
+    from diffusers import (AutoencoderKLHunyuanVideo15, ClassifierFreeGuidance, FlowMatchEulerDiscreteScheduler,
+                           HunyuanVideo15Transformer3DModel)
     from transformers import ByT5Tokenizer, Qwen2_5_VLTextConfig, Qwen2_5_VLTextModel, T5Config, T5EncoderModel
 
     folder = f"{out}/hunyuan"
@@ -290,6 +295,27 @@ def hunyuan(out):
     words.save_pretrained(f"{folder}/tokenizer_2")
     T5EncoderModel(T5Config(vocab_size=len(words), d_model=24, d_kv=8, d_ff=48, num_layers=2, num_heads=2,
                             dropout_rate=0.0)).eval().save_pretrained(f"{folder}/text_encoder_2")
+    AutoencoderKLHunyuanVideo15(latent_channels=4, block_out_channels=(8, 16, 32, 64, 64),
+                                layers_per_block=1).save_pretrained(f"{folder}/vae")
+    transformer = HunyuanVideo15Transformer3DModel(
+        in_channels=9, out_channels=4, num_attention_heads=2, attention_head_dim=16, num_layers=2, num_refiner_layers=1,
+        mlp_ratio=2.0, text_embed_dim=32, text_embed_2_dim=24, image_embed_dim=12, rope_axes_dim=(4, 6, 6),
+        task_type="t2v")
+    with torch.no_grad():
+        for p in transformer.parameters():
+            p.add_(torch.randn_like(p) * 0.05)
+    transformer.save_pretrained(f"{folder}/transformer")
+    FlowMatchEulerDiscreteScheduler(shift=5.0).save_pretrained(f"{folder}/scheduler")
+    ClassifierFreeGuidance(guidance_scale=6.0).save_pretrained(f"{folder}/guider")
+    with open(f"{folder}/model_index.json", "w") as f:
+        json.dump({"_class_name": "HunyuanVideo15Pipeline", "_diffusers_version": "0.36.0",
+                   "guider": ["diffusers", "ClassifierFreeGuidance"],
+                   "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+                   "text_encoder": ["transformers", "Qwen2_5_VLTextModel"],
+                   "text_encoder_2": ["transformers", "T5EncoderModel"],
+                   "tokenizer": ["transformers", "Qwen2TokenizerFast"], "tokenizer_2": ["transformers", "ByT5Tokenizer"],
+                   "transformer": ["diffusers", "HunyuanVideo15Transformer3DModel"],
+                   "vae": ["diffusers", "AutoencoderKLHunyuanVideo15"]}, f)
 
 
 KINDS = {f.__name__: f for f in (wan, wan22, t2, t5, clip, llava, qwen, cosmos, ltx, hunyuan)}
