@@ -342,7 +342,7 @@ static struct vfm_var *f_take_none(struct probe *p, struct vfm_var **x)
 		NULL, 3, VFM_F32);
 }
 
-/* Six rows of two parts of four and three rows, one row of which is not in the whole; and back, both parts. */
+/* Six rows of two parts of four and three rows, and one row that is not in the whole; and back, both parts. */
 static struct vfm_var *f_join(struct probe *p, struct vfm_var **x)
 {
 	static int32_t from[2][6] = {{0, -1, 2, -1, 3, 1}, {-1, 2, -1, 0, -1, -1}},

@@ -385,7 +385,7 @@ static void hostile_records(void **state)
 		F(n_texts, VFM_TEXTS_MAX + 1),
 		F(json_bytes, UINT32_MAX),
 		F(flags, 2 /* media at 0, 0 bytes: fine */),
-		F(flags, 128 /* a second text, of which this version has none */),
+		F(flags, 128 /* a second text, which this version lacks */),
 		F(flags, 256),
 		F(flags, 0x8000),
 	};

@@ -282,7 +282,7 @@ static void extra_arrays(void **state)
 	make_plan();
 }
 
-/* Checks the second texts of a pack, of which `most` rows are kept.  Returns how many samples have one. */
+/* Checks the second texts of a pack, which keeps `most` rows of each.  Returns how many samples have one. */
 static int check_text2(const struct vfm_pack *b, int64_t most)
 {
 	int n = 0;

@@ -52,7 +52,7 @@ int vfm_outside_decode(struct vfm_exec_slot *s, const struct vfm_hello *h, const
 	int64_t frames, const uint8_t **rgb, struct vfm_err *err);
 
 /* Encodes a text.  Sets *npy and *data to rows [R, dim]; R is text_rows of the hello if that is set, else at most
- * text_max_rows.  may_be_null: for a second text, of which R may be 0. */
+ * text_max_rows.  may_be_null: for a second text, whose R may be 0. */
 int vfm_outside_text(struct vfm_exec_slot *s, const struct vfm_hello *h, const char *text, bool may_be_null,
 	struct vfm_npy *npy, const void **data, struct vfm_err *err);
 

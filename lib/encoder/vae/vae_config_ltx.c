@@ -14,7 +14,7 @@ static int expect_length(size_t n, int want, const char *key, struct vfm_err *er
 	return (int)n == want ? 0 : vfm_fail(err, VFM_EUSAGE, "%s: expected %d elements, got %zu", key, want, n);
 }
 
-/* Reads `want` integers; an absent key leaves the defaults in `to`, of which there are `standard`. */
+/* Reads `want` integers; an absent key leaves the `standard` defaults in `to`. */
 static int read_level_ints(
 	const json_t *o, const char *key, int min, int max, int want, int standard, int *to, struct vfm_err *err)
 {

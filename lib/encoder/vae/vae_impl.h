@@ -236,7 +236,7 @@ struct vae_norm { /* n(x) w + b; with a modulation, w = 1 + scale, b = shift */
 enum vae_kind {
 	/* conv[0], on every second frame if its stride of time is 2; plus the frame that `add` names, through
 	 * shortcut[0] if has_shortcut; plus noise, the same in each frame, times noise.w, if noise.out.  A kernel of
-	 * 3 frames covers `ahead` frames after the current one, of which the last of the clip is repeated.  The first
+	 * 3 frames covers `ahead` frames after the current one; the last frame of the clip is repeated.  The first
 	 * frame goes through shortcut[1] instead if that has outputs. */
 	VAE_LAYER_CONV,
 	/* x' + conv[1](silu(norm[1](conv[0](silu(norm[0](x)))))); x' = conv[2](x) if the layer has conv[2] */
