@@ -207,8 +207,9 @@ static int read_dims(
 	for (size_t i = 0; i < 3; i++)
 		if (json_is_integer(json_array_get(json_object_get(o, "patch"), i)))
 			m->patch[i] = json_integer_value(json_array_get(json_object_get(o, "patch"), i));
-	TRY(vfm_foreign_model_parse(m, o, "model", err)); /* what vfm_model_check reads, too */
-	if (m->layers > c->n)                             /* bounds the lists of names by the size of the header */
+	/* what vfm_model_check reads, too */
+	TRY(vfm_foreign_model_parse(m, o, "model", err));
+	if (m->layers > c->n) /* bounds the lists of names by the size of the header */
 		return vfm_fail(err, VFM_EUSAGE, "%s: %d tensors cannot be a model of %lld blocks", c->path, c->n,
 			(long long)m->layers);
 	return vfm_model_check(m, err);

@@ -28,15 +28,22 @@ static void declare_text_attn(
 	vfm_cross_attn_declare(&b->cross, ps, attn, prefix);
 }
 
+static struct vfm_mlp_desc mlp_desc(const struct vfm_model_spec *m, int unit)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+
+	return (struct vfm_mlp_desc){.unit = unit,
+		.hidden = m->hidden,
+		.ffn = m->ffn,
+		.gated = a->mlp == VFM_MLP_SWIGLU,
+		.exact = a->mlp == VFM_MLP_GELU_EXACT,
+		.no_bias = a->no_bias};
+}
+
 static void declare_block_mlp(
 	struct vfm_block *b, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int64_t layer)
 {
-	struct vfm_mlp_desc d = {.unit = unit,
-		.hidden = m->hidden,
-		.ffn = m->ffn,
-		.gated = b->arch->mlp == VFM_MLP_SWIGLU,
-		.exact = b->arch->mlp == VFM_MLP_GELU_EXACT,
-		.no_bias = b->arch->no_bias};
+	struct vfm_mlp_desc d = mlp_desc(m, unit);
 	char prefix[64];
 
 	b->has_moe = vfm_model_has_experts(m);
@@ -54,12 +61,7 @@ static void declare_block_mlp(
 static void declare_text_stream(struct vfm_block *b, const struct vfm_model_spec *m, struct vfm_params *ps,
 	const struct vfm_attn_desc *attn, int64_t layer)
 {
-	const struct vfm_mlp_desc mlp = {.unit = attn->unit,
-		.hidden = m->hidden,
-		.ffn = m->ffn,
-		.gated = b->arch->mlp == VFM_MLP_SWIGLU,
-		.exact = b->arch->mlp == VFM_MLP_GELU_EXACT,
-		.no_bias = b->arch->no_bias};
+	const struct vfm_mlp_desc mlp = mlp_desc(m, attn->unit);
 	char prefix[64];
 
 	snprintf(prefix, sizeof(prefix), "blocks.%d.text", (int)layer);

@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TIME_FEATURES = 256, TEXT2_WIDTH = 2048 }; /* the inner width of the second text's layers in HunyuanVideo 1.5 */
-static const float EMBED_EPS = 1e-5f;             /* of the norms of image rows and of the second text */
+static const float EMBED_EPS = 1e-5f; /* of the norms of image rows and of the second text */
 static const float REFINER_EPS = 1e-6f;
 
 /* ---- parameters ---- */
@@ -53,9 +52,9 @@ static void declare_image(struct vfm_embedders *c, struct vfm_params *ps, int un
 static void declare_text2(struct vfm_embedders *c, struct vfm_params *ps, int unit)
 {
 	declare_norm(&c->text2_w, &c->text2_b, ps, unit, c->m.text2_dim, "text2.0");
-	declare_layer(&c->text2[0], ps, unit, c->m.text2_dim, TEXT2_WIDTH, "text2.1");
-	declare_layer(&c->text2[1], ps, unit, TEXT2_WIDTH, TEXT2_WIDTH, "text2.3");
-	declare_layer(&c->text2[2], ps, unit, TEXT2_WIDTH, c->m.hidden, "text2.5");
+	declare_layer(&c->text2[0], ps, unit, c->m.text2_dim, VFM_TEXT2_WIDTH, "text2.1");
+	declare_layer(&c->text2[1], ps, unit, VFM_TEXT2_WIDTH, VFM_TEXT2_WIDTH, "text2.3");
+	declare_layer(&c->text2[2], ps, unit, VFM_TEXT2_WIDTH, c->m.hidden, "text2.5");
 }
 
 static void declare_refiner_block(struct vfm_refiner_block *b, struct vfm_params *ps, int unit, int64_t h, int64_t i)
@@ -89,7 +88,7 @@ static void declare_refiner(struct vfm_embedders *c, struct vfm_params *ps, int 
 	const bool has[VFM_ROW_PARTS] = {true, c->m.text2_dim > 0, c->m.image_dim > 0};
 	const struct vfm_pdesc row = {.ndim = 1, .shape = {h}};
 
-	declare_layer(&c->time[0], ps, unit, TIME_FEATURES, h, "refiner.t.0");
+	declare_layer(&c->time[0], ps, unit, VFM_TIME_FEATURES, h, "refiner.t.0");
 	declare_layer(&c->time[1], ps, unit, h, h, "refiner.t.2");
 	declare_layer(&c->pool[0], ps, unit, c->m.text_dim, h, "refiner.pool.0");
 	declare_layer(&c->pool[1], ps, unit, h, h, "refiner.pool.2");
@@ -199,7 +198,7 @@ static struct vfm_var *refine(
 {
 	const enum vfm_dtype dtype = in->x.dtype;
 	struct vfm_norm_args norm = {.kind = VFM_NORM_LAYER, .eps = REFINER_EPS, .out = dtype};
-	struct vfm_var *r = vfm_g_timestep(t, in->t_cond, TIME_FEATURES, 10000.0f, VFM_F32), *p, *ada, *y;
+	struct vfm_var *r = vfm_g_timestep(t, in->t_cond, VFM_TIME_FEATURES, 10000.0f, VFM_F32), *p, *ada, *y;
 
 	r = vfm_linear(t, &c->time[0], r, VFM_ACT_SILU, VFM_F32);
 	r = vfm_linear(t, &c->time[1], r, VFM_ACT_NONE, VFM_F32);

@@ -156,7 +156,6 @@ static void make_rope(
 	float *out, const struct vfm_model_in *in, const struct vfm_model_spec *m, const int16_t (*pos)[3])
 {
 	struct vfm_row_rope r = {.hidden = m->hidden, .width = m->hidden / in->tok.tp, .theta = m->rope_theta};
-
 	struct vfm_rope_axes axes;
 
 	if (!vfm_model_has_row_rope(m)) {
@@ -492,7 +491,7 @@ static int make_joint(
 void vfm_model_in_tokens(
 	const struct vfm_model_in *in, int n, const struct vfm_mesh *mesh, int cp_i, struct vfm_tokens *t)
 {
-	const struct vfm_tokens_whole whole = {in->joint.cu_whole ? in->joint.cu_whole : in->host_cu, NULL};
+	const struct vfm_tokens_whole whole = {in->joint.cu_whole ? in->joint.cu_whole : in->host_cu, false};
 
 	vfm_tokens_make_part(t, n, in->host_cu, &whole, mesh->size[VFM_AX_CP], cp_i, (int)mesh->p.cp_a2a,
 		mesh->size[VFM_AX_TP], mesh->coord[VFM_AX_TP]);

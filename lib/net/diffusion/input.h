@@ -14,8 +14,8 @@
 /* The caller's choices for the samples of a pack.  Arrays [n]; NULL: false or 0 for all samples. */
 struct vfm_model_conds {
 	const bool *drop_text; /* replaces the text by zeros, and removes the second text */
-	const bool *
-		drop_image; /* replaces the condition and the image rows by zeros; with joint attention, no image rows */
+	/* replaces the condition and the image rows by zeros; with joint attention, removes the image rows */
+	const bool *drop_image;
 	const int32_t *given; /* the first n latent frames are given (enum vfm_given_kind); 0: none */
 	/* [n] the tokens of the given frames, f32; NULL: those of the pack, which has latents */
 	const float *const *frames;

@@ -12,15 +12,13 @@
 void vfm_joint_in_sizes(struct vfm_joint_in *j, int n, const int32_t *cu, const struct vfm_joint_rows *rows)
 {
 	*j = (struct vfm_joint_in){.cu_rows = vfm_calloc((size_t)n + 1, sizeof(int32_t)),
-		.cu_whole = vfm_calloc((size_t)n + 1, sizeof(int32_t)),
-		.before = vfm_calloc((size_t)n + 1, sizeof(int32_t))};
+		.cu_whole = vfm_calloc((size_t)n + 1, sizeof(int32_t))};
 	for (int i = 0; i < n; i++) {
-		j->before[i] = cu[i + 1] - cu[i];
 		j->cu_rows[i + 1] = j->cu_rows[i];
 		for (int k = 0; k < VFM_ROW_PARTS; k++)
 			if (rows->cu[k])
 				j->cu_rows[i + 1] += rows->cu[k][i + 1] - rows->cu[k][i];
-		j->cu_whole[i + 1] = j->cu_whole[i] + j->before[i] + j->cu_rows[i + 1] - j->cu_rows[i];
+		j->cu_whole[i + 1] = j->cu_whole[i] + cu[i + 1] - cu[i] + j->cu_rows[i + 1] - j->cu_rows[i];
 	}
 }
 
@@ -152,7 +150,7 @@ int vfm_joint_in_make(struct vfm_joint_in *j, struct vfm_stream *s, const struct
 	const struct vfm_tokens *video, const struct vfm_joint_rows *rows, const struct vfm_seqs *segs,
 	const int32_t *sample, struct vfm_err *err)
 {
-	const struct vfm_tokens_whole whole = {j->cu_whole, j->before};
+	const struct vfm_tokens_whole whole = {j->cu_whole, true};
 	const int n = video->n, G = segs->n;
 	int64_t encoder[VFM_ROW_PARTS] = {0};
 	struct vfm_suballoc count = {0};
@@ -191,7 +189,6 @@ void vfm_joint_in_release(struct vfm_joint_in *j)
 	vfm_tokens_release(&j->tok);
 	free(j->cu_rows);
 	free(j->cu_whole);
-	free(j->before);
 	free(j->host);
 	*j = (struct vfm_joint_in){0};
 }

@@ -18,7 +18,6 @@ struct vfm_joint_in {
 	struct vfm_stream *stream;
 	int32_t *cu_rows;              /* [n+1] boundaries of the samples in the text rows of the pack */
 	int32_t *cu_whole;             /* [n+1] boundaries of the sequences */
-	int32_t *before;               /* [n] tokens of each sample, which precede its text */
 	struct vfm_tokens whole, tok;  /* the sequences; the text rows */
 	struct vfm_attn_layout attn;   /* of the sequences, for attention */
 	struct vfm_attn_layout layers; /* of the text rows, for linear layers */
@@ -27,8 +26,8 @@ struct vfm_joint_in {
 	struct vfm_row_parts pick;     /* T_text rows, from the embedded rows of the encoders that the model has */
 	struct vfm_seqs segs;          /* the segments (input.h) in the T_text rows; those of given frames are empty */
 	struct vfm_seqs text_segs;     /* the same in the rows of the first encoder */
-	int32_t *host;                 /* all arrays of the device that the tensors above have */
-	void *mem;
+	int32_t *host;                 /* the boundaries of segs and text_segs */
+	void *mem;                     /* all arrays on the device */
 	size_t bytes;
 };
 
@@ -37,7 +36,7 @@ struct vfm_joint_rows {
 	const int32_t *cu[VFM_ROW_PARTS]; /* first encoder, second encoder, image */
 };
 
-/* Sets cu_rows, cu_whole and before from the boundaries of the tokens and of the encoders' rows. */
+/* Sets cu_rows and cu_whole from the boundaries of the tokens and of the encoders' rows. */
 void vfm_joint_in_sizes(struct vfm_joint_in *j, int n, const int32_t *cu, const struct vfm_joint_rows *rows);
 /* Makes the rest.  video: the tokens of this rank, which were cut with cu_whole.  segs, sample [segs->n]: the segments in
  * the T rows, and their samples.  The mesh and video must outlive j.  Release j even after a failure. */

@@ -12,7 +12,6 @@
 #include "net/tape/region.h"
 #include "spec/layout/schedule.h"
 
-enum { TIME_FEATURES = 256 };
 static const float TIME_EPS = 1e-6f;         /* of the norm of the time features */
 enum { UNIT_COND, UNIT_PATCH, UNIT_BLOCKS }; /* followed by the blocks and the head */
 
@@ -47,7 +46,7 @@ static void declare_time(struct vfm_model *d)
 {
 	const int64_t h = d->m.hidden;
 	const bool low = d->arch->mod == VFM_MOD_LOW_RANK, no_bias = d->arch->no_bias_ends;
-	const struct vfm_linear_desc first = {.in = low ? h : TIME_FEATURES, .out = h, .no_bias = no_bias},
+	const struct vfm_linear_desc first = {.in = low ? h : VFM_TIME_FEATURES, .out = h, .no_bias = no_bias},
 				     second = {.in = h, .out = low ? 3 * h : h, .zero = low, .no_bias = no_bias};
 
 	vfm_linear_declare(&d->t0, d->ps, &first, "t_mlp.0");
@@ -220,7 +219,7 @@ static struct conditioning make_conditioning(struct vfm_model *d, struct vfm_tap
 {
 	const bool low = d->arch->mod == VFM_MOD_LOW_RANK;
 	struct vfm_norm_args norm = {.kind = VFM_NORM_RMS, .eps = TIME_EPS, .out = VFM_F32};
-	struct vfm_var *f = vfm_g_timestep(t, in->t_cond, low ? d->m.hidden : TIME_FEATURES, 10000.0f, VFM_F32);
+	struct vfm_var *f = vfm_g_timestep(t, in->t_cond, low ? d->m.hidden : VFM_TIME_FEATURES, 10000.0f, VFM_F32);
 	struct conditioning s = {0};
 
 	s.c = vfm_linear(t, &d->t0, f, VFM_ACT_SILU, VFM_F32);

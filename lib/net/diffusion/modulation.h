@@ -41,8 +41,8 @@ struct vfm_modulation_in {
 /* Returns [layers][n_mod] views [G,D] f32, in memory of the tape. */
 struct vfm_var **vfm_modulation(
 	struct vfm_tape *t, const struct vfm_modulation *mod, const struct vfm_modulation_in *in);
+enum { VFM_MODULATION_SOURCES = 4 }; /* at most, of a block */
 /* Sets the variables that hold the values of a block; mod: its n_mod views.  Returns their number. */
-enum { VFM_MODULATION_SOURCES = 4 };
 int vfm_modulation_sources(struct vfm_var *const *mod, int n_mod, struct vfm_var *sources[VFM_MODULATION_SOURCES]);
 
 #endif

@@ -58,9 +58,10 @@ static void cut_tp(struct vfm_tokens *t)
 static void chunk_of_part(
 	const int32_t *cu, const struct vfm_tokens_whole *whole, int s, int cp, int i, int64_t *a, int64_t *b)
 {
-	const int64_t n = cu[s + 1] - cu[s], before = whole->before ? whole->before[s] : 0;
+	const int64_t n = cu[s + 1] - cu[s], all = whole->cu[s + 1] - whole->cu[s];
+	const int64_t before = whole->last ? all - n : 0;
 
-	vfm_tokens_chunk(whole->cu[s + 1] - whole->cu[s], s, cp, i, a, b);
+	vfm_tokens_chunk(all, s, cp, i, a, b);
 	*a = *a < before ? 0 : *a - before > n ? n : *a - before;
 	*b = *b < before ? 0 : *b - before > n ? n : *b - before;
 }

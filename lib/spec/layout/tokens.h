@@ -16,6 +16,7 @@
 #ifndef VFM_SPEC_LAYOUT_TOKENS_H
 #define VFM_SPEC_LAYOUT_TOKENS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct vfm_tokens {
@@ -34,10 +35,11 @@ struct vfm_tokens {
 
 /* cu [n+1]: boundaries in the pack.  Free with vfm_tokens_release. */
 void vfm_tokens_make(struct vfm_tokens *t, int n, const int32_t *cu, int cp, int cp_i, int a2a, int tp, int tp_i);
-/* The same for a part of sequences: cu are its boundaries, and those of the whole sequences are whole->cu [n+1].
- * Sample s of the part begins before[s] rows after its sequence; before NULL: 0 for all. */
+/* The same for the first or the last rows of sequences: cu are the boundaries of this part, and those of the whole
+ * sequences are whole->cu [n+1]. */
 struct vfm_tokens_whole {
-	const int32_t *cu, *before;
+	const int32_t *cu;
+	bool last;
 };
 void vfm_tokens_make_part(struct vfm_tokens *t, int n, const int32_t *cu, const struct vfm_tokens_whole *whole, int cp,
 	int cp_i, int a2a, int tp, int tp_i);

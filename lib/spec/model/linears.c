@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TIME_FEATURES = 256, TEXT2_WIDTH = 2048 };
-
 struct listing {
 	const struct vfm_model_spec *m;
 	const struct vfm_pack_sums *p;
@@ -72,7 +70,7 @@ static void list_conditioning(const struct listing *l)
 	const double n = l->p->samples;
 	const int64_t h = m->hidden;
 
-	list_linear(l, "t_mlp.0", VFM_LAYER_MODULATION, n, false, low ? h : TIME_FEATURES, h, 1);
+	list_linear(l, "t_mlp.0", VFM_LAYER_MODULATION, n, false, low ? h : VFM_TIME_FEATURES, h, 1);
 	list_linear(l, "t_mlp.2", VFM_LAYER_MODULATION, n, false, h, low ? 3 * h : h, 1);
 	list_text(l);
 	if (m->image_dim) {
@@ -128,13 +126,13 @@ static void list_encoder_linears(const struct listing *l)
 	const int64_t h = m->hidden;
 
 	if (m->text2_dim) {
-		list_linear(l, "text2.1", 0, text2, false, m->text2_dim, TEXT2_WIDTH, 1);
-		list_linear(l, "text2.3", 0, text2, false, TEXT2_WIDTH, TEXT2_WIDTH, 1);
-		list_linear(l, "text2.5", 0, text2, false, TEXT2_WIDTH, h, 1);
+		list_linear(l, "text2.1", 0, text2, false, m->text2_dim, VFM_TEXT2_WIDTH, 1);
+		list_linear(l, "text2.3", 0, text2, false, VFM_TEXT2_WIDTH, VFM_TEXT2_WIDTH, 1);
+		list_linear(l, "text2.5", 0, text2, false, VFM_TEXT2_WIDTH, h, 1);
 	}
 	if (vfm_model_arch(m)->text != VFM_TEXT_REFINER)
 		return;
-	list_linear(l, "refiner.t.0", 0, n, false, TIME_FEATURES, h, 1);
+	list_linear(l, "refiner.t.0", 0, n, false, VFM_TIME_FEATURES, h, 1);
 	list_linear(l, "refiner.t.2", 0, n, false, h, h, 1);
 	list_linear(l, "refiner.pool.0", 0, n, false, m->text_dim, h, 1);
 	list_linear(l, "refiner.pool.2", 0, n, false, h, h, 1);

@@ -11,6 +11,11 @@
 
 enum vfm_moe_router { VFM_MOE_EXPERT_CHOICE, VFM_MOE_TOKEN_CHOICE };
 
+enum {
+	VFM_TIME_FEATURES = 256, /* of the time, before its layers; cosmos has model.hidden */
+	VFM_TEXT2_WIDTH = 2048,  /* the inner width of the layers that embed the second text */
+};
+
 struct vfm_model_spec {
 	char arch[16]; /* a name in vfm_arch_names */
 	int64_t layers, hidden, heads;
