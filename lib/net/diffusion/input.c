@@ -75,33 +75,44 @@ static void pool_text(
 	}
 }
 
-struct text_run {
+/* Rows of the samples in a pack, and where the input has them. */
+struct row_source {
+	const float *rows;
+	const int32_t *cu; /* [n+1] in the pack; NULL: `len` rows of each sample */
+	int32_t len;
+	const struct vfm_tensor *to;
+	const int32_t *cu_to; /* [n+1] in the input, zeros after fewer rows */
+};
+
+struct row_run {
 	int64_t at, rows; /* in the input */
 	int64_t from;     /* row of the pack; -1: zeros */
 };
 
-static int upload_run(
-	struct vfm_model_in *in, const struct text_run *r, const struct vfm_pack *p, int64_t dim, struct vfm_err *err)
+static int upload_run(struct vfm_model_in *in, const struct row_run *r, const struct row_source *s, struct vfm_err *err)
 {
+	const int64_t dim = s->to->shape[1];
+
 	if (r->rows == 0)
 		return 0;
-	return vfm_dev_upload(in->stream, (float *)in->text.data + r->at * dim,
-		r->from < 0 ? NULL : p->text + r->from * dim, (size_t)(r->rows * dim) * sizeof(float), err);
+	return vfm_dev_upload(in->stream, (float *)s->to->data + r->at * dim,
+		r->from < 0 ? NULL : s->rows + r->from * dim, (size_t)(r->rows * dim) * sizeof(float), err);
 }
 
-/* Uploads rows that follow one another in the pack, and consecutive rows of zeros, at once. */
-static int upload_text_rows(
-	struct vfm_model_in *in, const struct vfm_pack *p, const bool *dropped, int64_t dim, struct vfm_err *err)
+/* Uploads rows that follow one another in the pack, and consecutive rows of zeros, at once.  A dropped sample has
+ * zeros. */
+static int upload_rows(
+	struct vfm_model_in *in, const struct row_source *s, int n, const bool *dropped, struct vfm_err *err)
 {
-	struct text_run run = {0};
+	struct row_run run = {0};
 
-	for (int i = 0; i < p->n; i++) {
-		int64_t at = in->host_cu_text[i], all = in->host_cu_text[i + 1] - at;
-		int64_t own = dropped && dropped[i] ? 0 : p->cu_text[i + 1] - p->cu_text[i];
-		const struct text_run parts[] = {{at, own, p->cu_text[i]}, {at + own, all - own, -1}};
+	for (int i = 0; i < n; i++) {
+		int64_t at = s->cu_to[i], all = s->cu_to[i + 1] - at, from = s->cu ? s->cu[i] : (int64_t)i * s->len;
+		int64_t own = dropped && dropped[i] ? 0 : s->cu ? s->cu[i + 1] - s->cu[i] : s->len;
+		const struct row_run parts[] = {{at, own, from}, {at + own, all - own, -1}};
 
 		for (int k = 0; k < 2; k++) {
-			const struct text_run *r = &parts[k];
+			const struct row_run *r = &parts[k];
 
 			if (r->rows == 0)
 				continue;
@@ -109,34 +120,23 @@ static int upload_text_rows(
 				(r->from < 0 ? run.from < 0 : run.from >= 0 && r->from == run.from + run.rows)) {
 				run.rows += r->rows;
 			} else {
-				TRY(upload_run(in, &run, p, dim, err));
+				TRY(upload_run(in, &run, s, err));
 				run = *r;
 			}
 		}
 	}
-	return upload_run(in, &run, p, dim, err);
-}
-
-/* Uploads the rows of the second encoder of samples that keep their text. */
-static int upload_text2(struct vfm_model_in *in, const struct vfm_pack *p, struct vfm_err *err)
-{
-	const size_t row = (size_t)p->text2_dim * sizeof(float);
-
-	for (int i = 0; vfm_has(&in->text2) && i < p->n; i++) {
-		const int32_t at = in->host_cu_text2[i], n = in->host_cu_text2[i + 1] - at;
-
-		if (n)
-			TRY(vfm_dev_upload(in->stream, (char *)in->text2.data + (size_t)at * row,
-				(const char *)p->text2 + (size_t)p->cu_text2[i] * row, (size_t)n * row, err));
-	}
-	return 0;
+	return upload_run(in, &run, s, err);
 }
 
 static int upload_text(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
 	const bool *dropped, float *host, struct vfm_err *err)
 {
-	TRY(upload_text_rows(in, p, dropped, m->text_dim, err));
-	TRY(upload_text2(in, p, err));
+	const struct row_source text = {p->text, p->cu_text, 0, &in->text, in->host_cu_text};
+	const struct row_source text2 = {p->text2, p->cu_text2, 0, &in->text2, in->host_cu_text2};
+
+	TRY(upload_rows(in, &text, p->n, dropped, err));
+	if (vfm_has(&in->text2))
+		TRY(upload_rows(in, &text2, p->n, dropped, err));
 	if (!vfm_has(&in->text_mean))
 		return 0;
 	pool_text(host, p, in, dropped, m->text_dim);
@@ -287,35 +287,20 @@ static int upload_given(struct vfm_model_in *in, const struct vfm_model_spec *m,
 	return rc;
 }
 
-/* Uploads the image rows of a sample, or zeros for a dropped image. */
-static int upload_image(
-	struct vfm_model_in *in, const struct vfm_pack *p, int i, const bool *dropped, struct vfm_err *err)
-{
-	const int32_t at = in->host_cu_image[i], end = in->host_cu_image[i + 1];
-	const size_t size = (size_t)p->image_len * (size_t)p->image_dim;
-
-	if (dropped && dropped[i])
-		return zero_rows(in, &in->image, at, end, err);
-	if (at == end)
-		return 0;
-	return vfm_dev_upload(in->stream, (float *)in->image.data + (int64_t)at * p->image_dim,
-		p->image + (size_t)i * size, size * sizeof(float), err);
-}
-
 /* Uploads the conditions and the image rows, and zeros for those of dropped samples. */
 static int upload_conds(struct vfm_model_in *in, const struct vfm_pack *p, const bool *dropped, struct vfm_err *err)
 {
+	const struct row_source image = {p->image, NULL, p->image_len, &in->image, in->host_cu_image};
+
 	if (vfm_has(&in->cond))
 		TRY(vfm_model_in_upload(in, &in->cond, p->cond, err));
-	if (vfm_has(&in->image))
-		TRY(upload_tensor(in, &in->image_seqs.dev_cu, in->host_cu_image, err));
-	for (int i = 0; i < p->n; i++) {
-		if (dropped && dropped[i] && vfm_has(&in->cond))
+	for (int i = 0; dropped && vfm_has(&in->cond) && i < p->n; i++)
+		if (dropped[i])
 			TRY(zero_rows(in, &in->cond, in->tok.cu[i], in->tok.cu[i + 1], err));
-		if (vfm_has(&in->image))
-			TRY(upload_image(in, p, i, dropped, err));
-	}
-	return 0;
+	if (!vfm_has(&in->image))
+		return 0;
+	TRY(upload_tensor(in, &in->image_seqs.dev_cu, in->host_cu_image, err));
+	return p->image ? upload_rows(in, &image, p->n, dropped, err) : 0;
 }
 
 static int upload_input(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
