@@ -63,7 +63,7 @@ rc_is 0 "a model learns from the latents"
 sample() { run vfm-sample -q --ckpt run -p "a red square" --steps 2 --size 96x64 "$@"; }
 sample --vae cosmos --frames 17 -o x.mp4
 rc_is 0 "vfm-sample decodes"
-is "$(ffprobe -v error -count_frames -select_streams v -show_entries stream=width,height,nb_read_frames -of csv=p=0 x.mp4)" \
+is "$(video_shape x.mp4)" \
 	"96,64,17" "3 latent frames to 17 pictures"
 sample --vae cosmos --frames 13 -o y.mp4
 like "$rc $err" "^2 .*13 frames: the tokenizer takes 1 [+] 8n frames, at most 25" "13 frames are refused"

@@ -113,8 +113,7 @@ rc_is 0 "examples/wan.sh"
 is "$(records made/7-encode.jsonl | jq -r .part | sort -u | xargs) $(ls made/*.part.* made/*.before 2>/dev/null)" "0/2 1/2 " \
 	"two processes encode a part each"
 is "$(records made/samples.jsonl | jq -s length) $(find made/samples -name '*.mp4' | wc -l)" "2 2" "it ends with samples"
-is "$(ffprobe -v error -count_frames -select_streams v -show_entries stream=width,height,nb_read_frames -of csv=p=0 \
-	"$(records made/samples.jsonl | jq -r .src | head -1)")" "96,64,17" "of the size that was asked for"
+is "$(video_shape "$(records made/samples.jsonl | jq -r .src | head -1)")" "96,64,17" "of the size that was asked for"
 is "$(jq -s length made/steps.jsonl)" 6 "after as many steps of training"
 cp -r made/latents latents
 run env CAPTION="$TOP/share/exec/caption.sh id kind" SIZE=96x64 FPS=8 FRAMES=17 STEPS=6 RANK=2 CONTEXT=512 DTYPE=fp32 \

@@ -57,7 +57,7 @@ picture=$(records enc.jsonl | head -1 | jq -r .src)
 run "${sample[@]}" --image "$picture" --image-encoder i2v -p "a shape moves" -o a.mp4
 rc_is 0 "a sample from a picture"
 is "$(jq -c '.encoders.image | [.name, .rows]' <<<"$out")" '["clip-vision-2x80-f32",257]' "its record names the image encoder"
-is "$(ffprobe -v error -count_frames -select_streams v -show_entries stream=width,height,nb_read_frames -of csv=p=0 a.mp4)" "96,64,17" \
+is "$(video_shape a.mp4)" "96,64,17" \
 	"it has the size that was asked for"
 # The rows that encode made (bfloat16), and those of the picture (float32), give near samples.
 records enc.jsonl | head -1 >prompt.jsonl

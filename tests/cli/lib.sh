@@ -241,6 +241,20 @@ mesh_model() {
 	sed -n "s/^model $1  *//p" "$TOP/tests/mesh/meshes.txt" | sed 's/[^ ][^ ]*/--set &/g'
 }
 
+# video_shape FILE: width, height and frames
+video_shape() {
+	ffprobe -v error -count_frames -select_streams v -show_entries stream=width,height,nb_read_frames -of csv=p=0 "$1"
+}
+# same_arrays PYTHON A B C: A.npy and B.npy are equal but for rounding, and C.npy differs
+same_arrays() {
+	"$1" -c '
+import sys
+import numpy as np
+a, b, c = (np.load(f + ".npy") for f in sys.argv[1:])
+near, far = abs(a - b).max(), abs(a - c).max()
+print(near, far)
+assert near < 1e-4 < 1e-3 < far, (near, far)' "${@:2}"
+}
 # near_videos A B: "near", or "far" if videos of two folders differ by more than the rounding of sums shows
 near_videos() {
 	local f psnr

@@ -42,7 +42,8 @@ is "$(records "$SCRATCH/io/out" | jq -c .latent.maker)" "$(records b.jsonl | jq 
 	"another transformer in the file: the same encoder"
 
 ### decode
-raw() { ffmpeg -v error -i "$1" -f rawvideo -pix_fmt rgb24 -; }
+# The tools convert pixels with these flags; the default of ffmpeg is another interpolation of chroma.
+raw() { ffmpeg -v error -i "$1" -vf scale=flags=bilinear+accurate_rnd+full_chroma_int,format=rgb24 -f rawvideo -; }
 PY=${VFM_PYTHON:-python3}
 has_diffusers() { "$PY" -c 'import diffusers, torch, safetensors' 2>/dev/null; }
 id=$(records syn.jsonl | jq -r .id | head -1)
@@ -115,12 +116,11 @@ echo "a red square" >prompts.txt
 run vfm-train -q -c tiny.json --data plan.jsonl --steps 2 --prompts prompts.txt --set eval.sample_steps=2 --sample-every 2 --fps 8 \
 	--vae ltx/diffusers -o previews
 rc_is 0 "samples of the run"
-is "$(ffprobe -v error -count_frames -select_streams v -show_entries stream=width,height,nb_read_frames -of csv=p=0 \
-	previews/samples/step-00000002/00-a-red-square.mp4)" "96,64,17" "are decoded pictures"
+is "$(video_shape previews/samples/step-00000002/00-a-red-square.mp4)" "96,64,17" "are decoded pictures"
 sample() { run vfm-sample -q --ckpt run -p "a red square" --steps 2 --size 96x64 "$@"; }
 sample --vae ltx/diffusers --frames 17 -o x.mp4
 rc_is 0 "vfm-sample decodes"
-is "$(ffprobe -v error -count_frames -select_streams v -show_entries stream=width,height,nb_read_frames -of csv=p=0 x.mp4)" \
+is "$(video_shape x.mp4)" \
 	"96,64,17" "3 latent frames to 17 pictures"
 sample --vae ltx/diffusers --frames 13 -o y.mp4
 like "$rc $err" "^2 .*13 frames: the tokenizer takes 1 [+] 8n frames" "13 frames are refused"

@@ -36,7 +36,7 @@ run "${s[@]}" -p "a red square" -o one.mp4 --latents --exec "$toy" --text-exec "
 rc_is 0 "samples through the same children"
 is "$(jq -c '[.frames, .latent.shape, .latent.maker.name, .encoders.text.name, .forced]' <<<"$out")" '[7,[3,4,8,8],"toy","toy",null]' "record: frames, latents, makers"
 ok "--latents: their digest" digests_match .latent <<<"$out"
-is "$(ffprobe -v error -count_frames -select_streams v -show_entries stream=width,height,nb_read_frames -of csv=p=0 one.mp4 2>&1)" "32,32,7" "the video"
+is "$(video_shape one.mp4 2>&1)" "32,32,7" "the video"
 run "${s[@]}" -p "a red square" -o two.mp4 --exec "$toy" --text-exec "$toy -b 4"
 is "$(sha256sum <one.mp4)" "$(sha256sum <two.mp4)" "the same video again"
 run "${s[@]}" -p "" -o null.npy
