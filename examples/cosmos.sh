@@ -60,12 +60,4 @@ sample() {
 		--sigma-max 200 --sigma-min 0.01 --steps "${SAMPLE_STEPS:-36}" --cfg 8 --negative "$NEGATIVE" --context 131072 \
 		"${encoders[@]}" "$@" >"$out/$folder.jsonl"
 }
-say "5. samples: text to video"
-sample samples "$FRAMES"
-say "6. samples: image to video"
-if [ -z "${IMAGE:-}" ]; then
-	sample pictures 1 --format png
-	IMAGE=$(jq -rs 'map(select(.src))[0].src' "$out/pictures.jsonl")
-fi
-sample samples-image "$FRAMES" --image "$IMAGE"
-say "samples are in $out/samples and $out/samples-image"
+text_and_image_samples

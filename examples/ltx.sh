@@ -61,12 +61,4 @@ sample() {
 		--shift "$(shift_of "$frames")" --shift-terminal 0.1 --steps "${SAMPLE_STEPS:-50}" --cfg 3 --negative "$NEGATIVE" --context 65536 \
 		"${encoders[@]}" "$@" >"$out/$folder.jsonl"
 }
-say "5. samples: text to video"
-sample samples "$FRAMES"
-say "6. samples: image to video"
-if [ -z "${IMAGE:-}" ]; then
-	sample pictures 1 --format png
-	IMAGE=$(jq -rs 'map(select(.src))[0].src' "$out/pictures.jsonl")
-fi
-sample samples-image "$FRAMES" --image "$IMAGE"
-say "samples are in $out/samples and $out/samples-image"
+text_and_image_samples

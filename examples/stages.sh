@@ -111,4 +111,17 @@ sample_run() {
 	while read -r line; do prompts+=(-p "$line"); done <<<"$PROMPTS"
 	vfm-sample -n "$RANKS" --device "$DEVICE" --dtype "$DTYPE" --ckpt "$out/run" "${prompts[@]}" "$@"
 }
+# text_and_image_samples: text to video, then image to video from IMAGE or a picture of the model, both by the script's
+# function `sample FOLDER FRAMES ARG ...`.
+text_and_image_samples() {
+	say "5. samples: text to video"
+	sample samples "$FRAMES"
+	say "6. samples: image to video"
+	if [ -z "${IMAGE:-}" ]; then
+		sample pictures 1 --format png
+		IMAGE=$(jq -rs 'map(select(.src))[0].src' "$out/pictures.jsonl")
+	fi
+	sample samples-image "$FRAMES" --image "$IMAGE"
+	say "samples are in $out/samples and $out/samples-image"
+}
 mkdir -p "$out"
