@@ -283,7 +283,8 @@ def rope_angles(grid, head_dim, scale=(), fps=0.0, axes=(), theta=10000.0):
     """[N, head_dim/2]: the angles of the pairs; first those of t, then of h, then of w."""
     side = 2 * (head_dim // 6)
     parts = []
-    for i, (pos, dim) in enumerate(zip(positions(grid), axes or (head_dim - 2 * side, side, side))):
+    axes = axes if any(axes) else (head_dim - 2 * side, side, side)
+    for i, (pos, dim) in enumerate(zip(positions(grid), axes)):
         base = theta * scale[i] ** (dim / (dim - 2)) if scale else theta
         pos = pos * 24 / fps if fps and i == 0 else pos
         parts.append(torch.outer(pos, base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)))
@@ -634,6 +635,7 @@ def pack_loss(cfg, p, pack, noise, dtype):
             x = torch.cat([x, tensor(pack["cond"][rows])], 1)
         if cfg.image_dim and "image" in pack:
             image = tensor(pack["image"][s * cfg.image_len:(s + 1) * cfg.image_len])
+            image = image if cfg.arch != "hunyuan" or image.any() else None  # zeros: dropped, and has no rows
         if cfg.arch == "hunyuan":
             text2 = tensor(pack["text2"][int(pack["cu_text2"][s]):int(pack["cu_text2"][s + 1])]) if cfg.text2_dim else None
             pred, aux = hunyuan_sample(cfg, p, a * x0[rows] + b * n[rows], grid, text[words], text2, t_cond[s], image, x0[rows], given)
