@@ -4,7 +4,7 @@
  * slices of tensors, sizes of video tokenizers.
  *
  * Used by: ckpt, comm, data, device, encoder, net, spec, train, vfm-bench, vfm-ckpt, vfm-curate,
- *   vfm-train
+ *   vfm-sample, vfm-train
  * Calls: base, io
  * Read first: model.h, arch.h, foreign.h, geometry.h
  */
