@@ -191,24 +191,9 @@ static int read_dims(
 	const struct vfm_ckpt *c, const struct vfm_arch *arch, struct vfm_model_spec *m, struct vfm_err *err)
 {
 	const json_t *o = json_object_get(c->config, "model");
-	const struct {
-		const char *key;
-		int64_t *v;
-	} dims[] = {{"layers", &m->layers}, {"hidden", &m->hidden}, {"heads", &m->heads}, {"ffn", &m->ffn},
-		{"text_dim", &m->text_dim}, {"text_len", &m->text_len}, {"channels", &m->channels},
-		{"cond_channels", &m->cond_channels}, {"image_dim", &m->image_dim}, {"image_len", &m->image_len},
-		{"image_pos", &m->image_pos}, {"adaln_lora", &m->adaln_lora}, {"text_proj", &m->text_proj},
-		{"mask_channels", &m->mask_channels}, {"text2_dim", &m->text2_dim},
-		{"refiner_layers", &m->refiner_layers}};
 
 	vfm_foreign_begin(m, arch);
-	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
-		TRY(vfm_json_i64(o, "model", dims[i].key, false, 0, INT32_MAX, dims[i].v, err));
-	for (size_t i = 0; i < 3; i++)
-		if (json_is_integer(json_array_get(json_object_get(o, "patch"), i)))
-			m->patch[i] = json_integer_value(json_array_get(json_object_get(o, "patch"), i));
-	/* what vfm_model_check reads, too */
-	TRY(vfm_foreign_model_parse(m, o, "model", err));
+	TRY(vfm_model_read(m, o, "model", err));
 	if (m->layers > c->n) /* bounds the lists of names by the size of the header */
 		return vfm_fail(err, VFM_EUSAGE, "%s: %d tensors cannot be a model of %lld blocks", c->path, c->n,
 			(long long)m->layers);

@@ -348,7 +348,7 @@ static int list_foreign(struct export_job *j, struct vfm_err *err)
 		rc = add_foreign(j, &map->theirs[i], &map->copy[first[i]], first[i + 1] - first[i], err);
 	free(first);
 	if (rc == 0)
-		add_meta(j, CKPT_META_MODEL, vfm_foreign_model_json(j->x->model));
+		add_meta(j, CKPT_META_MODEL, vfm_model_json(j->x->model));
 	return rc;
 }
 

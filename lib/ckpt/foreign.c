@@ -133,7 +133,7 @@ static int read_model_meta(struct translation *x, struct vfm_err *err)
 	int rc = ckpt_read_meta(x->c, CKPT_META_MODEL, &model, &where, err);
 
 	if (model)
-		rc = vfm_foreign_model_parse(&x->m, model, where, err);
+		rc = vfm_foreign_read_meta(&x->m, model, where, err);
 	json_decref(model);
 	free(where);
 	return rc;
@@ -478,8 +478,8 @@ int ckpt_translate(struct vfm_ckpt *c, const char *dir, const struct vfm_model_s
 		rc = compare_tensors(&x, err);
 	if (!rc) {
 		replace_tensors(&x);
-		pv->config = json_pack(
-			"{s:o, s:{s:s}}", "model", vfm_foreign_model_json(&x.m), "diffusion", "kind", f->objective);
+		pv->config =
+			json_pack("{s:o, s:{s:s}}", "model", vfm_model_json(&x.m), "diffusion", "kind", f->objective);
 		c->config = pv->config;
 		c->layout = f->layout[x.layout].name;
 	}

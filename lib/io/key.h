@@ -2,6 +2,7 @@
 #ifndef VFM_IO_KEY_H
 #define VFM_IO_KEY_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,12 +18,13 @@ enum vfm_key_type {
 	VFM_KEY_ENUM,     /* int */
 	VFM_KEY_INT3,     /* int64_t [3] */
 	VFM_KEY_NUM3,     /* double [3] */
-	VFM_KEY_NAME,     /* char [16] */
+	VFM_KEY_NAME,     /* char [VFM_KEY_NAME_SIZE] */
 	VFM_KEY_WEIGHTS,  /* struct vfm_name_weights */
 	VFM_KEY_PATTERNS, /* struct vfm_patterns */
 };
 
-#define VFM_WEIGHTS_MAX 16
+#define VFM_WEIGHTS_MAX   16
+#define VFM_KEY_NAME_SIZE 16
 
 struct vfm_name_weights { /* names with weights, in ascending order of the names */
 	int n;
@@ -48,6 +50,11 @@ struct vfm_key {
 	const int *values;        /* of an enum; NULL: 0, 1, 2 ... */
 	const char *help;
 };
+
+/* Sets the value of k, which is not VFM_KEY_WEIGHTS, in the struct at `base`.  VFM_EUSAGE: v is of another type or out
+ * of range; the message names the key. */
+int vfm_key_set(void *base, const struct vfm_key *k, const json_t *v, struct vfm_err *err);
+json_t *vfm_key_json(const void *base, const struct vfm_key *k); /* the same value; the caller owns it */
 
 /* Checks the value of k in the struct at `base`: numbers must lie in the range.  VFM_EUSAGE names key, range and
  * value. */

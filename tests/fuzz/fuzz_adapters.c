@@ -66,7 +66,7 @@ static void write_base(const char *path)
 		fprintf(stderr, "%s\n", err.msg);
 		abort();
 	}
-	model = vfm_foreign_model_json(&m);
+	model = vfm_model_json(&m);
 	vfm_json_text(&text, model, 0);
 	json_decref(model);
 	memset(&map, 0, sizeof(map));

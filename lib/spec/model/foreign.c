@@ -1,5 +1,5 @@
-/* foreign.c - maps tensors of other programs to ours by patterns, infers dimensions, and translates config.json. */
-#include "spec/model/foreign.h"
+/* foreign.c - maps tensors of other programs to ours by patterns, and infers dimensions from shapes. */
+#include "spec/model/foreign_impl.h"
 
 #include <ctype.h>
 #include <stddef.h>
@@ -7,17 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/json.h"
-
 enum { TIME_FEATURES = 256, BLOCKS_MAX = 1024 };
 
 /* ---- shapes ---- */
 
 #define OFF(f) offsetof(struct vfm_model_spec, f)
 
-/* Returns the value of a letter in *m, or NULL.  Until vfm_foreign_finish, model.cond_channels is that of X, and
- * model.text_proj that of Y. */
-static int64_t *dim_of_letter(struct vfm_model_spec *m, char letter)
+int64_t *vfm_foreign_dim(struct vfm_model_spec *m, char letter)
 {
 	static const struct {
 		char letter;
@@ -43,8 +39,7 @@ static const char *next_dim(const char *p, int64_t *factor, char *letter)
 	return *p == ',' ? p + 1 : p;
 }
 
-/* Returns the channels of the input. */
-static int64_t input_channels(const struct vfm_model_spec *m)
+int64_t vfm_foreign_inputs(const struct vfm_model_spec *m)
 {
 	return m->channels + m->cond_channels + vfm_model_given_dim(m) / (m->patch[0] * m->patch[1] * m->patch[2]);
 }
@@ -61,7 +56,7 @@ static int64_t value_of_letter(const struct vfm_model_spec *m, char letter)
 	case 'P':
 		return vfm_model_input_dim(m);
 	case 'X':
-		return input_channels(m);
+		return vfm_foreign_inputs(m);
 	case 'T':
 		return TIME_FEATURES;
 	case 'H':
@@ -69,7 +64,7 @@ static int64_t value_of_letter(const struct vfm_model_spec *m, char letter)
 	case 'Y':
 		return vfm_model_context_dim(m);
 	default:
-		return *dim_of_letter(&copy, letter);
+		return *vfm_foreign_dim(&copy, letter);
 	}
 }
 
@@ -311,9 +306,9 @@ void vfm_foreign_expand(struct vfm_foreign_map *map, const struct vfm_model_spec
 
 	*map = (struct vfm_foreign_map){0};
 	for (const struct vfm_foreign_row *r = vfm_model_arch(m)->foreign->rows; r->ours; r++) {
-		int64_t n = !strchr(r->ours, '%') ? 1 : r->count ? *dim_of_letter(&copy, r->count) : m->layers;
+		int64_t n = !strchr(r->ours, '%') ? 1 : r->count ? *vfm_foreign_dim(&copy, r->count) : m->layers;
 
-		if (!r->theirs[layout] || (r->needs && !*dim_of_letter(&copy, r->needs)))
+		if (!r->theirs[layout] || (r->needs && !*vfm_foreign_dim(&copy, r->needs)))
 			continue;
 		for (int i = 0; i < n; i++) {
 			expand_row(&e, r, i, r->linear ? ".weight" : "");
@@ -331,7 +326,7 @@ bool vfm_foreign_left_out(const struct vfm_model_spec *m, int layout, const char
 		const char *theirs = r->theirs[layout];
 		const size_t len = theirs ? strlen(theirs) : 0;
 
-		if (r->optional && theirs && !*dim_of_letter(&copy, r->needs) && !strncmp(name, theirs, len) &&
+		if (r->optional && theirs && !*vfm_foreign_dim(&copy, r->needs) && !strncmp(name, theirs, len) &&
 			(!strcmp(name + len, ".weight") || !strcmp(name + len, ".bias")))
 			return true;
 	}
@@ -500,7 +495,7 @@ static void infer_dims(struct vfm_model_spec *m, const char *form, int parts, in
 			letter = letter == 'F' ? 'C' : 'X';
 			factor *= m->patch[0] * m->patch[1] * m->patch[2];
 		}
-		dim = letter ? dim_of_letter(m, letter) : NULL;
+		dim = letter ? vfm_foreign_dim(m, letter) : NULL;
 		if (d == 0 && factor % parts == 0)
 			factor /= parts;
 		else if (d == 0 && parts > 1)
@@ -529,352 +524,28 @@ void vfm_foreign_infer(struct vfm_model_spec *m, const struct vfm_foreign_row *r
 		block = block_of(pattern, name);
 		if (block < 0 && strcmp(pattern, name) != 0)
 			continue;
-		n_blocks = r->count ? dim_of_letter(m, r->count) : &m->layers;
+		n_blocks = r->count ? vfm_foreign_dim(m, r->count) : &m->layers;
 		if (*n_blocks <= block)
 			*n_blocks = block + 1;
 		infer_dims(m, r->form ? r->form : r->shape, r->form ? 1 : parts, ndim, shape);
 	}
 }
 
-/* ---- config.json ---- */
+/* ---- the metadata of an export ---- */
 
-static int bad_value(const json_t *v, const char *where, const char *key, const char *want, struct vfm_err *err)
+int vfm_foreign_read_meta(struct vfm_model_spec *m, const json_t *model, const char *where, struct vfm_err *err)
 {
-	struct vfm_buf b = {0};
+	static const char *const keys[] = {"heads", "text_len", "text_pad", "norm_eps", "rope_theta", "rope_axes",
+		"rope_scale", "rope_fps", "rope_stride"};
+	json_t *known = json_object();
 	int rc;
 
-	vfm_json_text(&b, v, 0);
-	rc = vfm_fail(err, VFM_EUSAGE, "%s: %s: %.200s is not supported; expected %s", where, key, b.data, want);
-	vfm_buf_release(&b);
+	if (json_is_object(model))
+		for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+			json_object_set(known, keys[i], json_object_get(model, keys[i]));
+	rc = vfm_model_read(m, json_is_object(model) ? known : model, where, err);
+	json_decref(known);
 	return rc;
-}
-
-static int read_one_of(const struct vfm_foreign_key *k, const json_t *v, const char *where, struct vfm_err *err)
-{
-	json_t *all = json_loads(k->values, JSON_DECODE_ANY, NULL), *x;
-	bool found = false;
-	char *want;
-	size_t i;
-	int rc = 0;
-
-	json_array_foreach(all, i, x) found = found || json_equal(x, v);
-	json_decref(all);
-	if (!found) {
-		want = vfm_strfmt("one of %s", k->values);
-		rc = bad_value(v, where, k->key, want, err);
-		free(want);
-	}
-	return rc;
-}
-
-/* Sets a dimension, or fails if another key has given another value. */
-static int set_dim(int64_t *dim, int64_t v, const char *where, const char *key, struct vfm_err *err)
-{
-	if (*dim && *dim != v)
-		return vfm_fail(err, VFM_EUSAGE, "%s: %s: %lld contradicts another key, which gives %lld", where, key,
-			(long long)v, (long long)*dim);
-	*dim = v;
-	return 0;
-}
-
-/* Values that become dimensions together with others. */
-struct foreign_ratios {
-	int64_t head_dim;
-	double mlp; /* 0: not read */
-};
-
-static int read_foreign_int(struct vfm_model_spec *m, const struct vfm_foreign_key *k, const json_t *v,
-	const char *where, struct foreign_ratios *r, struct vfm_err *err)
-{
-	int64_t *dim = (int64_t *)(void *)((char *)m + k->off), more = 0;
-
-	if (k->type != VFM_FOREIGN_HEAD_DIM && json_is_null(v))
-		return 0;
-	if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1 << 20)
-		return bad_value(v, where, k->key, "an integer of 1 to 1048576", err);
-	switch (k->type) {
-	case VFM_FOREIGN_IMAGE:
-		return 0;
-	case VFM_FOREIGN_HEAD_DIM:
-		dim = &r->head_dim;
-		break;
-	case VFM_FOREIGN_INPUTS:
-		dim = dim_of_letter(m, 'X');
-		more = (int64_t)k->off;
-		break;
-	case VFM_FOREIGN_CONTEXT:
-		dim = dim_of_letter(m, 'Y');
-		break;
-	default:
-		break;
-	}
-	return set_dim(dim, json_integer_value(v) + more, where, k->key, err);
-}
-
-static int read_foreign_num(const struct vfm_foreign_key *k, const json_t *v, double *x, const char *where,
-	const char *want, struct vfm_err *err)
-{
-	if (!json_is_number(v) || !(json_number_value(v) > 0 && json_number_value(v) < 1e9))
-		return bad_value(v, where, k->key, want, err);
-	*x = json_number_value(v);
-	return 0;
-}
-
-static int read_foreign_key(struct vfm_model_spec *m, const struct vfm_foreign_key *k, const json_t *v,
-	const char *where, struct foreign_ratios *r, struct vfm_err *err)
-{
-	void *field = (char *)m + k->off;
-	int64_t *dim = field;
-
-	switch (k->type) {
-	case VFM_FOREIGN_INT:
-	case VFM_FOREIGN_HEAD_DIM:
-	case VFM_FOREIGN_INPUTS:
-	case VFM_FOREIGN_IMAGE:
-	case VFM_FOREIGN_CONTEXT:
-		return read_foreign_int(m, k, v, where, r, err);
-	case VFM_FOREIGN_MLP_RATIO:
-		return read_foreign_num(k, v, &r->mlp, where, "a number above 0", err);
-	case VFM_FOREIGN_NUM3:
-		if (json_array_size(v) != 3)
-			return bad_value(v, where, k->key, "an array of three numbers", err);
-		for (size_t i = 0; i < 3; i++)
-			TRY(read_foreign_num(k, json_array_get(v, i), (double *)field + i, where,
-				"an array of three numbers above 0", err));
-		return 0;
-	case VFM_FOREIGN_INT3:
-		if (json_array_size(v) != 3)
-			return bad_value(v, where, k->key, "an array of three integers", err);
-		for (size_t i = 0; i < 3; i++) {
-			const json_t *x = json_array_get(v, i);
-
-			if (!json_is_integer(x) || json_integer_value(x) < 1 || json_integer_value(x) > 1 << 10)
-				return bad_value(v, where, k->key, "an array of three integers", err);
-			dim[i] = json_integer_value(x);
-		}
-		return 0;
-	case VFM_FOREIGN_NUM:
-		return read_foreign_num(k, v, field, where, "a number above 0", err);
-	case VFM_FOREIGN_ONE_OF:
-		return read_one_of(k, v, where, err);
-	case VFM_FOREIGN_FLAG:
-		return json_is_boolean(v) ? 0 : bad_value(v, where, k->key, "true or false", err);
-	case VFM_FOREIGN_ANY:
-		break;
-	}
-	return 0;
-}
-
-int vfm_foreign_read_config(struct vfm_model_spec *m, const struct vfm_foreign *f, int layout, const json_t *config,
-	const char *where, struct vfm_err *err)
-{
-	struct foreign_ratios ratios = {0};
-	const char *key;
-	json_t *v;
-
-	if (!json_is_object(config))
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
-	json_object_foreach((json_t *)(uintptr_t)config, key, v)
-	{
-		const struct vfm_foreign_key *k = f->layout[layout].keys;
-
-		while (k && k->key && strcmp(k->key, key) != 0)
-			k++;
-		if (k && k->key)
-			TRY(read_foreign_key(m, k, v, where, &ratios, err));
-		else if (key[0] != '_' && !json_is_null(v))
-			return vfm_fail(err, VFM_EUSAGE, "%s: unknown key '%.80s' of the layout %s of %s", where, key,
-				f->layout[layout].name, m->arch);
-	}
-	if (ratios.head_dim && m->heads)
-		TRY(set_dim(&m->hidden, ratios.head_dim * m->heads, where, "attention_head_dim", err));
-	if (ratios.mlp > 0 && m->hidden)
-		TRY(set_dim(&m->ffn, (int64_t)(ratios.mlp * (double)m->hidden), where, "mlp_ratio", err));
-	return 0;
-}
-
-static json_t *foreign_value(const struct vfm_model_spec *m, const struct vfm_foreign_key *k)
-{
-	const int64_t *dim = (const int64_t *)(const void *)((const char *)m + k->off);
-	json_t *all, *first;
-
-	switch (k->type) {
-	case VFM_FOREIGN_INT:
-		return *dim ? json_integer(*dim) : json_null();
-	case VFM_FOREIGN_INT3:
-		return json_pack("[III]", (json_int_t)dim[0], (json_int_t)dim[1], (json_int_t)dim[2]);
-	case VFM_FOREIGN_NUM:
-		return json_real(*(const double *)(const void *)((const char *)m + k->off));
-	case VFM_FOREIGN_HEAD_DIM:
-		return json_integer(vfm_model_head_dim(m));
-	case VFM_FOREIGN_NUM3:
-		return json_pack("[fff]", ((const double *)(const void *)dim)[0],
-			((const double *)(const void *)dim)[1], ((const double *)(const void *)dim)[2]);
-	case VFM_FOREIGN_INPUTS:
-		return json_integer(input_channels(m) - (int64_t)k->off);
-	case VFM_FOREIGN_MLP_RATIO:
-		return json_real((double)m->ffn / (double)m->hidden);
-	case VFM_FOREIGN_CONTEXT:
-		return json_integer(vfm_model_context_dim(m));
-	case VFM_FOREIGN_IMAGE:
-		return m->image_dim ? json_integer(m->hidden) : json_null();
-	case VFM_FOREIGN_FLAG:
-		return json_boolean(*dim != 0);
-	case VFM_FOREIGN_ONE_OF:
-		all = json_loads(k->values, JSON_DECODE_ANY, NULL);
-		first = json_incref(json_array_get(all, 0));
-		json_decref(all);
-		return first;
-	case VFM_FOREIGN_ANY:
-		break;
-	}
-	return json_loads(k->values, JSON_DECODE_ANY, NULL);
-}
-
-/* Fails unless the value of a key is that of the model. */
-static int compare_value(const struct vfm_model_spec *m, const struct vfm_foreign_key *k, const json_t *v,
-	const char *where, struct vfm_err *err)
-{
-	json_t *want = foreign_value(m, k);
-	struct vfm_buf got = {0}, text = {0};
-	int rc = 0;
-
-	if (!json_equal(v, want)) {
-		vfm_json_text(&got, v, 0);
-		vfm_json_text(&text, want, 0);
-		rc = vfm_fail(err, VFM_EUSAGE, "%s: %s: %.200s contradicts the tensors, which give %.200s", where,
-			k->key, got.data, text.data);
-		vfm_buf_release(&got);
-		vfm_buf_release(&text);
-	}
-	json_decref(want);
-	return rc;
-}
-
-int vfm_foreign_check_config(
-	const struct vfm_model_spec *m, int layout, const json_t *config, const char *where, struct vfm_err *err)
-{
-	struct vfm_model_spec copy = *m;
-
-	for (const struct vfm_foreign_key *k = vfm_model_arch(m)->foreign->layout[layout].keys; k && k->key; k++) {
-		const json_t *v = json_object_get(config, k->key);
-		const bool holds = k->type == VFM_FOREIGN_INT && k->needs && *dim_of_letter(&copy, k->needs);
-
-		if (v && (holds || k->type == VFM_FOREIGN_FLAG))
-			TRY(compare_value(m, k, v, where, err));
-	}
-	return 0;
-}
-
-json_t *vfm_foreign_write_config(const struct vfm_model_spec *m, int layout)
-{
-	const struct vfm_foreign_layout *l = &vfm_model_arch(m)->foreign->layout[layout];
-	struct vfm_model_spec copy = *m;
-	json_t *o = json_object();
-
-	json_object_set_new(o, "_class_name", json_string(l->class_name));
-	for (const struct vfm_foreign_key *k = l->keys; k->key; k++)
-		if (!k->needs || *dim_of_letter(&copy, k->needs))
-			json_object_set_new(o, k->key, foreign_value(m, k));
-	return o;
-}
-
-/* ---- our section "model" ---- */
-
-json_t *vfm_foreign_model_json(const struct vfm_model_spec *m)
-{
-	json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:[III]}", "arch", m->arch, "layers",
-		(json_int_t)m->layers, "hidden", (json_int_t)m->hidden, "heads", (json_int_t)m->heads, "ffn",
-		(json_int_t)m->ffn, "channels", (json_int_t)m->channels, "patch", (json_int_t)m->patch[0],
-		(json_int_t)m->patch[1], (json_int_t)m->patch[2]);
-
-	if (m->cond_channels)
-		json_object_set_new(o, "cond_channels", json_integer(m->cond_channels));
-	if (m->image_dim) {
-		json_object_set_new(o, "image_dim", json_integer(m->image_dim));
-		json_object_set_new(o, "image_len", json_integer(m->image_len));
-		json_object_set_new(o, "image_pos", json_integer(m->image_pos));
-	}
-	json_object_set_new(o, "text_dim", json_integer(m->text_dim));
-	json_object_set_new(o, "text_len", json_integer(m->text_len));
-	json_object_set_new(o, "text_pad", json_boolean(m->text_pad));
-	json_object_set_new(o, "norm_eps", json_real(m->norm_eps));
-	if (m->rope_axes[0]) {
-		json_object_set_new(o, "rope_axes",
-			json_pack("[III]", (json_int_t)m->rope_axes[0], (json_int_t)m->rope_axes[1],
-				(json_int_t)m->rope_axes[2]));
-		json_object_set_new(o, "rope_theta", json_real(m->rope_theta));
-	}
-	if (vfm_model_arch(m)->text == VFM_TEXT_REFINER)
-		json_object_set_new(o, "refiner_layers", json_integer(m->refiner_layers));
-	if (m->text2_dim)
-		json_object_set_new(o, "text2_dim", json_integer(m->text2_dim));
-	if (m->adaln_lora)
-		json_object_set_new(o, "adaln_lora", json_integer(m->adaln_lora));
-	if (m->text_proj)
-		json_object_set_new(o, "text_proj", json_integer(m->text_proj));
-	if (vfm_model_arch(m)->given == VFM_GIVEN_MASK)
-		json_object_set_new(o, "mask_channels", json_integer(m->mask_channels));
-	if (vfm_arch_lists_key(vfm_model_arch(m), "model.rope_scale"))
-		json_object_set_new(
-			o, "rope_scale", json_pack("[fff]", m->rope_scale[0], m->rope_scale[1], m->rope_scale[2]));
-	if (vfm_model_arch(m)->rope_fps > 0)
-		json_object_set_new(o, "rope_fps", json_real(m->rope_fps));
-	if (vfm_model_has_row_rope(m)) {
-		json_object_set_new(o, "rope_stride",
-			json_pack("[III]", (json_int_t)m->rope_stride[0], (json_int_t)m->rope_stride[1],
-				(json_int_t)m->rope_stride[2]));
-	}
-	return o;
-}
-
-/* Sets three integers, if the model has the key. */
-static int parse_int3(const json_t *model, const char *where, const char *key, int64_t out[3], struct vfm_err *err)
-{
-	const json_t *v = json_object_get(model, key);
-
-	if (!v)
-		return 0;
-	if (json_array_size(v) != 3)
-		return vfm_fail(err, VFM_EUSAGE, "%s.%s: expected an array of three integers", where, key);
-	for (size_t i = 0; i < 3; i++) {
-		if (!json_is_integer(json_array_get(v, i)))
-			return vfm_fail(err, VFM_EUSAGE, "%s.%s[%zu]: expected an integer", where, key, i);
-		out[i] = json_integer_value(json_array_get(v, i));
-	}
-	return 0;
-}
-
-static int parse_rope_scale(struct vfm_model_spec *m, const json_t *v, const char *where, struct vfm_err *err)
-{
-	if (json_array_size(v) != 3)
-		return vfm_fail(err, VFM_EUSAGE, "%s.rope_scale: expected an array of three numbers", where);
-	for (size_t i = 0; i < 3; i++) {
-		if (!json_is_number(json_array_get(v, i)))
-			return vfm_fail(err, VFM_EUSAGE, "%s.rope_scale[%zu]: expected a number", where, i);
-		m->rope_scale[i] = json_number_value(json_array_get(v, i));
-	}
-	return 0;
-}
-
-int vfm_foreign_model_parse(struct vfm_model_spec *m, const json_t *model, const char *where, struct vfm_err *err)
-{
-	const json_t *pad = json_object_get(model, "text_pad");
-
-	if (!json_is_object(model))
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
-	TRY(vfm_json_i64(model, where, "heads", false, 1, 1024, &m->heads, err));
-	TRY(vfm_json_i64(model, where, "text_len", false, 1, 65536, &m->text_len, err));
-	TRY(vfm_json_f64(model, where, "norm_eps", false, &m->norm_eps, err));
-	TRY(vfm_json_f64(model, where, "rope_fps", false, &m->rope_fps, err));
-	TRY(vfm_json_f64(model, where, "rope_theta", false, &m->rope_theta, err));
-	TRY(parse_int3(model, where, "rope_stride", m->rope_stride, err));
-	TRY(parse_int3(model, where, "rope_axes", m->rope_axes, err));
-	if (json_object_get(model, "rope_scale"))
-		TRY(parse_rope_scale(m, json_object_get(model, "rope_scale"), where, err));
-	if (json_is_boolean(pad))
-		m->text_pad = json_is_true(pad);
-	return 0;
 }
 
 /* ---- what a layout can hold ---- */

@@ -165,8 +165,8 @@ void vfm_foreign_infer(struct vfm_model_spec *m, const struct vfm_foreign_row *r
  * not known. */
 int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err);
 
-/* The keys of the section "model" that a foreign file determines, or the metadata of an export. */
-json_t *vfm_foreign_model_json(const struct vfm_model_spec *m); /* the caller owns it */
-int vfm_foreign_model_parse(struct vfm_model_spec *m, const json_t *model, const char *where, struct vfm_err *err);
+/* Sets the keys that shapes do not determine from the section "model" in the metadata of our export.  Fails as
+ * vfm_model_read. */
+int vfm_foreign_read_meta(struct vfm_model_spec *m, const json_t *model, const char *where, struct vfm_err *err);
 
 #endif

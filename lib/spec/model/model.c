@@ -82,6 +82,34 @@ const struct vfm_key vfm_model_keys[] = {
 
 const int vfm_model_n_keys = sizeof(vfm_model_keys) / sizeof(vfm_model_keys[0]);
 
+static const char *name_in_section(const struct vfm_key *k)
+{
+	return strchr(k->path, '.') + 1;
+}
+
+json_t *vfm_model_json(const struct vfm_model_spec *m)
+{
+	json_t *o = json_object();
+
+	for (int i = 0; i < vfm_model_n_keys; i++)
+		json_object_set_new(o, name_in_section(&vfm_model_keys[i]), vfm_key_json(m, &vfm_model_keys[i]));
+	return o;
+}
+
+int vfm_model_read(struct vfm_model_spec *m, const json_t *section, const char *where, struct vfm_err *err)
+{
+	if (!json_is_object(section))
+		return vfm_fail(err, VFM_EUSAGE, "%s: expected an object", where);
+	for (int i = 0; i < vfm_model_n_keys; i++) {
+		const struct vfm_key *k = &vfm_model_keys[i];
+		const json_t *v = json_object_get(section, name_in_section(k));
+
+		if (v && vfm_key_set(m, k, v, err) < 0)
+			return vfm_err_context(err, "%s", where);
+	}
+	return 0;
+}
+
 void vfm_model_defaults(struct vfm_model_spec *m)
 {
 	*m = (struct vfm_model_spec){.arch = "dit",

@@ -62,6 +62,10 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err);
 /* The keys of the section "model", with their ranges; offsets are those in struct vfm_model_spec. */
 extern const struct vfm_key vfm_model_keys[];
 extern const int vfm_model_n_keys;
+json_t *vfm_model_json(const struct vfm_model_spec *m); /* the section; the caller owns it */
+/* Sets the keys that the section has, and ignores unknown ones.  VFM_EUSAGE: a value is of another type or out of range;
+ * the message names the key after `where`. */
+int vfm_model_read(struct vfm_model_spec *m, const json_t *section, const char *where, struct vfm_err *err);
 
 const struct vfm_arch *vfm_model_arch(const struct vfm_model_spec *m); /* m must have passed the check */
 bool vfm_model_has_experts(const struct vfm_model_spec *m);

@@ -173,13 +173,13 @@ static const struct vfm_key *key_at(int i)
 	return &key_tables[t].key[i];
 }
 
-/* Returns the address of a key's value in the configuration. */
-static void *key_value(struct vfm_config *c, const struct vfm_key *k)
+/* Returns the struct that a key's offset refers to. */
+static void *section_base(struct vfm_config *c, const struct vfm_key *k)
 {
 	for (size_t t = 0;; t++)
 		for (int i = 0; i < *key_tables[t].n; i++)
 			if (k == &key_tables[t].key[i])
-				return (char *)c + key_tables[t].off + k->off;
+				return (char *)c + key_tables[t].off;
 }
 
 void vfm_config_defaults(struct vfm_config *c)
@@ -217,35 +217,6 @@ void vfm_config_defaults(struct vfm_config *c)
 }
 
 /* ---- one value ---- */
-
-static int read_number(const struct vfm_key *k, const json_t *v, double *out, struct vfm_err *err)
-{
-	static const char *const names[] = {
-		"an object", "an array", "a string", "an integer", "a number", "true", "false", "null"};
-	bool integer = k->type != VFM_KEY_NUM;
-
-	*out = json_number_value(v);
-	/* 1e6 is a valid integer.  The limits of all keys are below 2^53, so a double holds it exactly. */
-	if (!json_is_number(v) || (integer && *out != floor(*out)))
-		return vfm_fail(err, VFM_EUSAGE, "%s: expected %s%s, got %s", k->path,
-			integer ? "an integer" : "a number", k->type == VFM_KEY_AUTO ? " or auto" : "",
-			names[json_typeof(v)]);
-	if (*out >= k->min && *out <= k->max)
-		return 0;
-	return vfm_fail(err, VFM_EUSAGE, "%s: expected %g to %g, got %g", k->path, k->min, k->max, *out);
-}
-
-static int set_enum(const struct vfm_key *k, const json_t *v, int *out, struct vfm_err *err)
-{
-	const char *s = json_string_value(v);
-
-	for (int i = 0; s && k->names[i]; i++)
-		if (!strcmp(s, k->names[i])) {
-			*out = k->values ? k->values[i] : i;
-			return 0;
-		}
-	return vfm_key_fail_name(k->path, k->names, s, err);
-}
 
 static int add_weight(
 	const struct vfm_key *k, struct vfm_name_weights *w, const char *name, double weight, struct vfm_err *err)
@@ -315,90 +286,12 @@ static int set_key_weights(const struct vfm_key *k, const json_t *v, struct vfm_
 	return 0;
 }
 
-/* Sets *out from "a,b" or ["a","b"]. */
-static int set_key_patterns(const struct vfm_key *k, const json_t *v, struct vfm_patterns *out, struct vfm_err *err)
-{
-	struct vfm_patterns p = {0};
-	size_t n = 0;
-
-	for (size_t i = 0; i < (json_is_array(v) ? json_array_size(v) : 1); i++) {
-		const json_t *one = json_is_array(v) ? json_array_get(v, i) : v;
-
-		if (!json_is_string(one))
-			return vfm_fail(err, VFM_EUSAGE, "%s: expected patterns, as a,b or [\"a\",\"b\"]", k->path);
-		if (n + json_string_length(one) + 2 > sizeof(p.text))
-			return vfm_fail(err, VFM_EUSAGE, "%s: longer than %zu bytes", k->path, sizeof(p.text) - 1);
-		n += (size_t)sprintf(p.text + n, "%s%s", n ? "," : "", json_string_value(one));
-	}
-	*out = p;
-	return 0;
-}
-
-/* Sets three integers or numbers. */
-static int set_key3(const struct vfm_key *k, const json_t *v, void *dst, struct vfm_err *err)
-{
-	const bool ints = k->type == VFM_KEY_INT3;
-	struct vfm_key one = *k;
-	double x[3];
-
-	if (!json_is_array(v) || json_array_size(v) != 3)
-		return vfm_fail(
-			err, VFM_EUSAGE, "%s: expected an array of three %s", k->path, ints ? "integers" : "numbers");
-	one.type = ints ? VFM_KEY_INT : VFM_KEY_NUM;
-	for (size_t i = 0; i < 3; i++)
-		TRY(read_number(&one, json_array_get(v, i), &x[i], err));
-	for (size_t i = 0; i < 3; i++) {
-		if (ints)
-			((int64_t *)dst)[i] = (int64_t)x[i];
-		else
-			((double *)dst)[i] = x[i];
-	}
-	return 0;
-}
-
 static int set_key(struct vfm_config *c, const struct vfm_key *k, const json_t *v, struct vfm_err *err)
 {
-	void *dst = key_value(c, k);
-	double x;
+	void *base = section_base(c, k);
 
-	switch (k->type) {
-	case VFM_KEY_INT:
-	case VFM_KEY_AUTO:
-		if (k->type == VFM_KEY_AUTO && json_is_string(v) && !strcmp(json_string_value(v), "auto"))
-			x = -1;
-		else
-			TRY(read_number(k, v, &x, err));
-		*(int64_t *)dst = (int64_t)x;
-		return 0;
-	case VFM_KEY_SEED:
-		TRY(read_number(k, v, &x, err));
-		*(uint64_t *)dst = (uint64_t)x;
-		return 0;
-	case VFM_KEY_NUM:
-		TRY(read_number(k, v, &x, err));
-		*(double *)dst = x;
-		return 0;
-	case VFM_KEY_BOOL:
-		if (!json_is_boolean(v))
-			return vfm_fail(err, VFM_EUSAGE, "%s: expected true or false", k->path);
-		*(bool *)dst = json_is_true(v);
-		return 0;
-	case VFM_KEY_ENUM:
-		return set_enum(k, v, dst, err);
-	case VFM_KEY_INT3:
-	case VFM_KEY_NUM3:
-		return set_key3(k, v, dst, err);
-	case VFM_KEY_NAME:
-		if (!json_is_string(v) || json_string_length(v) >= sizeof(c->model.arch))
-			return vfm_fail(err, VFM_EUSAGE, "%s: expected a short string", k->path);
-		memcpy(dst, json_string_value(v), json_string_length(v) + 1);
-		return 0;
-	case VFM_KEY_WEIGHTS:
-		return set_key_weights(k, v, dst, err);
-	case VFM_KEY_PATTERNS:
-		return set_key_patterns(k, v, dst, err);
-	}
-	return 0;
+	return k->type == VFM_KEY_WEIGHTS ? set_key_weights(k, v, (void *)((char *)base + k->off), err)
+					  : vfm_key_set(base, k, v, err);
 }
 
 /* ---- documents ---- */
@@ -617,40 +510,10 @@ static json_t *weights_json(const struct vfm_name_weights *w)
 
 static json_t *value_json(const struct vfm_config *c, const struct vfm_key *k)
 {
-	const void *p = key_value((struct vfm_config *)c, k);
+	const void *base = section_base((struct vfm_config *)c, k);
 
-	switch (k->type) {
-	case VFM_KEY_AUTO:
-		if (*(const int64_t *)p < 0)
-			return json_string("auto");
-		/* fallthrough */
-	case VFM_KEY_INT:
-		return json_integer(*(const int64_t *)p);
-	case VFM_KEY_SEED:
-		return json_integer((json_int_t) * (const uint64_t *)p);
-	case VFM_KEY_NUM:
-		return vfm_json_real(*(const double *)p);
-	case VFM_KEY_BOOL:
-		return json_boolean(*(const bool *)p);
-	case VFM_KEY_ENUM:
-		for (int i = 0; k->names[i]; i++)
-			if ((k->values ? k->values[i] : i) == *(const int *)p)
-				return json_string(k->names[i]);
-		return json_null();
-	case VFM_KEY_INT3:
-		return json_pack("[III]", (json_int_t)((const int64_t *)p)[0], (json_int_t)((const int64_t *)p)[1],
-			(json_int_t)((const int64_t *)p)[2]);
-	case VFM_KEY_NUM3:
-		return json_pack("[ooo]", vfm_json_real(((const double *)p)[0]), vfm_json_real(((const double *)p)[1]),
-			vfm_json_real(((const double *)p)[2]));
-	case VFM_KEY_NAME:
-		return json_string(p);
-	case VFM_KEY_WEIGHTS:
-		return weights_json(p);
-	case VFM_KEY_PATTERNS:
-		return json_string(((const struct vfm_patterns *)p)->text);
-	}
-	return json_null();
+	return k->type == VFM_KEY_WEIGHTS ? weights_json((const void *)((const char *)base + k->off))
+					  : vfm_key_json(base, k);
 }
 
 json_t *vfm_config_to_json(const struct vfm_config *c)
