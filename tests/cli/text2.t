@@ -251,6 +251,12 @@ is "$rc $(encoders <<<"$out") $err" "0 glyphs " "a file of rows"
 jq -c 'select(.text2)' two.jsonl | head -1 >prompts.jsonl
 run "${sample[@]}" --prompts prompts.jsonl -o x.npy
 is "$rc $(encoders <<<"$out") $err" "0 glyphs " "that of a record"
+jq -c 'select(.text2) | .caption = "another"' two.jsonl | head -1 >prompts.jsonl
+run "${sample[@]}" --prompts prompts.jsonl -o x.npy
+like "$rc $err" "^[12] .*made from another caption \(text2.caption_sha256\)" "of another caption"
+jq -c --arg file "$file" 'select(.text2) | .text2.path = $file | .text2.sha256 |= (.[1:] + .[:1])' two.jsonl | head -1 >prompts.jsonl
+run "${sample[@]}" --prompts prompts.jsonl -o x.npy
+like "$rc $err" "^[12] .*${file##*/} is not the file of this record" "another file"
 jq -c 'select(.text2) | .text2.maker.version = "9"' two.jsonl | head -1 >prompts.jsonl
 run "${sample[@]}" --prompts prompts.jsonl -o x.npy
 like "$rc $err" "^[12] .*text2 has second text encoder 'glyphs 9 .*', the model has 'glyphs 3" "of another encoder"

@@ -5,10 +5,12 @@
 
 #include "base/mem.h"
 #include "data/dataset/index.h"
+#include "data/record/binding.h"
 #include "data/record/clip_reader.h"
 #include "data/record/record.h"
 #include "encoder/vae/condition.h"
 #include "io/file.h"
+#include "io/hash.h"
 #include "io/input.h"
 #include "io/json.h"
 #include "io/npy.h"
@@ -271,7 +273,7 @@ static void release_array(struct file_array *a)
 	vfm_big_free(a->x, a->x ? a->bytes : 0);
 }
 
-/* Reads the array of a section; dimensions of `want` that are not 0 must agree.  The caller releases it, also after a
+/* Reads the array of a section; its digest, if it has one, and the dimensions of `want` that are not 0 must agree.  The caller releases it, also after a
  * failure. */
 static int read_array(
 	struct file_array *a, const json_t *part, const char *what, int ndim, const int64_t *want, struct vfm_err *err)
@@ -286,6 +288,7 @@ static int read_array(
 		return vfm_fail(err, VFM_EUSAGE, "%s.path is missing", what);
 	TRY_OUT(vfm_read_regular(path, MAX_FILE, &b.data, &b.len, err));
 	b.cap = b.len + 1;
+	TRY_OUT(vfm_binding_check(vfm_rec_str(part, "sha256", ""), b.data, b.len, path, err));
 	TRY_OUT(vfm_npy_parse(&n, b.data, b.len, b.len, path, err));
 	TRY_OUT(vfm_sample_array_check(&n, ndim, b.data + n.header_bytes, path, err));
 	for (int i = 0; i < ndim && rc >= 0; i++) {
@@ -356,6 +359,18 @@ static int read_image(const struct vfm_sampling *s, const struct vfm_sample_item
 	return rc;
 }
 
+/* Compares the digest of the caption that a second text was made from, if its section has one, with the prompt. */
+static int check_text2_prompt(const struct vfm_sample_item *it, const json_t *part, struct vfm_err *err)
+{
+	const char *made = vfm_rec_str(part, "caption_sha256", NULL);
+	char hex[VFM_SHA256_HEX];
+
+	vfm_sha256_of(it->p.caption, strlen(it->p.caption), hex);
+	if (!made || strcmp(made, hex) == 0)
+		return 0;
+	return vfm_fail(err, VFM_EINPUT, "the second text was made from another caption (text2.caption_sha256)");
+}
+
 /* Reads the second text that the line of an item names. */
 static int read_text2(struct vfm_sampling *s, struct vfm_sample_item *it, struct vfm_err *err)
 {
@@ -367,6 +382,7 @@ static int read_text2(struct vfm_sampling *s, struct vfm_sample_item *it, struct
 
 	if (!dim || !sampling_names_text2(it))
 		return 0;
+	TRY(check_text2_prompt(it, part, err));
 	TRY(check_section_encoder(s, VFM_ENCODER_TEXT2, part, "text2", err));
 	rc = read_array(&a, part, "text2", 2, (int64_t[]){0, dim}, err);
 	if (rc >= 0) {
