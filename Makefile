@@ -16,7 +16,7 @@ space   := $(subst ,, )
 # The one list of Debian packages: needed to build and run; to check; to check under Slurm; to lint; to fuzz; to package; for .ci/run.
 DEB        := gcc make pkg-config libjansson-dev libyaml-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libavfilter-dev \
               libsqlite3-dev zlib1g-dev libssl-dev libutf8proc-dev libgumbo-dev liblapack-dev
-DEB_CHECK  := g++ libcmocka-dev perl jq ffmpeg mandoc python3 clang-format procps zsh fish
+DEB_CHECK  := g++ libcmocka-dev perl jq ffmpeg mandoc openssl python3 clang-format procps zsh fish
 DEB_SLURM  := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 iproute2 util-linux procps
 DEB_LINT   := clang-tidy cppcheck shellcheck mandoc
 DEB_FUZZ   := clang libclang-rt-14-dev

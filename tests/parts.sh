@@ -2,8 +2,8 @@
 # parts.sh PART ... - runs targets of make one after the other and reports what took longest.
 #
 # MAKE is the command, LOGS the folder for the output of each part.  A part that fails does not stop the others, unless it is
-# check-build.  The last lines are the seconds of each part, the slowest test programs and files, the parts that failed, and
-# "N passed, N failed".  A part that counts no tests is one test itself.
+# check-build.  The last lines are the seconds of each part, the slowest test programs and files, what was skipped, the parts that
+# failed, and "N passed, N failed".  A part that counts no tests is one test itself.
 set -u
 
 counts() { # LOG STATUS: "PASSED FAILED"
@@ -46,6 +46,10 @@ slowest() { # LOG ...: "NAME SECONDS", of run_tests.sh and of prove --timer
 		awk '{ s = $1 ~ /\.t$/ ? $2 / 1000 : $2; printf "%-40s %6.1f\n", $1, s }' | LC_ALL=C sort -k2,2nr | head -n 12
 }
 
+skipped() { # LOG ...: "FILE: [N tests: ]WHY", of lib.sh, and what the programs of run_tests.sh say
+	sed -nE -e 's/^# SKIPPED //p' -e 's/^skip: //p' "$@" | LC_ALL=C sort -u
+}
+
 mkdir -p "$LOGS" || exit
 rm -f "$LOGS"/*.log
 passed=0 failed=0 bad=() times=()
@@ -63,6 +67,8 @@ printf '\n%-40s %6s\n' part seconds
 printf '%s\n' "${times[@]}"
 printf '\n%-40s %6s\n' slowest seconds
 slowest "$LOGS"/*.log
+printf '\nskipped\n'
+skipped "$LOGS"/*.log
 echo
 [ ${#bad[@]} = 0 ] || echo "failed: ${bad[*]}"
 echo "$passed passed, $failed failed"

@@ -191,7 +191,7 @@ skip() {
 		n_tests=$((n_tests + 1))
 		echo "ok $n_tests # SKIP $2"
 	done
-	echo "# SKIPPED $1 tests: $2" >&2
+	echo "# SKIPPED ${0##*/}: $1 tests: $2" >&2
 }
 
 skip_all() {
