@@ -89,7 +89,7 @@ model.rope_scale: expected a number, got a string;model.rope_scale=[1,"3",3]
 model.rope_scale: expected 0.001 to 1000, got 0;model.rope_scale=[1,0,3]
 model.rope_scale: expected 0.001 to 1000, got 2000;model.rope_scale=[1,3,2e3]
 model.rope_scale: heads of 8 features rotate 2 with h, which have no range;model.heads=4 model.rope_scale=[1,3,3]
-model.cond_channels: model.arch 'cosmos' reads no condition but its masks \(model.mask_channels\);model.cond_channels=4
+model.cond_channels: model.arch 'cosmos' makes what it reads of given frames itself. 0 would fit;model.cond_channels=4
 model.pooled_text: model.arch 'cosmos' adds no text to the conditioning;model.pooled_text=true
 END
 is "$("${train[@]}" "${cosmos[@]}" --set 'model.rope_scale=[0.5,3,2]' --print-config | jq -c .model.rope_scale)" "[0.5,3,2]" "three numbers"
