@@ -195,7 +195,7 @@ cached=(vfm-bench loader -q -r 1 --format json --cache near --cache-gib 1 --fetc
 remote=("${cached[@]}" --remote 's3://bucket/{set}')
 run "${remote[@]}" far.jsonl
 rc_is 0 "tars of a join are fetched"
-is "$(cut -d/ -f1 fetched | sort -u | tr '\n' ' ')" "a b " "from the folders of its datasets"
+is "$(cut -d/ -f1 fetched | sort -u | tr '\n' ' ')" "a b c " "from the folders of its datasets"
 is "$(sort fetched | uniq -d | wc -l)" 0 "each once"
 run "${cached[@]}" --remote s3://bucket far.jsonl
 rc_is 2 "a URL without {set}"

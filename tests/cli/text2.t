@@ -206,6 +206,12 @@ run vfm-train "${model[@]}" --set model.text2_len=1 --data two.plan -o cut --ste
 like "$rc $(grep -c 'has 2 rows of a second text; of each sample the first 1 are read (model.text2_len)' <<<"$err")" "^0 1" "long ones are truncated, and a message says so once"
 run vfm-train -q "${model[@]}" --set model.text2_dim=6 --data two.plan -o x --steps 1
 like "$rc $err" "^2 .*two.plan has second texts of 8 features, but model.text2_dim is 6" "another width"
+delivered() { # PLAN: bytes of the arrays
+	vfm-bench loader -q -r 1 --format jsonl "$1" | jq '.gb_s * .seconds * 1e9 | round'
+}
+jq -c 'del(.text2_dim)' two.plan >first.plan
+rows=$(jq -s '[.[] | .samples[]?] | length / 2 * 2 * 8 * 4' two.plan)
+is "$(($(delivered two.plan) - $(delivered first.plan)))" "$rows" "vfm-bench loader reads them, too"
 pack plain >plain.plan 2>/dev/null
 run vfm-train -q "${model[@]}" --data plain.plan -o none --steps 1
 like "$rc $err" "^0 .*warning: no sample of plain.plan has a second text, which the model reads" "a plan without them"

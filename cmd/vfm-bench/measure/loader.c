@@ -38,7 +38,13 @@ struct loader_run {
 static int run_once(
 	struct vfm_plan *m, struct vfm_shard_cache *cache, bool skip_hash, struct loader_run *r, struct vfm_err *err)
 {
-	struct vfm_loader_opts lo = {.threads = (int32_t)o.threads, .cache = cache, .skip_hash = skip_hash};
+	const struct vfm_plan_header *h = vfm_plan_header(m);
+	struct vfm_loader_opts lo = {.threads = (int32_t)o.threads,
+		.cond = h->cond_channels > 0,
+		.image = h->image_dim > 0,
+		.text2_dim = h->text2_dim,
+		.cache = cache,
+		.skip_hash = skip_hash};
 	double start = vfm_now();
 	struct vfm_loader *l = vfm_loader_open(m, &lo, err);
 	struct vfm_pack *p;
@@ -113,7 +119,7 @@ static int print_runs(const struct loader_run *runs, int n, struct vfm_err *err)
 
 	print_rows(t, runs, n);
 	vfm_table_note(t,
-		"median of %d runs; GB/s counts latents and texts as they are delivered; files from the page cache", n);
+		"median of %d runs; GB/s counts all arrays as they are delivered; files from the page cache", n);
 	bench_note_machine(t, vfm_par_threads(), NULL, NULL);
 	rc = vfm_table_print(t, &o.table, stdout, err);
 	vfm_table_free(t);
