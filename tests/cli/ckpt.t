@@ -161,9 +161,10 @@ run vfm-ckpt info "$TOP/Makefile"
 rc_is 2 "another kind of file"
 like "$err" "not a safetensors file" "and says so"
 
-# A real reader, where there is one: PYTHON names an interpreter with the package.
-if "${PYTHON:-python3}" -c 'import safetensors.numpy' 2>/dev/null; then
-	ok "the safetensors package reads what we write" "${PYTHON:-python3}" -c '
+# A real reader, where there is one.
+PY=${VFM_PYTHON:-python3}
+if "$PY" -c 'import safetensors.numpy' 2>/dev/null; then
+	ok "the safetensors package reads what we write" "$PY" -c '
 import safetensors.numpy as s, numpy as np
 a = s.load_file("m.safetensors")
 assert (a["qkv"].ravel() == np.arange(480)).all() and a["qkv"].shape == (24, 4, 5)
@@ -173,13 +174,13 @@ s.save_file({"a": np.arange(6, dtype=np.float16).reshape(2, 3), "b": np.zeros((0
 	is "$(jq -r '"\(.name)\(.max)"' <<<"$out" | tr '\n' ,)" "a5,bnull,c3,d1," "we read what the package writes"
 	vfm-ckpt export --shard 1 cut whole-hf
 	vfm-ckpt export --part ema r3 ema.safetensors
-	ok "the package reads each file of a directory" "${PYTHON:-python3}" -c '
+	ok "the package reads each file of a directory" "$PY" -c '
 import json, safetensors.numpy as s, numpy as np
 i = json.load(open("whole-hf/model.safetensors.index.json"))
 t = {k: s.load_file("whole-hf/" + f)[k] for k, f in i["weight_map"].items()}
 assert (t["qkv"].ravel() == np.arange(480)).all() and i["metadata"]["total_size"] == 1920
 s.load_file("ema.safetensors")'
 else
-	skip 3 "the Python package safetensors is not installed (PYTHON=… names an interpreter that has it)"
+	skip 3 "no safetensors for $PY (set VFM_PYTHON)"
 fi
 done_testing

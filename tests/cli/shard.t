@@ -167,8 +167,9 @@ run vfm-curate verify nowhere
 rc_is 2 "no dataset: status 2"
 
 # The readers that others use, where they are installed.
-if python3 -c 'import webdataset, numpy' 2>/dev/null; then
-	run python3 -c '
+PY=${VFM_PYTHON:-python3}
+if "$PY" -c 'import webdataset, numpy' 2>/dev/null; then
+	run "$PY" -c '
 import glob, webdataset
 n = 0
 for x in webdataset.WebDataset(sorted(glob.glob("data/*.tar")), shardshuffle=False, empty_check=False).decode():
@@ -177,6 +178,6 @@ for x in webdataset.WebDataset(sorted(glob.glob("data/*.tar")), shardshuffle=Fal
 print(n)'
 	is "$out" 20 "webdataset reads the samples"
 else
-	skip 1 "python3 has no webdataset and numpy"
+	skip 1 "no webdataset and numpy for $PY (set VFM_PYTHON)"
 fi
 done_testing
