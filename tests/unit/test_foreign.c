@@ -129,9 +129,28 @@ static void test_dimensions(void **state)
 	}
 }
 
+/* 472 / 232 * 232 is less than 472 in double; readers round it down. */
+static void test_mlp_ratio(void **state)
+{
+	struct vfm_model_spec m, got;
+	json_t *config;
+
+	(void)state;
+	OK(vfm_model_preset("cosmos2-2b", &m, &err));
+	m.hidden = 232;
+	m.heads = 29;
+	m.ffn = 472;
+	config = vfm_foreign_write_config(&m, 0);
+	vfm_foreign_begin(&got, vfm_model_arch(&m));
+	OK(vfm_foreign_read_config(&got, vfm_model_arch(&m)->foreign, 0, config, "config.json", &err));
+	assert_int_equal(got.ffn, 472);
+	json_decref(config);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_cover), cmocka_unit_test(test_dimensions)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_cover), cmocka_unit_test(test_dimensions),
+		cmocka_unit_test(test_mlp_ratio)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

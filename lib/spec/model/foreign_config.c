@@ -1,4 +1,5 @@
 /* foreign_config.c - translates config.json of other programs to dimensions and back. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,6 +161,14 @@ int vfm_foreign_read_config(struct vfm_model_spec *m, const struct vfm_foreign *
 	return 0;
 }
 
+/* Returns the ratio whose product with model.hidden, rounded down as the readers do, is model.ffn. */
+static double mlp_ratio(const struct vfm_model_spec *m)
+{
+	const double hidden = (double)m->hidden, ratio = (double)m->ffn / hidden;
+
+	return (int64_t)(ratio * hidden) == m->ffn ? ratio : nextafter(ratio, INFINITY);
+}
+
 static json_t *foreign_value(const struct vfm_model_spec *m, const struct vfm_foreign_key *k)
 {
 	const int64_t *dim = (const int64_t *)(const void *)((const char *)m + k->off);
@@ -180,7 +189,7 @@ static json_t *foreign_value(const struct vfm_model_spec *m, const struct vfm_fo
 	case VFM_FOREIGN_INPUTS:
 		return json_integer(vfm_foreign_inputs(m) - (int64_t)k->off);
 	case VFM_FOREIGN_MLP_RATIO:
-		return json_real((double)m->ffn / (double)m->hidden);
+		return json_real(mlp_ratio(m));
 	case VFM_FOREIGN_CONTEXT:
 		return json_integer(vfm_model_context_dim(m));
 	case VFM_FOREIGN_IMAGE:
