@@ -149,8 +149,8 @@ static void test_mlp_ratio(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_cover), cmocka_unit_test(test_dimensions),
-		cmocka_unit_test(test_mlp_ratio)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cover), cmocka_unit_test(test_dimensions), cmocka_unit_test(test_mlp_ratio)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
