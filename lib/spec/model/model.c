@@ -82,6 +82,16 @@ const struct vfm_key vfm_model_keys[] = {
 
 const int vfm_model_n_keys = sizeof(vfm_model_keys) / sizeof(vfm_model_keys[0]);
 
+/* Returns whether the architecture reads the key: the key is in its row, or in no row. */
+static bool has_key(const struct vfm_arch *a, const struct vfm_key *key)
+{
+	bool special = false;
+
+	for (int i = 0; vfm_archs[i]; i++)
+		special = special || vfm_arch_lists_key(vfm_archs[i], key->path);
+	return !special || vfm_arch_lists_key(a, key->path);
+}
+
 static const char *name_in_section(const struct vfm_key *k)
 {
 	return strchr(k->path, '.') + 1;
@@ -89,10 +99,15 @@ static const char *name_in_section(const struct vfm_key *k)
 
 json_t *vfm_model_json(const struct vfm_model_spec *m)
 {
+	const struct vfm_arch *a = vfm_arch_find(m->arch);
 	json_t *o = json_object();
 
-	for (int i = 0; i < vfm_model_n_keys; i++)
-		json_object_set_new(o, name_in_section(&vfm_model_keys[i]), vfm_key_json(m, &vfm_model_keys[i]));
+	for (int i = 0; i < vfm_model_n_keys; i++) {
+		const struct vfm_key *k = &vfm_model_keys[i];
+
+		if (has_key(a, k))
+			json_object_set_new(o, name_in_section(k), vfm_key_json(m, k));
+	}
 	return o;
 }
 
@@ -212,16 +227,6 @@ int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err 
 }
 
 /* ---- checks ---- */
-
-/* Returns whether the architecture reads the key: the key is in its row, or in no row. */
-static bool has_key(const struct vfm_arch *a, const struct vfm_key *key)
-{
-	bool special = false;
-
-	for (int i = 0; vfm_archs[i]; i++)
-		special = special || vfm_arch_lists_key(vfm_archs[i], key->path);
-	return !special || vfm_arch_lists_key(a, key->path);
-}
 
 static int check_heads(struct vfm_model_spec *m, struct vfm_err *err)
 {

@@ -62,7 +62,8 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err);
 /* The keys of the section "model", with their ranges; offsets are those in struct vfm_model_spec. */
 extern const struct vfm_key vfm_model_keys[];
 extern const int vfm_model_n_keys;
-json_t *vfm_model_json(const struct vfm_model_spec *m); /* the section; the caller owns it */
+/* The keys that the architecture of m reads; the caller owns it.  m must have passed the check. */
+json_t *vfm_model_json(const struct vfm_model_spec *m);
 /* Sets the keys that the section has, and ignores unknown ones.  VFM_EUSAGE: a value is of another type or out of range;
  * the message names the key after `where`. */
 int vfm_model_read(struct vfm_model_spec *m, const json_t *section, const char *where, struct vfm_err *err);
