@@ -129,6 +129,28 @@ static void test_dimensions(void **state)
 	}
 }
 
+/* The files of a model of another program have all rows that its table has. */
+static void test_lacking(void **state)
+{
+	struct vfm_model_spec m, got;
+	json_t *config;
+	int layout;
+
+	(void)state;
+	OK(vfm_model_preset("hunyuanvideo-1.5", &m, &err));
+	OK(vfm_model_check(&m, &err));
+	OK(vfm_foreign_find(&m, "diffusers", &layout, &err));
+	m.text2_dim = 0;
+	assert_int_equal(vfm_foreign_find(&m, "diffusers", &layout, &err), VFM_EUSAGE);
+	assert_string_equal(err.msg, "model.text2_dim: the layout diffusers cannot express its value");
+	config = vfm_foreign_write_config(&m, layout);
+	vfm_foreign_begin(&got, vfm_model_arch(&m));
+	OK(vfm_foreign_read_config(&got, vfm_model_arch(&m)->foreign, layout, config, "config.json", &err));
+	assert_int_equal(vfm_foreign_finish(&got, vfm_model_arch(&m)->foreign, &err), VFM_EUSAGE);
+	assert_string_equal(err.msg, "neither config.json nor the tensors give model.text2_dim");
+	json_decref(config);
+}
+
 /* 472 / 232 * 232 is less than 472 in double; readers round it down. */
 static void test_mlp_ratio(void **state)
 {
@@ -149,8 +171,8 @@ static void test_mlp_ratio(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cover), cmocka_unit_test(test_dimensions), cmocka_unit_test(test_mlp_ratio)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_cover), cmocka_unit_test(test_dimensions),
+		cmocka_unit_test(test_lacking), cmocka_unit_test(test_mlp_ratio)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,8 +118,8 @@ static int print_runs(const struct loader_run *runs, int n, struct vfm_err *err)
 	int rc;
 
 	print_rows(t, runs, n);
-	vfm_table_note(t,
-		"median of %d runs; GB/s counts all arrays as they are delivered; files from the page cache", n);
+	vfm_table_note(
+		t, "median of %d runs; GB/s counts all arrays as they are delivered; files from the page cache", n);
 	bench_note_machine(t, vfm_par_threads(), NULL, NULL);
 	rc = vfm_table_print(t, &o.table, stdout, err);
 	vfm_table_free(t);

@@ -82,6 +82,33 @@ static int read_shape(const char *text, const struct vfm_model_spec *m, int64_t 
 	return ndim;
 }
 
+/* Returns the path of the key that a letter stands for; NULL: none. */
+static const char *key_of_letter(char letter)
+{
+	struct vfm_model_spec m;
+	const int64_t *dim = vfm_foreign_dim(&m, letter);
+
+	for (int i = 0; dim && i < vfm_model_n_keys; i++)
+		if ((const char *)dim == (const char *)&m + vfm_model_keys[i].off)
+			return vfm_model_keys[i].path;
+	return NULL;
+}
+
+/* Returns the key of a dimension that is 0 although a row of all models has it; NULL: none. */
+static const char *lacking_key(const struct vfm_model_spec *m)
+{
+	for (const struct vfm_foreign_row *r = vfm_model_arch(m)->foreign->rows; r->ours; r++)
+		for (const char *p = r->needs ? "" : r->shape; *p;) {
+			int64_t factor;
+			char letter;
+
+			p = next_dim(p, &factor, &letter);
+			if (value_of_letter(m, letter) == 0)
+				return key_of_letter(letter);
+		}
+	return NULL;
+}
+
 /* ---- names ---- */
 
 /* Sets *len to the length of the first name of a list; returns the rest, or NULL after the last. */
@@ -455,9 +482,13 @@ static int assume_preset(struct vfm_model_spec *m, struct vfm_err *err)
 	return 0;
 }
 
+#define NOT_GIVEN "neither config.json nor the tensors give %s"
+
 int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err)
 {
-	static const char *const names[] = {"layers", "hidden", "channels", "ffn", "text_dim"};
+	static const char *const keys[] = {
+		"model.layers", "model.hidden", "model.channels", "model.ffn", "model.text_dim"};
+	const char *key;
 	int64_t dims[5];
 
 	if (!m->text_dim) { /* no layer embeds the text */
@@ -469,7 +500,7 @@ int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, st
 		m->patch[i] = m->patch[i] ? m->patch[i] : f->patch[i];
 	for (int i = 0; i < 5; i++)
 		if (!dims[i])
-			return vfm_fail(err, VFM_EUSAGE, "neither config.json nor the tensors give model.%s", names[i]);
+			return vfm_fail(err, VFM_EUSAGE, NOT_GIVEN, keys[i]);
 	TRY(split_inputs(m, err));
 	if (m->rope_scale[0] == 0)
 		TRY(assume_preset(m, err));
@@ -481,7 +512,9 @@ int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, st
 		m->image_len = m->image_pos;
 	if (!m->heads)
 		TRY(assume_heads(m, f, err));
-	return vfm_model_check(m, err);
+	TRY(vfm_model_check(m, err));
+	key = lacking_key(m);
+	return key ? vfm_fail(err, VFM_EUSAGE, NOT_GIVEN, key) : 0;
 }
 
 static void infer_dims(struct vfm_model_spec *m, const char *form, int parts, int ndim, const int64_t *shape)
@@ -571,18 +604,19 @@ static const char *inexpressible_key(const struct vfm_model_spec *m, int layout)
 		const char *key;
 		bool differs;
 	} keys[] = {
-		{"kv_heads", m->kv_heads && m->kv_heads != m->heads},
-		{"cross_attention", m->cross_attention != common.cross_attention},
-		{"pooled_text", m->pooled_text != common.pooled_text},
-		{"qk_norm", m->qk_norm != common.qk_norm},
-		{"adaln_lora",
+		{"model.kv_heads", m->kv_heads && m->kv_heads != m->heads},
+		{"model.cross_attention", m->cross_attention != common.cross_attention},
+		{"model.pooled_text", m->pooled_text != common.pooled_text},
+		{"model.qk_norm", m->qk_norm != common.qk_norm},
+		{"model.adaln_lora",
 			m->adaln_lora != common.adaln_lora && !has_foreign_key(l, VFM_FOREIGN_INT, OFF(adaln_lora))},
-		{"pos", m->pos != common.pos},
-		{"rope_theta",
+		{"model.pos", m->pos != common.pos},
+		{"model.rope_theta",
 			m->rope_theta != common.rope_theta && !has_foreign_key(l, VFM_FOREIGN_NUM, OFF(rope_theta))},
-		{"patch", f->fixed_patch && memcmp(m->patch, f->patch, sizeof(m->patch)) != 0},
-		{"norm_eps", m->norm_eps != common.norm_eps && !has_foreign_key(l, VFM_FOREIGN_NUM, OFF(norm_eps))},
-		{"ffn",
+		{"model.patch", f->fixed_patch && memcmp(m->patch, f->patch, sizeof(m->patch)) != 0},
+		{"model.norm_eps",
+			m->norm_eps != common.norm_eps && !has_foreign_key(l, VFM_FOREIGN_NUM, OFF(norm_eps))},
+		{"model.ffn",
 			m->ffn && m->ffn != 4 * m->hidden && !has_foreign_key(l, VFM_FOREIGN_INT, OFF(ffn)) &&
 				!has_foreign_key(l, VFM_FOREIGN_MLP_RATIO, 0)},
 	};
@@ -590,7 +624,7 @@ static const char *inexpressible_key(const struct vfm_model_spec *m, int layout)
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
 		if (keys[i].differs)
 			return keys[i].key;
-	return NULL;
+	return lacking_key(m);
 }
 
 int vfm_foreign_find(const struct vfm_model_spec *m, const char *name, int *layout, struct vfm_err *err)
@@ -615,6 +649,6 @@ int vfm_foreign_find(const struct vfm_model_spec *m, const char *name, int *layo
 		return VFM_EUSAGE;
 	key = inexpressible_key(m, *layout);
 	if (key)
-		return vfm_fail(err, VFM_EUSAGE, "model.%s: the layout %s cannot express its value", key, name);
+		return vfm_fail(err, VFM_EUSAGE, "%s: the layout %s cannot express its value", key, name);
 	return 0;
 }
