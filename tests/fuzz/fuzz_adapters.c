@@ -84,7 +84,15 @@ static void write_base(const char *path)
 	vfm_foreign_map_release(&map);
 }
 
-/* Reads a tensor from a line; returns whether it is one of few elements. */
+static bool is_utf8(const char *s)
+{
+	json_t *v = json_string(s);
+
+	json_decref(v);
+	return v != NULL;
+}
+
+/* Reads a tensor from a line; returns whether it has a name of UTF-8 and few elements. */
 static bool read_line(char *line, struct vfm_st_tensor *t)
 {
 	char *save = NULL, *word = strtok_r(line, " ", &save);
@@ -95,7 +103,7 @@ static bool read_line(char *line, struct vfm_st_tensor *t)
 		t->shape[t->ndim++] = strtol(word, NULL, 10) & 63;
 		n *= t->shape[t->ndim - 1];
 	}
-	return t->name && n <= 4096;
+	return t->name && is_utf8(t->name) && n <= 4096;
 }
 
 /* Writes a file of the lines; returns false if they do not make one. */
@@ -109,7 +117,7 @@ static bool write_adapters(char *lines, const char *path)
 	bool ok;
 
 	for (char *line = strtok_r(lines, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-		if (*line == '{')
+		if (*line == '{' && is_utf8(line))
 			meta[0][1] = line;
 		else
 			n += read_line(line, &t[n]);
