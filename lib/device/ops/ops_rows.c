@@ -30,13 +30,19 @@ static int check_index_select(const struct vfm_index_select *a, struct vfm_err *
 	return row_len("index_select", "y", &a->y, a->index.shape[0], d, a->x.ndim, err) < 0 ? VFM_EUSAGE : 0;
 }
 
+/* Rows of y without one of x are not touched with `keep`; of x, each is then assumed to go to one place. */
 static struct vfm_cost extra_index_select(const struct vfm_index_select *a)
 {
-	return (struct vfm_cost){0, (double)vfm_numel(&a->y) * (double)vfm_dtype_size(a->x.dtype)};
+	const int64_t n = a->y.shape[0], m = a->x.shape[0], rows = a->keep && m < n ? m : n;
+	const double features = n ? (double)vfm_numel(&a->y) / (double)n : 0;
+
+	return (struct vfm_cost){
+		0, (double)rows * features * (double)(vfm_dtype_size(a->x.dtype) + vfm_dtype_size(a->y.dtype))};
 }
 
 OP_EXTRA(index_select, check_index_select, extra_index_select, NO_SEQS, IN(x, NORMAL, UNCOUNTED | IN_CHECK),
-	IN(index, INDEX_OR_NONE, I32, "N"), IN(weight, NORMAL, F32 | OPT, "N"), IO_IF(y, keep, NORMAL, IN_CHECK))
+	IN(index, INDEX_OR_NONE, I32, "N"), IN(weight, NORMAL, F32 | OPT, "N"),
+	IO_IF(y, keep, NORMAL, UNCOUNTED | IN_CHECK))
 
 static int check_index_add(const struct vfm_index_add *a, struct vfm_err *err)
 {
