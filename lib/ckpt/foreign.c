@@ -141,7 +141,7 @@ static int read_model_meta(struct translation *x, struct vfm_err *err)
 
 static void infer_from_shapes(struct translation *x)
 {
-	int64_t layers = x->m.layers;
+	const int64_t layers = x->m.layers, refiner = x->m.refiner_layers;
 
 	for (const struct vfm_foreign_row *r = x->arch->foreign->rows; r->ours; r++)
 		for (int i = 0; i < x->c->n; i++) {
@@ -151,8 +151,11 @@ static void infer_from_shapes(struct translation *x)
 			if (name)
 				vfm_foreign_infer(&x->m, r, x->layout, name, t->ndim, t->shape);
 		}
+	/* with the numbers of config.json, the tensors of further blocks are unknown */
 	if (layers)
 		x->m.layers = layers;
+	if (refiner)
+		x->m.refiner_layers = refiner;
 }
 
 static int read_dimensions(struct translation *x, const struct foreign_config *config, struct vfm_err *err)
@@ -176,8 +179,8 @@ static int read_dimensions(struct translation *x, const struct foreign_config *c
 	if (vfm_foreign_finish(&x->m, x->arch->foreign, err) < 0)
 		return vfm_err_context(err, "%s", x->c->path);
 	if (unknown_heads)
-		vfm_info("%s: without config.json, %lld heads of %lld features are assumed", x->c->path,
-			(long long)x->m.heads, (long long)vfm_model_head_dim(&x->m));
+		vfm_info("%s: neither config.json nor the tensors give the heads; %lld of %lld features are assumed",
+			x->c->path, (long long)x->m.heads, (long long)vfm_model_head_dim(&x->m));
 	return config->json ? vfm_foreign_check_config(&x->m, config->layout, config->json, config->path, err) : 0;
 }
 

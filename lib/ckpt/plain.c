@@ -140,9 +140,12 @@ static int read_range_meta(const struct vfm_ckpt *c, json_t **range, struct vfm_
 {
 	char *where;
 	int rc = ckpt_read_meta(c, CKPT_META_RANGE, range, &where, err);
-	double lo = json_number_value(json_array_get(*range, 0)), hi = json_number_value(json_array_get(*range, 1));
+	const json_t *first = json_array_get(*range, 0), *last = json_array_get(*range, 1);
+	const double lo = json_number_value(first), hi = json_number_value(last);
 
-	if (*range && (json_array_size(*range) != 2 || !(lo >= 0 && lo < hi && hi <= 1))) {
+	if (*range &&
+		(json_array_size(*range) != 2 || !json_is_number(first) || !json_is_number(last) ||
+			!(lo >= 0 && lo < hi && hi <= 1))) {
 		rc = vfm_fail(err, VFM_EUSAGE, "%s: expected [t_min, t_max]", where);
 		json_decref(*range);
 		*range = NULL;

@@ -280,7 +280,7 @@ for m in video projection t2i; do
 	[ $m = video ] || cd .. || exit 1
 done
 run vfm-ckpt import original.safetensors no
-like "$rc $err" "^2 .*without config.json model.rope_scale is unknown, since no published model has these dimensions; -c FILE gives it$" "without config.json and -c: the range of the positions is unknown"
+like "$rc $err" "^2 .*neither config.json nor the tensors give model.rope_scale, and no published model has these dimensions; -c FILE gives it$" "without config.json and -c: the range of the positions is unknown"
 while read -r name params scale dims; do
 	is "$(vfm-ckpt info --format jsonl "$name.safetensors" 2>err | jq .params)" "$params" "$name: the tensors of the published file"
 	is "$(vfm-train --init "$name.safetensors" --print-config 2>err | jq -c '.model | [.rope_scale, [.heads, .text_dim, .text_proj, .mask_channels]]')" \
@@ -291,7 +291,7 @@ cosmos2-t2i-2b 1956405248 [1,4,4] [16,1024,0,1]
 cosmos2.5-2b 2059174912 [1,3,3] [16,100352,1024,2]
 END
 run vfm-ckpt info other.safetensors
-like "$rc $err" "^2 .*model.rope_scale is unknown" "other dimensions with heads of 128 features"
+like "$rc $err" "^2 .*nor the tensors give model.rope_scale" "other dimensions with heads of 128 features"
 sed -i 's/"net.accum_iteration/"net.other_iteration/' t2i/original.safetensors
 run vfm-ckpt import -c t2i/model.json t2i/original.safetensors no
 like "$rc $err" "^2 .*1 tensor unknown: net.other_iteration" "other tensors of the file are not ignored"

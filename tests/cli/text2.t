@@ -297,4 +297,28 @@ is "$(cat samples/samples/step-*/samples.jsonl | encoders)" "glyphs null" "with 
 run vfm-train -q "${model[@]}" --data two.plan "${text2[@]}" -o x --steps 1
 like "$rc $err" "^2 .*--text2-exec: there is nothing to sample" "which is refused without prompts"
 
+# ---- files of another program
+vfm-pack -q --context 256 --batch 2 --epochs 3 --patch 1x1x1 two-data >whole.plan 2>/dev/null
+whole=("${small[@]}" --set model.arch=hunyuan --set model.text2_dim=8 --set model.image_dim=6 --set model.image_len=7 --set 'model.patch=[1,1,1]'
+	--set model.text2_len=1 --set diffusion.kind=flow)
+run vfm-train -q "${whole[@]}" --data whole.plan -o whole --steps 1
+rc_is 0 "a model with image rows"
+axes=$(jq -c .model.rope_axes whole/config.json)
+like "$axes" "^.[1-9][0-9]*,[1-9][0-9]*,[1-9][0-9]*.$" "its default axes are those of its heads"
+run vfm-ckpt export -q -l diffusers whole exported
+is "$rc $err $(jq -c .rope_axes_dim exported/config.json)" "0  $axes" "and of an export"
+run vfm-ckpt import -q exported imported
+is "$rc $(jq -c '.config.model | [.text2_len, .image_len]' imported/step-*/manifest.json)" "0 [1,7]" "which has what config.json lacks"
+cp -r exported denied && jq '.num_refiner_layers = 1' exported/config.json >denied/config.json
+run vfm-ckpt import -q denied no
+like "$rc $err" "^2 .*unknown: context_embedder.token_refiner.refiner_blocks.1" "blocks that config.json denies"
+printf '{"caption":"a","image":{"path":"lost.npy"}}\n' >prompts.jsonl
+run vfm-sample -q --ckpt whole --part model --steps 1 --size 16x16 --frames 4 --force "${text2[@]}" --prompts prompts.jsonl -o x.npy
+like "$rc $err" "^[123] .*lost.npy" "image rows of a line are read"
+for bad in '"sha256":7' '"sha256":""' '"caption_sha256":[]'; do
+	line 'a square' "{\"path\":\"$file\",$bad}"
+	run "${sample[@]}" --prompts prompts.jsonl -o x.npy
+	like "$rc $err" "^[12] .*text2.$(cut -d\" -f2 <<<"$bad"): expected 64 lower-case" "$bad is no digest"
+done
+
 done_testing

@@ -151,6 +151,38 @@ static void test_lacking(void **state)
 	json_decref(config);
 }
 
+/* config.json of another program may lack what its code has by default; the metadata of an export have the rest. */
+static void test_defaults(void **state)
+{
+	struct vfm_model_spec m, got;
+	json_t *config, *model;
+
+	(void)state;
+	OK(vfm_model_preset("hunyuanvideo-1.5", &m, &err));
+	m.text2_len = 3;
+	m.image_len = 5;
+	m.text_len = 7;
+	m.rope_theta = 300;
+	OK(vfm_model_check(&m, &err));
+	config = vfm_foreign_write_config(&m, 0);
+	model = vfm_model_json(&m);
+	json_object_del(config, "rope_theta");
+	vfm_foreign_begin(&got, vfm_model_arch(&m));
+	OK(vfm_foreign_read_config(&got, vfm_model_arch(&m)->foreign, 0, config, "config.json", &err));
+	assert_true(got.rope_theta == 256);
+	json_object_set_new(model, "text2_dim", json_integer(9));
+	OK(vfm_foreign_read_meta(&got, model, "meta", &err));
+	assert_true(got.rope_theta == 300 && got.text2_len == 3 && got.image_len == 5 && got.text_len == 7);
+	assert_int_equal(got.text2_dim, m.text2_dim);
+	json_object_set_new(config, "mlp_ratio", json_real(1e-4));
+	vfm_foreign_begin(&got, vfm_model_arch(&m));
+	assert_int_equal(
+		vfm_foreign_read_config(&got, vfm_model_arch(&m)->foreign, 0, config, "config.json", &err), VFM_EUSAGE);
+	assert_string_equal(err.msg, "config.json: mlp_ratio: 0.0001 times 2048 features are none");
+	json_decref(config);
+	json_decref(model);
+}
+
 /* 472 / 232 * 232 is less than 472 in double; readers round it down. */
 static void test_mlp_ratio(void **state)
 {
@@ -172,7 +204,7 @@ static void test_mlp_ratio(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_cover), cmocka_unit_test(test_dimensions),
-		cmocka_unit_test(test_lacking), cmocka_unit_test(test_mlp_ratio)};
+		cmocka_unit_test(test_lacking), cmocka_unit_test(test_defaults), cmocka_unit_test(test_mlp_ratio)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

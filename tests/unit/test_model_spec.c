@@ -194,12 +194,30 @@ static void test_rope_axes(void **state)
 			assert_true(fabs(r.theta[a] / theta - 1) < 1e-12);
 			assert_true(fabs(r.scale[a] - (a ? 1 : cases[i].scale)) < 1e-12);
 		}
-		for (int a = 0; a < 3; a++) /* which only cosmos reads */
+		for (int a = 0; a < 3; a++) { /* which only cosmos and only hunyuan read */
 			m.rope_scale[a] = 2;
+			m.rope_axes[a] = 8;
+		}
 		vfm_model_rope_axes(&m, &r);
 		assert_true((r.theta[0] > 10000 * 2) == (cases[i].ratio[0] > 0));
 		assert_true((r.theta[2] > 10000 * 2) == (cases[i].ratio[2] > 0));
+		assert_int_equal(r.features[0], cases[i].features[0]);
 	}
+}
+
+/* Axes of 0 become the default; one that is 0 beside others is 0. */
+static void test_own_axes(void **state)
+{
+	struct vfm_model_spec m;
+
+	(void)state;
+	OK(vfm_model_preset("hunyuanvideo-1.5", &m, &err));
+	memset(m.rope_axes, 0, sizeof(m.rope_axes));
+	OK(vfm_model_check(&m, &err));
+	assert_memory_equal(m.rope_axes, ((int64_t[]){44, 42, 42}), sizeof(m.rope_axes));
+	memcpy(m.rope_axes, (int64_t[]){0, 64, 64}, sizeof(m.rope_axes));
+	OK(vfm_model_check(&m, &err));
+	assert_memory_equal(m.rope_axes, ((int64_t[]){0, 64, 64}), sizeof(m.rope_axes));
 }
 
 static void test_check(void **state)
@@ -262,6 +280,7 @@ int main(void)
 		cmocka_unit_test(test_flops),
 		cmocka_unit_test(test_check),
 		cmocka_unit_test(test_rope_axes),
+		cmocka_unit_test(test_own_axes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,11 +8,10 @@
 #include "base/mem.h"
 #include "io/json.h"
 
-/* `what` is the path of `part`, for errors. */
-static int take_digest(
-	char hex[VFM_SHA256_HEX], const json_t *part, const char *what, const char *key, struct vfm_err *err)
+int vfm_binding_digest(
+	char hex[VFM_SHA256_HEX], const json_t *section, const char *what, const char *key, struct vfm_err *err)
 {
-	const json_t *v = json_object_get(part, key);
+	const json_t *v = json_object_get(section, key);
 	const char *text = json_string_value(v);
 
 	hex[0] = 0;
@@ -53,7 +52,7 @@ static int check_text2_caption(const json_t *rec, struct vfm_err *err)
 	char want[VFM_SHA256_HEX], hex[VFM_SHA256_HEX];
 	struct vfm_captions c;
 
-	TRY(take_digest(want, json_object_get(rec, key), key, "caption_sha256", err));
+	TRY(vfm_binding_digest(want, json_object_get(rec, key), key, "caption_sha256", err));
 	if (!want[0])
 		return 0;
 	TRY(vfm_captions_of(&c, rec, err));
@@ -69,11 +68,11 @@ int vfm_binding_of(struct vfm_binding *b, const json_t *rec, struct vfm_err *err
 	char what[64];
 
 	*b = (struct vfm_binding){0};
-	TRY(take_digest(b->latent, json_object_get(rec, "latent"), "latent", "sha256", err));
+	TRY(vfm_binding_digest(b->latent, json_object_get(rec, "latent"), "latent", "sha256", err));
 	for (int e = 0; e < VFM_EXTRAS; e++) {
 		const char *key = vfm_extra_kinds[e].key;
 
-		TRY(take_digest(b->extra[e], json_object_get(rec, key), key, "sha256", err));
+		TRY(vfm_binding_digest(b->extra[e], json_object_get(rec, key), key, "sha256", err));
 	}
 	TRY(check_text2_caption(rec, err));
 	TRY(vfm_texts_of(&texts, rec, err));
@@ -83,8 +82,8 @@ int vfm_binding_of(struct vfm_binding *b, const json_t *rec, struct vfm_err *err
 
 		snprintf(what, sizeof(what), "%s%s", *name ? "text.captions." : "text", name);
 		strcpy(b->texts[b->n_texts].name, name);
-		TRY(take_digest(b->texts[b->n_texts].sha256, text, what, "sha256", err));
-		TRY(take_digest(b->texts[b->n_texts].caption, text, what, "caption_sha256", err));
+		TRY(vfm_binding_digest(b->texts[b->n_texts].sha256, text, what, "sha256", err));
+		TRY(vfm_binding_digest(b->texts[b->n_texts].caption, text, what, "caption_sha256", err));
 		TRY(check_caption(b->texts[b->n_texts].caption, rec, name, what, err));
 	}
 	return 0;

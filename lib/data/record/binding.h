@@ -26,6 +26,10 @@ struct vfm_binding { /* plain data; "" if the record has no digest */
 	} texts[VFM_CAPTIONS_MAX];
 };
 
+/* Reads the digest of a section of a record; "": it has none.  VFM_EINPUT: it is malformed; the message names `what`
+ * and `key`. */
+int vfm_binding_digest(
+	char hex[VFM_SHA256_HEX], const json_t *section, const char *what, const char *key, struct vfm_err *err);
 /* Computes the digest of a caption from vfm_captions_of. */
 void vfm_caption_sha256(const json_t *caption, char hex[VFM_SHA256_HEX]);
 

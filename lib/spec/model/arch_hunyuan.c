@@ -163,6 +163,7 @@ static const struct vfm_foreign foreign_hunyuan = {
 	.head_dim = 128,
 	.text_len = 1000,
 	.image_len = 729,
+	.rope_theta = 256,
 	.patch = {1, 1, 1},
 	.fixed_patch = true,
 	.objective = "flow",

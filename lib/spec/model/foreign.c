@@ -399,7 +399,11 @@ void vfm_foreign_begin(struct vfm_model_spec *m, const struct vfm_arch *a)
 	m->pos = a->pos;
 	m->layers = m->hidden = m->heads = m->ffn = m->channels = m->text_dim = m->text_len = 0;
 	memset(m->patch, 0, sizeof(m->patch));
+	if (a->foreign->image_len)
+		m->image_len = a->foreign->image_len;
 	memset(m->rope_scale, 0, sizeof(m->rope_scale));
+	if (a->foreign->rope_theta > 0)
+		m->rope_theta = a->foreign->rope_theta;
 	if (a->text == VFM_TEXT_REFINER)
 		m->refiner_layers = 0;
 	if (a->foreign->fixed_patch)
@@ -413,8 +417,9 @@ static int assume_heads(struct vfm_model_spec *m, const struct vfm_foreign *f, s
 
 	if (m->hidden % known)
 		return vfm_fail(err, VFM_EUSAGE,
-			"without config.json %s%lld%s are assumed, which do not divide model.hidden %lld; -c FILE "
-			"gives model.heads",
+			"neither config.json nor the tensors give model.heads; %s%lld%s, as in the published models, "
+			"do not "
+			"divide model.hidden %lld; -c FILE gives model.heads",
 			f->heads ? "" : "heads of ", (long long)known, f->heads ? " heads" : " features",
 			(long long)m->hidden);
 	m->heads = f->heads ? known : m->hidden / known;
@@ -468,8 +473,8 @@ static int assume_preset(struct vfm_model_spec *m, struct vfm_err *err)
 	for (int k = 0; k < 2; k++)
 		if (unknown[k] && !p->name && vfm_arch_lists_key(a, keys[k]))
 			return vfm_fail(err, VFM_EUSAGE,
-				"without config.json %s is unknown, since no published model has these dimensions; -c "
-				"FILE gives it",
+				"neither config.json nor the tensors give %s, and no published model has these "
+				"dimensions; -c FILE gives it",
 				keys[k]);
 	for (int i = 0; i < 3; i++) {
 		if (unknown[0])
@@ -477,8 +482,6 @@ static int assume_preset(struct vfm_model_spec *m, struct vfm_err *err)
 		if (unknown[1] && p->name)
 			m->rope_axes[i] = p->rope_axes[i];
 	}
-	if (unknown[1] && p->name && p->rope_theta > 0)
-		m->rope_theta = p->rope_theta;
 	return 0;
 }
 
@@ -506,8 +509,6 @@ int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, st
 		TRY(assume_preset(m, err));
 	if (!m->text_len)
 		m->text_len = f->text_len;
-	if (f->image_len)
-		m->image_len = f->image_len;
 	if (m->image_pos)
 		m->image_len = m->image_pos;
 	if (!m->heads)
@@ -568,16 +569,18 @@ void vfm_foreign_infer(struct vfm_model_spec *m, const struct vfm_foreign_row *r
 
 int vfm_foreign_read_meta(struct vfm_model_spec *m, const json_t *model, const char *where, struct vfm_err *err)
 {
-	static const char *const keys[] = {"heads", "text_len", "text_pad", "norm_eps", "rope_theta", "rope_axes",
-		"rope_scale", "rope_fps", "rope_stride"};
-	json_t *known = json_object();
+	json_t *rest = json_copy((json_t *)(uintptr_t)model);
+	const char *inferred;
 	int rc;
 
-	if (json_is_object(model))
-		for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-			json_object_set(known, keys[i], json_object_get(model, keys[i]));
-	rc = vfm_model_read(m, json_is_object(model) ? known : model, where, err);
-	json_decref(known);
+	for (const char *p = "DMECXILthwRZNK"; *p; p++)
+		if ((inferred = key_of_letter(*p)) != NULL)
+			json_object_del(rest, strchr(inferred, '.') + 1);
+	json_object_del(rest, "arch");
+	json_object_del(rest, "layers");
+	json_object_del(rest, "mask_channels");
+	rc = vfm_model_read(m, rest, where, err);
+	json_decref(rest);
 	return rc;
 }
 

@@ -92,6 +92,7 @@ struct vfm_foreign {
 	/* Properties of every published model that its files do not contain.  Either head_dim or heads is 0. */
 	int64_t head_dim, heads, text_len, patch[3];
 	int64_t image_len;     /* 0: the default */
+	double rope_theta;     /* unless config.json gives another; 0: the default */
 	bool text_pad;         /* texts are padded to text_len */
 	bool fixed_patch;      /* the layouts can express only this patch */
 	const char *objective; /* diffusion.kind of the published weights */

@@ -47,8 +47,9 @@ static int set_dim(int64_t *dim, int64_t v, const char *where, const char *key, 
 
 /* Values that become dimensions together with others. */
 struct foreign_ratios {
-	int64_t head_dim;
-	double mlp; /* 0: not read */
+	int64_t head_dim; /* 0: not read */
+	double mlp;       /* 0: not read */
+	const char *mlp_key;
 };
 
 static int read_foreign_int(struct vfm_model_spec *m, const struct vfm_foreign_key *k, const json_t *v,
@@ -102,6 +103,7 @@ static int read_foreign_key(struct vfm_model_spec *m, const struct vfm_foreign_k
 	case VFM_FOREIGN_CONTEXT:
 		return read_foreign_int(m, k, v, where, r, err);
 	case VFM_FOREIGN_MLP_RATIO:
+		r->mlp_key = k->key;
 		return read_foreign_num(k, v, &r->mlp, where, "a number above 0", err);
 	case VFM_FOREIGN_NUM3:
 		if (json_array_size(v) != 3)
@@ -156,8 +158,14 @@ int vfm_foreign_read_config(struct vfm_model_spec *m, const struct vfm_foreign *
 	}
 	if (ratios.head_dim && m->heads)
 		TRY(set_dim(&m->hidden, ratios.head_dim * m->heads, where, "attention_head_dim", err));
-	if (ratios.mlp > 0 && m->hidden)
-		TRY(set_dim(&m->ffn, (int64_t)(ratios.mlp * (double)m->hidden), where, "mlp_ratio", err));
+	if (ratios.mlp > 0 && m->hidden) {
+		const int64_t ffn = (int64_t)(ratios.mlp * (double)m->hidden);
+
+		if (ffn < 1)
+			return vfm_fail(err, VFM_EUSAGE, "%s: %s: %g times %lld features are none", where,
+				ratios.mlp_key, ratios.mlp, (long long)m->hidden);
+		TRY(set_dim(&m->ffn, ffn, where, ratios.mlp_key, err));
+	}
 	return 0;
 }
 

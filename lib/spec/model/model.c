@@ -273,10 +273,11 @@ static int check_positions(const struct vfm_model_spec *m, struct vfm_err *err)
 	return 0;
 }
 
-/* An axis of two features has one frequency, 1, whatever the base. */
-static int check_rope_scale(const struct vfm_model_spec *m, struct vfm_err *err)
+/* Sets the axes if they are 0.  An axis of two features has one frequency, 1, whatever the base. */
+static int check_rope_axes(struct vfm_model_spec *m, struct vfm_err *err)
 {
-	const bool reads = vfm_arch_lists_key(vfm_model_arch(m), "model.rope_scale");
+	const struct vfm_arch *a = vfm_model_arch(m);
+	const bool reads = vfm_arch_lists_key(a, "model.rope_scale");
 	struct vfm_rope_axes r;
 
 	vfm_model_rope_axes(m, &r);
@@ -294,6 +295,8 @@ static int check_rope_scale(const struct vfm_model_spec *m, struct vfm_err *err)
 			return vfm_fail(err, VFM_EUSAGE,
 				"model.rope_scale: heads of %lld features rotate %lld with %c, which have no range",
 				(long long)vfm_model_head_dim(m), (long long)r.features[i], "thw"[i]);
+	if (vfm_arch_lists_key(a, "model.rope_axes"))
+		memcpy(m->rope_axes, r.features, sizeof(m->rope_axes));
 	return 0;
 }
 
@@ -366,7 +369,7 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 	TRY(check_model_conditions(m, err));
 	TRY(check_heads(m, err));
 	TRY(check_positions(m, err));
-	TRY(check_rope_scale(m, err));
+	TRY(check_rope_axes(m, err));
 	if (m->rope_fps == 0)
 		m->rope_fps = a->rope_fps;
 	if (m->ffn == 0)
@@ -441,11 +444,17 @@ void vfm_model_rope_scale(const struct vfm_model_spec *m, double scale[3])
 		scale[0] *= (row ? 1 : a->rope_fps) / m->rope_fps;
 }
 
+static bool has_own_axes(const struct vfm_model_spec *m)
+{
+	return vfm_arch_lists_key(vfm_model_arch(m), "model.rope_axes") &&
+		(m->rope_axes[0] || m->rope_axes[1] || m->rope_axes[2]);
+}
+
 void vfm_model_rope_axes(const struct vfm_model_spec *m, struct vfm_rope_axes *r)
 {
 	const bool ranges = vfm_arch_lists_key(vfm_model_arch(m), "model.rope_scale");
 	const int64_t d = vfm_model_head_dim(m), side = 2 * (d / 6);
-	const bool own = m->rope_axes[0] > 0;
+	const bool own = has_own_axes(m);
 
 	vfm_model_rope_scale(m, r->scale);
 	for (int i = 0; i < 3; i++) {

@@ -186,6 +186,17 @@ bool sampling_names_text2(const struct vfm_sample_item *it)
 	return json_is_object(json_object_get(prompt_line(it), "text2"));
 }
 
+/* Returns whether an item has image rows: with joint attention, those of a picture that it starts with or of its line;
+ * other models always read them. */
+static bool has_image_rows(const struct vfm_sampling *s, const struct vfm_sample_item *it)
+{
+	const struct vfm_model_spec *m = &s->c->model;
+
+	return m->image_dim &&
+		(!vfm_model_arch(m)->joint || it->p.image || s->o->first_frame ||
+			json_is_object(json_object_get(prompt_line(it), "image")));
+}
+
 /* How a prompt gets a picture. */
 static const char *picture_option(const struct vfm_sampling *s)
 {
@@ -195,15 +206,13 @@ static const char *picture_option(const struct vfm_sampling *s)
 static int check_item_inputs(const struct vfm_sampling *s, const struct vfm_sample_item *it, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &s->c->model;
-	/* with joint attention, a sample without an image has no rows of one */
-	const bool rows = m->image_dim && (!vfm_model_arch(m)->joint || it->p.image || s->o->first_frame);
 	const struct {
 		bool needed;
 		const char *key, *why, *option;
 	} needs[] = {
 		{m->cond_channels && !it->p.image, "cond", "the model reads a condition (model.cond_channels)",
 			picture_option(s)},
-		{rows && !(it->p.image && sampling_makes_rows(s)), "image",
+		{has_image_rows(s, it) && !(it->p.image && sampling_makes_rows(s)), "image",
 			"the model reads image rows (model.image_dim)",
 			it->p.image                 ? "--image-encoder PATH"
 				: s->o->in_training ? "a picture with --image-encoder PATH"
@@ -279,6 +288,7 @@ static int read_array(
 	struct file_array *a, const json_t *part, const char *what, int ndim, const int64_t *want, struct vfm_err *err)
 {
 	const char *path = vfm_rec_str(part, "path", NULL);
+	char sha256[VFM_SHA256_HEX];
 	struct vfm_buf b = {0};
 	struct vfm_npy n;
 	int rc;
@@ -286,9 +296,10 @@ static int read_array(
 	*a = (struct file_array){0};
 	if (!path)
 		return vfm_fail(err, VFM_EUSAGE, "%s.path is missing", what);
+	TRY(vfm_binding_digest(sha256, part, what, "sha256", err));
 	TRY_OUT(vfm_read_regular(path, MAX_FILE, &b.data, &b.len, err));
 	b.cap = b.len + 1;
-	TRY_OUT(vfm_binding_check(vfm_rec_str(part, "sha256", ""), b.data, b.len, path, err));
+	TRY_OUT(vfm_binding_check(sha256, b.data, b.len, path, err));
 	TRY_OUT(vfm_npy_parse(&n, b.data, b.len, b.len, path, err));
 	TRY_OUT(vfm_sample_array_check(&n, ndim, b.data + n.header_bytes, path, err));
 	for (int i = 0; i < ndim && rc >= 0; i++) {
@@ -362,11 +373,11 @@ static int read_image(const struct vfm_sampling *s, const struct vfm_sample_item
 /* Compares the digest of the caption that a second text was made from, if its section has one, with the prompt. */
 static int check_text2_prompt(const struct vfm_sample_item *it, const json_t *part, struct vfm_err *err)
 {
-	const char *made = vfm_rec_str(part, "caption_sha256", NULL);
-	char hex[VFM_SHA256_HEX];
+	char made[VFM_SHA256_HEX], hex[VFM_SHA256_HEX];
 
+	TRY(vfm_binding_digest(made, part, "text2", "caption_sha256", err));
 	vfm_sha256_of(it->p.caption, strlen(it->p.caption), hex);
-	if (!made || strcmp(made, hex) == 0)
+	if (!made[0] || strcmp(made, hex) == 0)
 		return 0;
 	return vfm_fail(err, VFM_EINPUT, "the second text was made from another caption (text2.caption_sha256)");
 }
@@ -443,7 +454,7 @@ static size_t image_elements(const struct vfm_sampling *s, const struct vfm_samp
 {
 	const struct vfm_model_spec *m = &s->c->model;
 
-	return vfm_model_arch(m)->joint && !it->given_first ? 0 : (size_t)(m->image_len * m->image_dim);
+	return has_image_rows(s, it) ? (size_t)(m->image_len * m->image_dim) : 0;
 }
 static size_t first_elements(const struct vfm_sampling *s, const struct vfm_sample_item *it)
 {
