@@ -21,7 +21,7 @@ run vfm-ckpt check diffusers original.pth
 rc_is 0 "check reads them"
 run vfm-ckpt ls original.pth
 rc_is 2 "without config.json and with heads that no Wan has: refused"
-like "$err" "heads of 128 features are assumed, which do not divide model.hidden 24" "which says why"
+like "$err" "heads of 128 features, as in the published models, do not divide model.hidden 24" "which says why"
 for f in original.pth nested.pth prefix.safetensors; do
 	run vfm-ckpt import -q -c model.json "$f" "${f%%.*}-ckpt"
 	rc_is 0 "$f: import with -c"
@@ -212,7 +212,7 @@ run vfm-ckpt import -q -c model.json original.safetensors from-original
 rc_is 0 "the file of the release, without the autoencoder"
 ok "the same model" vfm-ckpt diff from-original own.safetensors
 run vfm-ckpt ls original.safetensors
-like "$rc $err" "^2 .*32 heads are assumed, which do not divide model.hidden 24; -c FILE gives model.heads" "without -c it has the heads of LTX-Video"
+like "$rc $err" "^2 .*32 heads, as in the published models, do not divide model.hidden 24; -c FILE gives model.heads" "without -c it has the heads of LTX-Video"
 run vfm-ckpt import -q diffusers ckpt
 is "$(jq -c '.config.model | [.arch, .layers, .hidden, .heads, .ffn, .channels, .patch, .text_dim, .text_pad, .rope_fps == 25, .rope_stride]' ckpt/step-00000000/manifest.json)" \
 	'["ltx",2,24,3,96,3,[1,1,1],16,false,true,[8,32,32]]' "the model of config.json"
