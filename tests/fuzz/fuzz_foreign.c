@@ -3,7 +3,6 @@
  * configuration and shapes give the same model again. */
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,18 +98,11 @@ static void check_again(const struct vfm_model_spec *m, int layout, const struct
 	struct vfm_err err = {0};
 
 	vfm_foreign_begin(&got, vfm_model_arch(m));
-	if (vfm_foreign_read_config(&got, f, layout, config, "config.json", &err) < 0)
-		fprintf(stderr, "%s\n", err.msg);
-	else
-		err.code = 0;
-	must(!err.code);
+	must(vfm_foreign_read_config(&got, f, layout, config, "config.json", &err) == 0);
 	for (int pass = 0; pass < 2; pass++)
 		infer(&got, layout, map->theirs, map->n_theirs);
-	if (vfm_foreign_finish(&got, f, &err) < 0 ||
-		vfm_foreign_check_config(m, layout, config, "config.json", &err) < 0) {
-		fprintf(stderr, "%s\n", err.msg);
-		abort();
-	}
+	must(vfm_foreign_finish(&got, f, &err) == 0);
+	must(vfm_foreign_check_config(m, layout, config, "config.json", &err) == 0);
 	must(got.layers == m->layers && got.hidden == m->hidden && got.heads == m->heads && got.ffn == m->ffn);
 	must(got.channels == m->channels && got.cond_channels == m->cond_channels &&
 		!memcmp(got.patch, m->patch, sizeof(m->patch)));
@@ -135,7 +127,7 @@ static void read_model(const struct vfm_arch *a, int layout, const json_t *confi
 		return;
 	vfm_foreign_expand(&map, &m, layout);
 	check_map(&map, &m);
-	if (a->foreign->layout[layout].class_name && !(m.image_dim && a->foreign->layout[layout].import_only))
+	if (a->foreign->layout[layout].class_name)
 		check_again(&m, layout, &map);
 	vfm_foreign_map_release(&map);
 }

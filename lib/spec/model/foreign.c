@@ -7,25 +7,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TIME_FEATURES = 256, BLOCKS_MAX = 1024 };
+#define NOT_GIVEN "neither config.json nor the tensors give %s"
+
+enum { BLOCKS_MAX = 1024 };
 
 /* ---- shapes ---- */
 
 #define OFF(f) offsetof(struct vfm_model_spec, f)
 
+/* The dimensions that shapes determine. */
+static const struct {
+	char letter;
+	size_t off;
+} dims_of_letters[] = {{'D', OFF(hidden)}, {'M', OFF(ffn)}, {'E', OFF(text_dim)}, {'C', OFF(channels)},
+	{'X', OFF(cond_channels)}, {'I', OFF(image_dim)}, {'L', OFF(image_pos)}, {'t', OFF(patch[0])},
+	{'h', OFF(patch[1])}, {'w', OFF(patch[2])}, {'R', OFF(adaln_lora)}, {'Z', OFF(text2_dim)},
+	{'N', OFF(refiner_layers)}, {'K', OFF(text_proj)}, {'Y', OFF(text_proj)}};
+enum { N_LETTERS = sizeof(dims_of_letters) / sizeof(dims_of_letters[0]) };
+
 int64_t *vfm_foreign_dim(struct vfm_model_spec *m, char letter)
 {
-	static const struct {
-		char letter;
-		size_t off;
-	} dims[] = {{'D', OFF(hidden)}, {'M', OFF(ffn)}, {'E', OFF(text_dim)}, {'C', OFF(channels)},
-		{'X', OFF(cond_channels)}, {'I', OFF(image_dim)}, {'L', OFF(image_pos)}, {'t', OFF(patch[0])},
-		{'h', OFF(patch[1])}, {'w', OFF(patch[2])}, {'R', OFF(adaln_lora)}, {'Z', OFF(text2_dim)},
-		{'N', OFF(refiner_layers)}, {'K', OFF(text_proj)}, {'Y', OFF(text_proj)}};
+	for (int i = 0; i < N_LETTERS; i++)
+		if (dims_of_letters[i].letter == letter)
+			return (int64_t *)(void *)((char *)m + dims_of_letters[i].off);
+	return NULL;
+}
 
-	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
-		if (dims[i].letter == letter)
-			return (int64_t *)(void *)((char *)m + dims[i].off);
+/* Returns the path of the key whose value is at `off`; NULL: patch[1] and patch[2] have none of their own. */
+static const char *key_at_offset(size_t off)
+{
+	for (int i = 0; i < vfm_model_n_keys; i++)
+		if (vfm_model_keys[i].off == off)
+			return vfm_model_keys[i].path;
 	return NULL;
 }
 
@@ -58,7 +71,7 @@ static int64_t value_of_letter(const struct vfm_model_spec *m, char letter)
 	case 'X':
 		return vfm_foreign_inputs(m);
 	case 'T':
-		return TIME_FEATURES;
+		return VFM_TIME_FEATURES;
 	case 'H':
 		return vfm_model_head_dim(m);
 	case 'Y':
@@ -85,12 +98,9 @@ static int read_shape(const char *text, const struct vfm_model_spec *m, int64_t 
 /* Returns the path of the key that a letter stands for; NULL: none. */
 static const char *key_of_letter(char letter)
 {
-	struct vfm_model_spec m;
-	const int64_t *dim = vfm_foreign_dim(&m, letter);
-
-	for (int i = 0; dim && i < vfm_model_n_keys; i++)
-		if ((const char *)dim == (const char *)&m + vfm_model_keys[i].off)
-			return vfm_model_keys[i].path;
+	for (int i = 0; i < N_LETTERS; i++)
+		if (dims_of_letters[i].letter == letter)
+			return key_at_offset(dims_of_letters[i].off);
 	return NULL;
 }
 
@@ -485,8 +495,6 @@ static int assume_preset(struct vfm_model_spec *m, struct vfm_err *err)
 	return 0;
 }
 
-#define NOT_GIVEN "neither config.json nor the tensors give %s"
-
 int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, struct vfm_err *err)
 {
 	static const char *const keys[] = {
@@ -570,12 +578,14 @@ void vfm_foreign_infer(struct vfm_model_spec *m, const struct vfm_foreign_row *r
 int vfm_foreign_read_meta(struct vfm_model_spec *m, const json_t *model, const char *where, struct vfm_err *err)
 {
 	json_t *rest = json_copy((json_t *)(uintptr_t)model);
-	const char *inferred;
 	int rc;
 
-	for (const char *p = "DMECXILthwRZNK"; *p; p++)
-		if ((inferred = key_of_letter(*p)) != NULL)
+	for (int i = 0; i < N_LETTERS; i++) {
+		const char *inferred = key_at_offset(dims_of_letters[i].off);
+
+		if (inferred)
 			json_object_del(rest, strchr(inferred, '.') + 1);
+	}
 	json_object_del(rest, "arch");
 	json_object_del(rest, "layers");
 	json_object_del(rest, "mask_channels");

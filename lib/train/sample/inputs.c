@@ -282,8 +282,8 @@ static void release_array(struct file_array *a)
 	vfm_big_free(a->x, a->x ? a->bytes : 0);
 }
 
-/* Reads the array of a section; its digest, if it has one, and the dimensions of `want` that are not 0 must agree.  The caller releases it, also after a
- * failure. */
+/* Reads the array of a section.  Its digest, if it has one, and the dimensions of `want` that are not 0 must agree.  The
+ * caller releases it, also after a failure. */
 static int read_array(
 	struct file_array *a, const json_t *part, const char *what, int ndim, const int64_t *want, struct vfm_err *err)
 {
