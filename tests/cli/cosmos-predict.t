@@ -16,13 +16,7 @@ vfm-curate synth -q --count 3 -d clips --size 96x64 --frames 24 >syn.jsonl || ex
 for f in clips/*.mp4; do echo "a shape moves" >"${f%.mp4}.txt"; done
 size=(PYTHON="$PY" SIZE=96x64 FPS=8 FRAMES=17 RANK=2 CONTEXT=512 DTYPE=fp32 SAMPLE_STEPS=2 LR=1e-2)
 
-run env "${size[@]}" PYTHON=no-python "$TOP/examples/cosmos.sh" models/cosmos clips made
-like "$rc $err" "^2 cosmos.sh: no program 'no-python'" "a program that is missing is named"
-run env "${size[@]}" "$TOP/examples/cosmos.sh" models/none clips made
-like "$rc $err" "^2 cosmos.sh: no 'models/none/transformer/config.json'" "and a model"
-run env "${size[@]}" EXEC_DIR=. "$TOP/examples/cosmos.sh" models/cosmos clips made
-like "$rc $err" "^2 cosmos.sh: no './text_qwen_vl.py'" "and the child"
-not_ok "before a stage has run" ls made/1-probe.jsonl
+example_refuses cosmos text_qwen_vl.py
 
 run env "${size[@]}" STEPS=4 timeout 900 "$TOP/examples/cosmos.sh" models/cosmos clips made
 rc_is 0 "examples/cosmos.sh"
@@ -31,16 +25,7 @@ is "$(records made/7-encode.jsonl | jq -c 'select(.latent) | [.text.shape, .text
 is "$(jq -c '.config.model | [.arch, .text_dim, .text_proj, .text_pad, .mask_channels]' made/model/step-*/manifest.json)" \
 	'["cosmos",20,0,true,2]' "the model is without its projection"
 is "$(jq -c '[.diffusion.image_cond, .diffusion.given_max, .lora.rank]' made/run/config.json)" '[0.5,2,2]' "as it was trained"
-is "$(jq -s length made/steps.jsonl)" 4 "after as many steps"
-for d in samples samples-image; do
-	is "$(records made/$d.jsonl | jq -s length) $(find made/$d -name '*.mp4' | wc -l)" "2 2" "$d: a video for each prompt"
-	is "$(video_shape "$(records made/$d.jsonl | jq -r .src | head -1)")" "96,64,17" "of the size that was asked for"
-done
-not_ok "with a picture given, others" cmp -s made/samples/sample-000000.mp4 made/samples-image/sample-000000.mp4
-cp -r made/latents latents
-run env "${size[@]}" STEPS=6 IMAGE=made/pictures/sample-000001.png timeout 900 "$TOP/examples/cosmos.sh" models/cosmos clips made
-is "$rc $(jq -s length made/steps.jsonl)" "0 2" "started again, it goes on"
-ok "with the same latents" diff -r latents made/latents
+example_samples cosmos 900
 
 # The adapters fit the released model with its projection; diffusers loads them.
 run vfm-ckpt export -l diffusers made/run lora.safetensors

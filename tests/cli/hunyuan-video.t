@@ -20,13 +20,7 @@ size=(PYTHON="$PY" SIZE=96x64 FPS=8 FRAMES=17 RANK=2 CONTEXT=512 DTYPE=fp32 SAMP
 	PROMPTS='a shop, "OPEN"
 waves at sunset')
 
-run env "${size[@]}" PYTHON=no-python "$TOP/examples/hunyuan.sh" models/hunyuan clips made
-like "$rc $err" "^2 hunyuan.sh: no program 'no-python'" "a program that is missing is named"
-run env "${size[@]}" "$TOP/examples/hunyuan.sh" models/none clips made
-like "$rc $err" "^2 hunyuan.sh: no 'models/none/transformer/config.json'" "and a model"
-run env "${size[@]}" EXEC_DIR=. "$TOP/examples/hunyuan.sh" models/hunyuan clips made
-like "$rc $err" "^2 hunyuan.sh: no './text_qwen_vl.py'" "and the child"
-not_ok "before a stage has run" ls made/1-probe.jsonl
+example_refuses hunyuan text_qwen_vl.py
 
 run env "${size[@]}" STEPS=4 timeout 900 "$TOP/examples/hunyuan.sh" models/hunyuan clips made
 rc_is 0 "examples/hunyuan.sh"

@@ -185,6 +185,35 @@ digests_match() {
 	records | jq -r "$1"' | "\(.sha256)  \(.path)"' | sha256sum --quiet -c
 }
 
+# example_refuses NAME CHILD: examples/NAME.sh names what is missing before its first stage.  `size` has its variables.
+# shellcheck disable=SC2154
+example_refuses() {
+	local name=$1 child=$2
+	run env "${size[@]}" PYTHON=no-python "$TOP/examples/$name.sh" "models/$name" clips made
+	like "$rc $err" "^2 $name.sh: no program 'no-python'" "a program that is missing is named"
+	run env "${size[@]}" "$TOP/examples/$name.sh" models/none clips made
+	like "$rc $err" "^2 $name.sh: no 'models/none/transformer/config.json'" "and a model"
+	run env "${size[@]}" EXEC_DIR=. "$TOP/examples/$name.sh" "models/$name" clips made
+	like "$rc $err" "^2 $name.sh: no './$child'" "and the child"
+	not_ok "before a stage has run" ls made/1-probe.jsonl
+}
+
+# example_samples NAME SECONDS: after four steps, the videos of examples/NAME.sh with and without a picture; started again, it goes on.
+# shellcheck disable=SC2154
+example_samples() {
+	local d
+	is "$(jq -s length made/steps.jsonl)" 4 "after as many steps"
+	for d in samples samples-image; do
+		is "$(records made/$d.jsonl | jq -s length) $(find made/$d -name '*.mp4' | wc -l)" "2 2" "$d: a video for each prompt"
+		is "$(video_shape "$(records made/$d.jsonl | jq -r .src | head -1)")" "96,64,17" "of the size that was asked for"
+	done
+	not_ok "with a picture given, others" cmp -s made/samples/sample-000000.mp4 made/samples-image/sample-000000.mp4
+	cp -r made/latents latents
+	run env "${size[@]}" STEPS=6 IMAGE=made/pictures/sample-000001.png timeout "$2" "$TOP/examples/$1.sh" "models/$1" clips made
+	is "$rc $(jq -s length made/steps.jsonl)" "0 2" "started again, it goes on"
+	ok "with the same latents" diff -r latents made/latents
+}
+
 skip() {
 	local i
 	for ((i = 0; i < $1; i++)); do

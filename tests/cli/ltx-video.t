@@ -28,16 +28,7 @@ is "$(jq -c '[.model.arch, .model.rope_fps == 25, .diffusion.image_cond, .lora.r
 	"adapters of the released model"
 is "$(jq '.diffusion.shift * 1000 | round' made/run/config.json)" \
 	"$(jq -n '((0.95 + 1.1 * (18 - 1024) / 3072) | exp) * 1000 | round')" "with the shift of 18 tokens"
-is "$(jq -s length made/steps.jsonl)" 4 "after as many steps"
-for d in samples samples-image; do
-	is "$(records made/$d.jsonl | jq -s length) $(find made/$d -name '*.mp4' | wc -l)" "2 2" "$d: a video for each prompt"
-	is "$(video_shape "$(records made/$d.jsonl | jq -r .src | head -1)")" "96,64,17" "of the size that was asked for"
-done
-not_ok "with a picture given, others" cmp -s made/samples/sample-000000.mp4 made/samples-image/sample-000000.mp4
-cp -r made/latents latents
-run env "${size[@]}" STEPS=6 IMAGE=made/pictures/sample-000001.png timeout 300 "$TOP/examples/ltx.sh" models/ltx clips made
-is "$rc $(jq -s length made/steps.jsonl)" "0 2" "started again, it goes on"
-ok "with the same latents" diff -r latents made/latents
+example_samples ltx 300
 run env "${size[@]}" FPS=8 STEPS=2 timeout 300 "$TOP/examples/ltx.sh" models/ltx clips slow
 is "$rc $(jq '.model.rope_fps == 8' slow/run/config.json)" "0 true" "clips of another frame rate have other positions"
 
