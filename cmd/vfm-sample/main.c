@@ -26,7 +26,7 @@ static struct sample_opts o = {
 };
 static struct vfm_sampling_opts *const so = &o.sampling;
 static const char *size, *fps = "8", *interval;
-static double shift = NAN, shift_terminal = NAN, boundary = NAN, sigma_min = NAN, sigma_max = NAN;
+static double shift = NAN, guidance = NAN, shift_terminal = NAN, boundary = NAN, sigma_min = NAN, sigma_max = NAN;
 static int64_t order = VFM_UNSET;
 static struct vfm_context_opts rank_opts = VFM_CONTEXT_OPTS_INIT;
 
@@ -61,6 +61,8 @@ static const struct vfm_opt opts[] = {
 	{VFM_OPT_NUM, 0, "cfg", "X", "classifier-free guidance scale; 1: none (3)", &o.sampling.prompt.cfg},
 	{VFM_OPT_NUM, 0, "cfg-end", "X", "scale of the last step; linear from --cfg (constant)",
 		&o.sampling.sampler.cfg_end},
+	{VFM_OPT_NUM, 0, "guidance", "X", "guidance scale that a distilled network reads; --cfg is then 1 (6)",
+		&guidance, 0, 1000},
 	{VFM_OPT_STR, 0, "cfg-interval", "LO:HI", "noise levels with guidance (all)", &interval},
 	{VFM_OPT_FLAG, 0, "split-cfg", NULL, "text and negative text on two groups of ranks", &o.net.split_cfg},
 	{VFM_OPT_STR, 0, "low-noise", "PATH", "checkpoint of a second network, for noise below --boundary",
@@ -216,6 +218,8 @@ static int check_sample_options(struct vfm_err *err)
 	so->split_cfg = o.net.split_cfg;
 	so->force = o.net.force;
 	so->sampler.cfg = p->cfg;
+	so->sampler.guidance = isnan(guidance) ? so->sampler.guidance : guidance;
+	so->reads_guidance = !isnan(guidance);
 	so->sampler.solver.steps = p->steps;
 	return 0;
 }

@@ -28,11 +28,12 @@ static const struct adapter_layout adapter_layouts[] = {
 struct adapters_export {
 	struct ckpt_exports files;
 	const struct vfm_adapters_export *x;
+	struct vfm_model_spec m;
 	const struct vfm_foreign *f;
 	const struct adapter_layout *as;
 	int layout; /* of the names of layers */
 	double alpha;
-	int64_t rank, head_dim;
+	int64_t rank;
 	json_t *targets; /* names of layers, for PEFT */
 	struct ckpt_faults unknown;
 };
@@ -65,7 +66,7 @@ static void add_exported(struct adapters_export *j, const char *layer, bool firs
 	for (int64_t i = 0; i < n; i++) {
 		const int64_t at = row * src->shape[1] + i * size;
 
-		p[halves ? vfm_foreign_half_row(j->head_dim, i) : i] =
+		p[halves ? vfm_foreign_half_row(vfm_model_head_dim(&j->m), i) : i] =
 			(struct ckpt_export_part){src, at, at + size, scale};
 	}
 	ckpt_export_add_parts(&j->files, exported_name(j, layer, suffix), ckpt_out_dtype(src, j->x->dtype), 2,
@@ -85,10 +86,9 @@ static bool add_adapter_parts(
 {
 	struct vfm_foreign_layer l;
 
-	if (!j->f || !vfm_foreign_own_layer(j->f, name, &l) || l.row->form || l.row->channels_last ||
+	if (!j->f || !vfm_foreign_own_layer(&j->m, j->layout, name, &l) || l.row->form || l.row->channels_last ||
 		src->shape[0] % l.parts)
 		return false;
-	l.layout = j->layout;
 	for (l.part = 0; l.part < l.parts; l.part++) {
 		char *layer = vfm_foreign_their_name(&l);
 		int64_t rows = src->shape[0] / l.parts;
@@ -189,14 +189,15 @@ static int find_adapter_layout(struct adapters_export *j, struct vfm_err *err)
 {
 	const json_t *model = json_object_get(j->files.c->config, "model");
 	const char *arch = json_string_value(json_object_get(model, "arch"));
-	const int64_t heads = json_integer_value(json_object_get(model, "heads"));
 	const struct vfm_arch *a = vfm_arch_find(arch);
 
-	j->head_dim = heads > 0 ? json_integer_value(json_object_get(model, "hidden")) / heads : 0;
 	j->f = a ? a->foreign : NULL;
 	if (!j->f)
 		return vfm_fail(err, VFM_EUSAGE, "%s: no other program has models of model.arch '%s'", j->files.c->path,
 			arch ? arch : "?");
+	vfm_model_defaults(&j->m);
+	if (vfm_model_read(&j->m, model, "model", err) < 0 || vfm_model_check(&j->m, err) < 0)
+		return vfm_err_context(err, "%s", j->files.c->path);
 	for (size_t i = 0; i < sizeof(adapter_layouts) / sizeof(adapter_layouts[0]); i++) {
 		j->as = &adapter_layouts[i];
 		if (strcmp(j->as->name, j->x->layout) != 0 || (j->as->kohya && !j->f->lora_module))

@@ -141,7 +141,7 @@ static int read_model_meta(struct translation *x, struct vfm_err *err)
 
 static void infer_from_shapes(struct translation *x)
 {
-	const int64_t layers = x->m.layers, refiner = x->m.refiner_layers;
+	const int64_t layers = x->m.layers, refiner = x->m.refiner_layers, single = x->m.single_layers;
 
 	for (const struct vfm_foreign_row *r = x->arch->foreign->rows; r->ours; r++)
 		for (int i = 0; i < x->c->n; i++) {
@@ -156,6 +156,8 @@ static void infer_from_shapes(struct translation *x)
 		x->m.layers = layers;
 	if (refiner)
 		x->m.refiner_layers = refiner;
+	if (single)
+		x->m.single_layers = single;
 }
 
 static int read_dimensions(struct translation *x, const struct foreign_config *config, struct vfm_err *err)

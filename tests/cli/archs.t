@@ -48,7 +48,7 @@ losses() {
 # Sets train: the command that trains a small model of an architecture; two, one: options that name prompts for it.
 set_train() {
 	read -ra keys < <(mesh_model "$1")
-	train=(vfm-train -q -c tiny.json --data plan.jsonl "${keys[@]}" --set model.layers=2 --set model.channels=16
+	train=(vfm-train -q -c tiny.json --data plan.jsonl "${keys[@]}" --set model.channels=16
 		--set model.text_dim=32 --set 'model.pos_max=[4,4,4]' --set diffusion.kind=flow)
 	two=(-p "a red square moves left" -p "a blue circle")
 	one=(-p "a red square moves left")

@@ -51,7 +51,7 @@ for model in cross pooled plain lora both full fp8 int8 nf4 offloaded $(mesh_mod
 			--set train.offload_weights=2 --set train.recompute=full ;;
 	*) read -ra keys < <(mesh_model "$model") && set -- "${keys[@]}" ;;
 	esac
-	run vfm-train --set model.hidden=48 --set model.heads=2 "$@" --set model.layers=2 --set model.text_dim=40 --set model.channels=5 \
+	run vfm-train --set model.hidden=48 --set model.heads=2 --set model.layers=2 "$@" --set model.text_dim=40 --set model.channels=5 \
 		--dump-parity "dump-$model"
 	rc_is 0 "vfm-train dumps a step ($model)"
 	run "$PY" "$REF/check_torch.py" "dump-$model"

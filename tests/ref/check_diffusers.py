@@ -41,6 +41,7 @@ class Samples:
             info = json.load(f)
         self.seed, self.step, self.loss = info["seed"], info["step"], info["loss"]
         self.cfg, self.family, self.ti2v = info["config"], family, ti2v
+        family.guidance = self.cfg["guidance"]
         self.data = tensors.load(folder + "/step.safetensors")
         self.packs = []
         while f"pack.{len(self.packs)}.x0" in self.data:
@@ -66,12 +67,12 @@ class Samples:
         cond = tensor(p["cond"][lo:hi]) if "cond" in p else None
         first = given * int(grid[1] * grid[2])
         more = {}
+        if "text2" in p:
+            more["text2"] = tensor(p["text2"][int(p["cu_text2"][i]):int(p["cu_text2"][i + 1])])
         if self.family.predicts_given:
             volume = int(np.prod(self.family.patch))
             cond = torch.zeros(n, x0.shape[1] + volume, dtype=DTYPE)
             cond[:first] = torch.cat([tensor(x0[:first]), torch.ones(first, volume, dtype=DTYPE)], 1)
-            if "text2" in p:
-                more["text2"] = tensor(p["text2"][int(p["cu_text2"][i]):int(p["cu_text2"][i + 1])])
             time = tensor([t_cond * scale])
         elif given:
             x[:first], weight[:first], time[:, :first] = x0[:first], 0, self.family.given_time * scale

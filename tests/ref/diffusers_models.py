@@ -243,6 +243,57 @@ class Hunyuan(Family):
         return self.tokens(out, grid)
 
 
+class Hunyuan1(Family):
+    model = diffusers.HunyuanVideoTransformer3DModel
+    blocks, singles, swapped = "transformer_blocks", "single_transformer_blocks", ("ada",)
+    fixed = {k: v for k, v in Hunyuan.fixed.items() if not k.startswith(("text2", "img_mlp"))} | {
+        f"{ours}.{2 * i}": [f"time_text_embed.{theirs}.linear_{i + 1}"] for i in range(2)
+        for ours, theirs in (("t_mlp", "timestep_embedder"), ("vec_mlp", "text_embedder"), ("guidance_mlp", "guidance_embedder"))}
+    block, others = Hunyuan.block, Hunyuan.others
+    single = {"ada": ["norm.linear"], "attn.qkv": ["attn.to_q", "attn.to_k", "attn.to_v"], "attn.qn": ["attn.norm_q"],
+              "attn.kn": ["attn.norm_k"], "fc1": ["proj_mlp"], "attn.proj": ["proj_out"], "fc2": ["proj_out"]}
+    latents, tokens = Wan.latents, Wan.tokens
+    channels_last = False
+    guidance = 1.0
+
+    def __init__(self, config):
+        self.channels, self.patch = config["out_channels"], (config["patch_size_t"], config["patch_size"], config["patch_size"])
+        self.doubles, self.hidden = config["num_layers"], config["num_attention_heads"] * config["attention_head_dim"]
+
+    def layers(self, stem):
+        kind, i, rest = (stem + "..").split(".", 2)
+        if kind != "blocks" or int(i) < self.doubles:
+            return super().layers(stem)
+        return [f"{self.singles}.{int(i) - self.doubles}.{name}" for name in self.single[rest.rstrip(".")]]
+
+    def to_ours(self, name, theirs):
+        x = super().to_ours(name, theirs)
+        single = self.parameters(name)[0].startswith(self.singles)
+        if single and name.endswith("attn.proj.weight"):
+            return x[:, :self.hidden]
+        return x[:, self.hidden:] if single and name.endswith("fc2.weight") else x
+
+    def forward(self, model, x, cond, grid, time, text, image, text2=None):
+        """As Wan.forward; text2 [0 or 1, V] is the vector.  Given frames are those of the first frame, if its time differs."""
+        c, embedder = model.config, model.context_embedder.time_text_embed
+        hook = embedder.register_forward_pre_hook(lambda layer, args: (args[0], torch.nan_to_num(args[1])))
+        given, time = time.ndim > 1 and bool(time[0, 0] != time[0, -1]), time.reshape(-1)[-1:]
+        mask = torch.full((1, max(1, len(text))), int(len(text) > 0))
+        text = text[None] if len(text) else torch.zeros(1, 1, c.text_embed_dim, dtype=x.dtype)
+        vector = text2 if text2 is not None and len(text2) else torch.zeros(1, c.pooled_projection_dim, dtype=x.dtype)
+        guidance = torch.tensor([1000 * self.guidance], dtype=x.dtype) if c.guidance_embeds else None
+        args = self.latents(x, grid)[None], time, text, mask, vector, guidance
+        if given:
+            hook.remove()
+            replace = type(model).from_config({**c, "image_condition_type": "token_replace"})
+            hook = replace.context_embedder.time_text_embed.register_forward_pre_hook(lambda layer, args: (args[0], torch.nan_to_num(args[1])))
+            out = torch.func.functional_call(replace, dict(model.named_parameters()), args, {"return_dict": False})[0][0]
+        else:
+            out = model(*args, return_dict=False)[0][0]
+        hook.remove()
+        return self.tokens(out, grid)
+
+
 class Float64:
     """torch for the modules that ask it for float32 angles."""
     float32 = torch.float64
@@ -268,4 +319,4 @@ def family_of(folder):
     """The family of a folder of save_pretrained."""
     with open(folder + "/config.json") as f:
         config = json.load(f)
-    return next(c for c in (Wan, Ltx, Cosmos, Hunyuan) if c.model.__name__ == config["_class_name"])(config)
+    return next(c for c in (Wan, Ltx, Cosmos, Hunyuan, Hunyuan1) if c.model.__name__ == config["_class_name"])(config)

@@ -14,6 +14,8 @@ Written to be read: one loop over the samples of a pack, no batching, float64 or
   moe         variant A with experts in the place of the MLP
   hunyuan     joint attention: the text is a second stream with weights and modulation of its own; the refiner of the text,
               rows of a second encoder and of images, given latents and their mask after the latents
+  hunyuan1    the same stream of text, then single-stream blocks, where tokens and text share weights and the MLP is next to
+              the attention; the conditioning adds a vector of the text and the guidance scale
   cosmos      three low-rank modulations in a block and one in the head, which add to one of the time; a gated cross-attention
               to the text as it is, or to GELU(ctx_proj); no other biases; masks after the latents; RoPE with a longer range
 
@@ -50,7 +52,7 @@ class Config:
     qk_norm: bool = True
     pos: str = "rope"           # rope | sincos | both | learned
     adaln_lora_rank: int = 0    # 0: every block has its own full modulation
-    arch: str = "dit"           # dit | moviegen | stdit | moe | pixart | wan | ltx | cosmos | hunyuan
+    arch: str = "dit"           # dit | moviegen | stdit | moe | pixart | wan | ltx | cosmos | hunyuan | hunyuan1
     kv_heads: int = 0           # 0: heads
     pos_max: tuple = (8, 8, 8)  # rows of the learned tables of t, h, w
     experts: int = 0
@@ -66,10 +68,13 @@ class Config:
     patch: tuple = (1, 2, 2)    # t, h, w
     rope_fps: float = 0.0       # ltx, cosmos: frames per second
     rope_scale: tuple = ()      # cosmos: range of RoPE in t, h, w
-    rope_axes: tuple = ()       # hunyuan: features of a head that rotate with t, h, w
-    rope_theta: float = 0.0     # hunyuan; 0: 10000
-    refiner_layers: int = 0     # hunyuan
-    text2_dim: int = 0          # hunyuan: features of a row of the second encoder
+    rope_axes: tuple = ()       # joint: features of a head that rotate with t, h, w
+    rope_theta: float = 0.0     # joint; 0: 10000
+    refiner_layers: int = 0     # joint
+    text2_dim: int = 0          # hunyuan: features of a row of the second encoder; hunyuan1: of the vector
+    single_layers: int = 0      # hunyuan1: single-stream blocks, the last of the layers
+    guidance_dim: int = 0       # hunyuan1: features of the guidance scale; 0: none
+    guidance: float = 0.0       # hunyuan1: the scale
     text_proj: int = 0          # cosmos: outputs of ctx_proj; 0: none
     mask_channels: int = 0      # cosmos: the padding, which is 0, after the mask of given frames if there are 2
     rope_stride: tuple = ()     # ltx: frames and pixels of a latent element
@@ -84,6 +89,7 @@ class Config:
 TABLE = ("pixart", "wan", "ltx")  # one modulation for all blocks, and a table in each
 ROWS = ("wan", "ltx")             # norms of q and k over all heads, an MLP for the text, a table in the head
 PLAIN_CROSS = ("pixart", "ltx")   # no norm in front of the cross-attention
+JOINT = ("hunyuan", "hunyuan1")   # joint attention of tokens and text
 GIVEN_TIME = {"cosmos": 1e-4}
 
 
@@ -119,10 +125,13 @@ def parameter_shapes(cfg):
     def norm(name, n):
         shapes[name + ".weight"] = shapes[name + ".bias"] = (n,)
 
-    if cfg.arch == "hunyuan":
-        linear("patch", 2 * cfg.features + math.prod(cfg.patch), d)
-        linear("t_mlp.0", 256, d)
-        linear("t_mlp.2", d, d)
+    if cfg.arch in JOINT:
+        linear("patch", cfg.features if cfg.arch == "hunyuan1" else 2 * cfg.features + math.prod(cfg.patch), d)
+        added = (("vec_mlp", cfg.text2_dim), ("guidance_mlp", cfg.guidance_dim)) if cfg.arch == "hunyuan1" else ()
+        for name, n in (("t_mlp", 256), *added):
+            if n:
+                linear(name + ".0", n, d)
+                linear(name + ".2", d, d)
         linear("ctx_proj", cfg.text_dim, d)
         for name, n in ("t", 256), ("pool", cfg.text_dim):
             linear(f"refiner.{name}.0", n, d)
@@ -133,7 +142,7 @@ def parameter_shapes(cfg):
             norm(b + "ln2", d)
             for name, n, out in ("qkv", d, 3 * d), ("proj", d, d), ("fc1", d, 4 * d), ("fc2", 4 * d, d), ("ada", d, 2 * d):
                 linear(b + name, n, out)
-        if cfg.text2_dim:
+        if cfg.text2_dim and cfg.arch == "hunyuan":
             norm("text2.0", cfg.text2_dim)
             for name, n, out in ("1", cfg.text2_dim, 2048), ("3", 2048, 2048), ("5", 2048, d):
                 linear("text2." + name, n, out)
@@ -142,11 +151,18 @@ def parameter_shapes(cfg):
             linear("img_mlp.1", cfg.image_dim, cfg.image_dim)
             linear("img_mlp.3", cfg.image_dim, d)
             norm("img_mlp.4", d)
-        for k, there in enumerate((True, cfg.text2_dim, cfg.image_dim)):
+        for k, there in enumerate((True, cfg.text2_dim, cfg.image_dim) if cfg.arch == "hunyuan" else ()):
             if there:
                 shapes[f"row_type.{k}"] = (d,)
         for i in range(cfg.layers):
             b = f"blocks.{i}."
+            if i >= cfg.layers - cfg.single_layers:
+                linear(b + "ada", d, 3 * d)
+                attention_weights(b + "attn", True)
+                del shapes[b + "attn.proj.bias"]
+                linear(b + "fc1", d, f)
+                linear(b + "fc2", f, d)
+                continue
             linear(b + "ada", d, 12 * d)
             for name, mlp in ("attn", ""), ("text", "text."):
                 attention_weights(b + name, True)
@@ -520,6 +536,8 @@ def hunyuan_text(cfg, p, text, text2, image, t_cond):
         q, k, v = heads_of(linear(p, b + "qkv", affine(p, b + "ln1", x)), cfg, 3)
         x = x + gate1 * linear(p, b + "proj", attention(q, k, v))
         x = x + gate2 * linear(p, b + "fc2", silu(linear(p, b + "fc1", affine(p, b + "ln2", x))))
+    if cfg.arch == "hunyuan1":
+        return x
     rows = [x + p["row_type.0"]]
     if text2 is not None:
         y = gelu(linear(p, "text2.1", affine(p, "text2.0", text2, 1e-5)))
@@ -529,32 +547,74 @@ def hunyuan_text(cfg, p, text, text2, image, t_cond):
     return torch.cat(rows)
 
 
-def hunyuan_sample(cfg, p, x, grid, text, text2, t_cond, image, x0, given):
-    """As forward_sample.  x0: clean tokens."""
+def two_layers(p, name, x):
+    return linear(p, name + ".2", silu(linear(p, name + ".0", x)))
+
+
+def joint_conditioning(cfg, p, t_cond, text2, guided, dtype):
+    """silu of the conditioning, [D].  text2: a vector in its only row, or no row; guided: adds the guidance scale."""
+    c = two_layers(p, "t_mlp", timestep_embedding(t_cond, dtype))
+    if "vec_mlp.0.weight" in p:
+        c = c + two_layers(p, "vec_mlp", text2[0] if len(text2) else torch.zeros(cfg.text2_dim, dtype=dtype))
+    if cfg.guidance_dim and guided:
+        scale = torch.tensor(cfg.guidance, dtype=torch.float64)
+        c = c + two_layers(p, "guidance_mlp", timestep_embedding(scale, dtype, cfg.guidance_dim))
+    return silu(c)
+
+
+def joint_attention(cfg, p, names, x, angles):
+    """x: the normalized rows of both streams, names: of their attentions.  Only the first stream rotates."""
+    q, k, v = [], [], []
+    for s, name in enumerate(names):
+        qs, ks, vs = heads_of(linear(p, name + ".qkv", x[s]), cfg, 3)
+        if cfg.qk_norm:
+            qs, ks = qk_norm(cfg, qs, p[name + ".qn.weight"]), qk_norm(cfg, ks, p[name + ".kn.weight"])
+        if s == 0:
+            qs, ks = rope(qs, angles), rope(ks, angles)
+        q, k, v = q + [qs], k + [ks], v + [vs]
+    y = attention(*(torch.cat(z) for z in (q, k, v))).split([len(x[0]), len(x[1])])
+    return [linear(p, name + ".proj", rows) for name, rows in zip(names, y)]
+
+
+def double_block(cfg, p, b, h, c, angles):
+    """h, c: the rows and the silu of the conditioning of both streams; c[0] may have a row for each token."""
+    mods = [linear(p, b + "ada", c[s]).chunk(12, -1)[6 * s:6 * s + 6] for s in range(2)]
+    y = joint_attention(cfg, p, (b + "attn", b + "text"),
+                        [layer_norm(h[s]) * (1 + mods[s][1]) + mods[s][0] for s in range(2)], angles)
+    out = []
+    for s, name in enumerate((b, b + "text.")):
+        gate1, shift, scale, gate2 = mods[s][2:]
+        z = h[s] + gate1 * y[s]
+        out.append(z + gate2 * mlp(p, name, layer_norm(z) * (1 + scale) + shift))
+    return out
+
+
+def single_block(cfg, p, b, h, c, angles):
+    mods = [linear(p, b + "ada", c[s]).chunk(3, -1) for s in range(2)]
+    x = [layer_norm(h[s]) * (1 + mods[s][1]) + mods[s][0] for s in range(2)]
+    y = joint_attention(cfg, p, (b + "attn",) * 2, x, angles)
+    return [h[s] + mods[s][2] * (y[s] + mlp(p, b, x[s])) for s in range(2)]
+
+
+def joint_sample(cfg, p, x, grid, text, text2, t_cond, image, x0, given):
+    """As forward_sample.  x0: clean tokens.  hunyuan1: the given tokens are clean, with time 0 and without guidance."""
     clean = given * int(grid[1]) * int(grid[2])
     angles = rope_angles(grid, cfg.hidden // cfg.heads, axes=cfg.rope_axes, theta=cfg.rope_theta or 10000.0)
-    more = torch.zeros(len(x), cfg.features + math.prod(cfg.patch), dtype=x.dtype)
-    more[:clean, :cfg.features], more[:clean, cfg.features:] = x0[:clean], 1
-    sc = silu(linear(p, "t_mlp.2", silu(linear(p, "t_mlp.0", timestep_embedding(t_cond, x.dtype)))))
-    h = [linear(p, "patch", torch.cat([x, more], 1)), hunyuan_text(cfg, p, text, text2, image, t_cond)]
+    sc = joint_conditioning(cfg, p, t_cond, text2, True, x.dtype)
+    c = [sc, sc]
+    if cfg.arch == "hunyuan1":
+        x = torch.cat([x0[:clean], x[clean:]])
+        zero = joint_conditioning(cfg, p, 0 * t_cond, text2, False, x.dtype)
+        c[0] = torch.cat([zero.expand(clean, -1), sc.expand(len(x) - clean, -1)])
+    else:
+        more = torch.zeros(len(x), cfg.features + math.prod(cfg.patch), dtype=x.dtype)
+        more[:clean, :cfg.features], more[:clean, cfg.features:] = x0[:clean], 1
+        x = torch.cat([x, more], 1)
+    h = [linear(p, "patch", x), hunyuan_text(cfg, p, text, text2, image, t_cond)]
     for i in range(cfg.layers):
-        b = f"blocks.{i}."
-        mods = linear(p, b + "ada", sc).chunk(12, -1)
-        q, k, v = [], [], []
-        for s, name in enumerate((b + "attn", b + "text")):
-            shift, scale = mods[6 * s:6 * s + 2]
-            qs, ks, vs = heads_of(linear(p, name + ".qkv", layer_norm(h[s]) * (1 + scale) + shift), cfg, 3)
-            if cfg.qk_norm:
-                qs, ks = qk_norm(cfg, qs, p[name + ".qn.weight"]), qk_norm(cfg, ks, p[name + ".kn.weight"])
-            if s == 0:
-                qs, ks = rope(qs, angles), rope(ks, angles)
-            q, k, v = q + [qs], k + [ks], v + [vs]
-        y = attention(*(torch.cat(z) for z in (q, k, v))).split([len(h[0]), len(h[1])])
-        for s, (name, mlp_name) in enumerate(((b + "attn", b), (b + "text", b + "text."))):
-            gate1, shift, scale, gate2 = mods[6 * s + 2:6 * s + 6]
-            z = h[s] + gate1 * linear(p, name + ".proj", y[s])
-            h[s] = z + gate2 * mlp(p, mlp_name, layer_norm(z) * (1 + scale) + shift)
-    shift, scale = linear(p, "ada", sc).chunk(2, -1)
+        block = single_block if i >= cfg.layers - cfg.single_layers else double_block
+        h = block(cfg, p, f"blocks.{i}.", h, c, angles)
+    shift, scale = linear(p, "ada", c[0]).chunk(2, -1)
     return linear(p, "out", layer_norm(h[0]) * (1 + scale) + shift), 0.0
 
 
@@ -636,10 +696,10 @@ def pack_loss(cfg, p, pack, noise, dtype):
         if cfg.image_dim and "image" in pack:
             image = tensor(pack["image"][s * cfg.image_len:(s + 1) * cfg.image_len])
             image = image if cfg.arch != "hunyuan" or image.any() else None  # zeros: dropped, and has no rows
-        if cfg.arch == "hunyuan":
+        if cfg.arch in JOINT:
             text2 = tensor(pack["text2"][int(pack["cu_text2"][s]):int(pack["cu_text2"][s + 1])]) if cfg.text2_dim else None
-            pred, aux = hunyuan_sample(cfg, p, a * x0[rows] + b * n[rows], grid, text[words], text2, t_cond[s], image, x0[rows], given)
-            clean = 0
+            pred, aux = joint_sample(cfg, p, a * x0[rows] + b * n[rows], grid, text[words], text2, t_cond[s], image, x0[rows], given)
+            clean = clean if cfg.arch == "hunyuan1" else 0  # hunyuan predicts them
         else:
             pred, aux = forward_sample(cfg, p, x, grid, text[words], t_cond[s], image, given)
         target = c * x0[rows] + e * n[rows]

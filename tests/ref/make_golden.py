@@ -52,6 +52,9 @@ GOLDEN = {
                           rope_theta=256.0, refiner_layers=2), "flow"),
     "hunyuan-i2v-flow": (dict(A, arch="hunyuan", hidden=64, heads=2, ffn=160, patch=(1, 1, 1), features=16, rope_axes=(8, 12, 12),
                               rope_theta=256.0, refiner_layers=1, image_dim=24, image_len=3), "flow, first frames given"),
+    "hunyuan1-flow": (dict(A, arch="hunyuan1", single_layers=1, hidden=64, heads=4, ffn=160, rope_axes=(4, 8, 4),
+                           rope_theta=256.0, refiner_layers=1, text2_dim=24, guidance_dim=128, guidance=3.5),
+                      "flow, first frames given"),
     "moe-expert": (dict(A, arch="moe", heads=6, kv_heads=3, experts=4, expert_ffn=32, shared_experts=1, moe_capacity=1.5), "flow"),
     "moe-token": (dict(A, arch="moe", experts=4, expert_ffn=32, shared_experts=0, moe_router="token_choice", moe_capacity=2.0,
                        moe_aux=0.125), "edm"),
@@ -104,6 +107,10 @@ def make_packs(cfg, kind, gamma=None):
         if cfg.image_dim:
             rows = len(grids) * cfg.image_len
             optional["image"] = philox.normal(SEED, number, 4, philox.TEST, rows * cfg.image_dim).reshape(-1, cfg.image_dim)
+        if cfg.text2_dim:  # all samples but one have the vector
+            there = [number or i != 1 for i in range(len(grids))]
+            optional["cu_text2"] = np.cumsum([0] + there).astype(np.int32)
+            optional["text2"] = philox.normal(SEED, number, 5, philox.TEST, sum(there) * cfg.text2_dim).reshape(-1, cfg.text2_dim)
         if "given" in kind:  # of the second and third sample of the first pack
             optional["given"] = np.array([g[0] - 1 if number == 0 else 0 for g in grids] if cfg.arch == "cosmos" else
                                          [number == 0 and i > 0 for i in range(len(grids))], np.int32)
@@ -127,7 +134,8 @@ def sampled(array):
 
 def config_json(cfg):
     optional = ("cond_features", "image_dim", "image_len", "image_pos", "rope_fps", "rope_stride", "rope_scale", "text_proj",
-                "mask_channels", "rope_axes", "rope_theta", "refiner_layers", "text2_dim")
+                "mask_channels", "rope_axes", "rope_theta", "refiner_layers", "text2_dim", "single_layers", "guidance_dim",
+                "guidance")
     return {**{k: v for k, v in vars(cfg).items() if v or k not in optional}, "channels": cfg.features // math.prod(cfg.patch),
             "patch": list(cfg.patch)}
 

@@ -86,6 +86,7 @@ static void test_presets(void **state)
 			vfm_config_defaults(&c);
 			OK(vfm_model_preset(p->name, &c.model, &err));
 			c.model.layers = 2;
+			c.model.single_layers = c.model.single_layers ? 1 : 0;
 			c.model.hidden = 64;
 			c.model.heads = 4;
 			c.model.kv_heads = c.model.kv_heads ? 2 : 0;

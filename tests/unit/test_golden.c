@@ -32,6 +32,7 @@ struct golden {
 	int64_t tokens; /* of a step */
 	struct vfm_diffusion d;
 	double snr_gamma; /* of the weighting min_snr; 0: no weighting */
+	double guidance;  /* the scale that the network reads */
 	enum vfm_diffusion_kind kind;
 };
 
@@ -156,6 +157,10 @@ static void golden_open(struct golden *g, const char *name)
 		g->m.rope_theta = json_number_value(json_object_get(c, "rope_theta"));
 	if (json_object_get(c, "refiner_layers"))
 		g->m.refiner_layers = json_integer_value(json_object_get(c, "refiner_layers"));
+	g->m.single_layers = json_integer_value(json_object_get(c, "single_layers"));
+	g->m.text2_dim = json_integer_value(json_object_get(c, "text2_dim"));
+	g->m.guidance_dim = json_integer_value(json_object_get(c, "guidance_dim"));
+	g->guidance = json_number_value(json_object_get(c, "guidance"));
 	g->m.text_proj = json_integer_value(json_object_get(c, "text_proj"));
 	if (json_object_get(c, "mask_channels"))
 		g->m.mask_channels = json_integer_value(json_object_get(c, "mask_channels"));
@@ -182,6 +187,12 @@ static void load_conditions(struct golden *g, int k, struct gpack *q)
 
 		memcpy(p->image, image, (size_t)p->n * (size_t)(p->image_len * p->image_dim) * sizeof(*image));
 		free(image);
+	}
+	if (p->text2_dim) {
+		float *text2 = read_all(g, VFM_F32, "pack.%d.text2", k);
+
+		memcpy(p->text2, text2, (size_t)(p->text2_tokens * p->text2_dim) * sizeof(*text2));
+		free(text2);
 	}
 	snprintf(name, sizeof(name), "pack.%d.given", k);
 	if (vfm_ckpt_find(g->c, name)) {
@@ -218,6 +229,7 @@ static void pack_load(struct golden *g, int k, struct gpack *q)
 	uint64_t *id = read_all(g, VFM_I64, "pack.%d.ids", k);
 	int32_t *cu = read_all(g, VFM_I32, "pack.%d.cu", k), *cu_text = read_all(g, VFM_I32, "pack.%d.cu_text", k),
 		*grids = read_all(g, VFM_I32, "pack.%d.grids", k);
+	int32_t *cu_text2 = NULL;
 	void *read[] = {x0, text, id, cu, cu_text, grids};
 	struct vfm_pack *p = &q->p;
 	char name[64];
@@ -230,20 +242,28 @@ static void pack_load(struct golden *g, int k, struct gpack *q)
 	*p = (struct vfm_pack){.n = (int)vfm_ckpt_find(g->c, name)->numel,
 		.patch_dim = (int32_t)vfm_model_patch_dim(&g->m),
 		.text_dim = (int32_t)g->m.text_dim,
+		.text2_dim = (int32_t)g->m.text2_dim,
 		.cond_dim = (int32_t)vfm_model_cond_dim(&g->m),
 		.image_dim = (int32_t)g->m.image_dim,
 		.image_len = (int32_t)g->m.image_len,
 		.step_tokens = g->tokens};
 	p->tokens = cu[p->n];
 	p->text_tokens = cu_text[p->n];
+	if (p->text2_dim) {
+		cu_text2 = read_all(g, VFM_I32, "pack.%d.cu_text2", k);
+		p->text2_tokens = cu_text2[p->n];
+	}
 	OK(vfm_pack_alloc(p, &err));
 	for (int i = 0; i < p->n; i++) {
 		vfm_pack_set(p, i, id[i], grids + 3 * i, cu_text[i + 1] - cu_text[i]);
 		assert_int_equal(p->cu_seqlens[i + 1], cu[i + 1]);
+		if (cu_text2)
+			vfm_pack_set_text2(p, i, cu_text2[i + 1] - cu_text2[i]);
 		q->t_cond[i] *= (float)g->d.time_scale;
 	}
 	memcpy(p->x0, x0, (size_t)(p->tokens * p->patch_dim) * sizeof(*x0));
 	memcpy(p->text, text, (size_t)(p->text_tokens * p->text_dim) * sizeof(*text));
+	free(cu_text2);
 	load_conditions(g, k, q);
 	check_weights(g, q);
 	for (size_t i = 0; i < sizeof(read) / sizeof(read[0]); i++)
@@ -335,7 +355,7 @@ static void run_pack(
 	struct vfm_var *out;
 
 	OK(vfm_model_in_make(&in, m->d.stream, vfm_mesh_one(), &g->m, &q->p,
-		&(struct vfm_model_conds){.given = q->given}, m->ps.dtype, &err));
+		&(struct vfm_model_conds){.given = q->given, .guidance = (float)g->guidance}, m->ps.dtype, &err));
 	in.moe.loss = m->loss;
 	assert_true(in.segs.n <= MAX_SEGS);
 	for (int s = 0; s < in.segs.n; s++) {

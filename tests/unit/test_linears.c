@@ -15,9 +15,9 @@
 
 /* Variants of each architecture; those that it refuses are left out. */
 static const struct variant {
-	bool pooled_text, no_cross, kv_heads, adaln_lora, image;
-} variants[] = {
-	{0}, {.pooled_text = true}, {.no_cross = true}, {.kv_heads = true}, {.adaln_lora = true}, {.image = true}};
+	bool pooled_text, no_cross, kv_heads, adaln_lora, image, single;
+} variants[] = {{0}, {.pooled_text = true}, {.no_cross = true}, {.kv_heads = true}, {.adaln_lora = true},
+	{.image = true}, {.single = true}};
 
 enum { N_VARIANTS = sizeof(variants) / sizeof(variants[0]) };
 
@@ -43,6 +43,9 @@ static bool set_variant(struct vfm_model_spec *m, const struct vfm_arch *a, cons
 	m->cond_channels = v->image ? 20 : 0;
 	m->image_dim = v->image ? 24 : 0;
 	m->image_len = 7;
+	m->single_layers = v->single ? 2 : 0;
+	m->text2_dim = v->single ? 20 : 0;
+	m->guidance_dim = v->single ? 32 : 0;
 	return vfm_model_check(m, &err) == 0;
 }
 
@@ -173,6 +176,10 @@ static void test_counted(void **state)
 			 "model.channels=5", "model.patch=[1,1,1]", "model.text_dim=24", "model.text2_dim=32",
 			 "model.image_dim=28", "model.rope_axes=[8,16,16]"},
 			{3, 6, 8}, 11, 7, 9, 262764352},
+		{{"model.arch=hunyuan1", "model.layers=5", "model.single_layers=3", "model.hidden=120", "model.heads=3",
+			 "model.ffn=360", "model.channels=5", "model.patch=[1,2,2]", "model.text_dim=24",
+			 "model.text2_dim=20", "model.guidance_dim=256", "model.rope_axes=[8,16,16]"},
+			{3, 6, 8}, 11, 1, 0, 291487200},
 		{{"model.arch=cosmos", "model.layers=2", "model.hidden=96", "model.heads=4", "model.ffn=288",
 			 "model.adaln_lora=8", "model.channels=4", "model.mask_channels=1", "model.text_dim=24"},
 			{1, 6, 8}, 512, 0, 0, 51761664},
@@ -191,7 +198,8 @@ static void test_counted(void **state)
 		if (vfm_model_check(&c.model, &err) != 0)
 			fail_msg("%s", err.msg);
 		if (vfm_model_arch(&c.model)->joint)
-			vfm_pack_sums_add_joint(&p, rows[i].grid, rows[i].text, rows[i].text2, rows[i].image);
+			vfm_pack_sums_add_joint(&p, rows[i].grid, rows[i].text,
+				vfm_model_text2_rows(&c.model, rows[i].text2), rows[i].image);
 		else
 			vfm_pack_sums_add(&p, rows[i].grid, rows[i].text);
 		if (vfm_model_flops(&c.model, &p) != rows[i].flops)

@@ -74,6 +74,7 @@ static int64_t measure_saved(struct vfm_config *c, int64_t layers, unsigned keep
 	int64_t before, bytes;
 
 	c->model.layers = layers;
+	c->model.single_layers = c->model.single_layers ? layers - 1 : 0;
 	for (int i = 0; i < MANY; i++)
 		keeps[i] = (struct vfm_keeps){keep, 0};
 	open_counting(&d);
@@ -118,7 +119,8 @@ static void compare_set(const char *what, struct vfm_config *c, unsigned keep)
 	struct vfm_saved_how how = {.keep = keep,
 		.dtype = (enum vfm_dtype)c->train.dtype,
 		.residual = (enum vfm_dtype)c->train.residual,
-		.tuning = vfm_saved_tuning(&c->model, &c->tuning)};
+		.tuning = vfm_saved_tuning(&c->model, &c->tuning),
+		.single = c->model.single_layers ? 1 : 0};
 	struct vfm_block_again few, many, listed;
 	double bytes, counted;
 
@@ -226,6 +228,36 @@ static void test_variants(void **state)
 	}
 }
 
+/* Single-stream blocks, and sums over a mean of both kinds. */
+static void test_single(void **state)
+{
+	static const int dtypes[][2] = {{VFM_F32, VFM_F32}, {VFM_BF16, VFM_F32}, {VFM_BF16, VFM_BF16}};
+	struct vfm_config c;
+
+	(void)state;
+	for (int k = 0; k < 3; k++) {
+		struct vfm_saved_how how = {.keep = VFM_KEEP_ATTN, .dtype = VFM_BF16, .residual = VFM_F32};
+		double kinds[2], mean;
+
+		configure(&c, "hunyuan1", dtypes[k][0], dtypes[k][1]);
+		c.model.single_layers = 1;
+		compare("single-stream blocks", &c);
+		c.tuning.rank = 4;
+		compare("single-stream blocks with adapters", &c);
+		snprintf(c.tuning.freeze.text, sizeof(c.tuning.freeze.text), "%s", "blocks.*.weight,!*.ada*");
+		c.tuning.rank = 0;
+		compare("single-stream blocks, only the modulation is trained", &c);
+		vfm_pack_sums_add(&how.pack, samples[0].grid, samples[0].text_len);
+		for (int i = 0; i < 2; i++) {
+			how.single = i;
+			kinds[i] = vfm_block_saved_bytes(&c.model, &how);
+		}
+		how.single = 0.25;
+		mean = 0.75 * kinds[0] + 0.25 * kinds[1];
+		assert_true(kinds[0] > kinds[1] && fabs(vfm_block_saved_bytes(&c.model, &how) - mean) < 1e-9 * mean);
+	}
+}
+
 static void compare_tuned(const char *arch, int dtype, int64_t rank, const char *targets, const char *freeze)
 {
 	struct vfm_config c;
@@ -267,6 +299,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_architectures),
 		cmocka_unit_test(test_variants),
+		cmocka_unit_test(test_single),
 		cmocka_unit_test(test_tuned),
 	};
 

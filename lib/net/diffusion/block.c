@@ -83,12 +83,16 @@ void vfm_block_declare(
 		.qk_norm = m->qk_norm,
 		.row_qk_norm = a->row_qk_norm,
 		.no_bias = a->no_bias,
+		.no_proj_bias = vfm_model_is_single(m, layer), /* the MLP has the bias of the sum */
 		.image = m->image_dim > 0,
 		.context = vfm_model_context_dim(m),
 		.eps = (float)(a->qk_eps > 0 ? a->qk_eps : m->norm_eps)};
 	char prefix[64];
 
-	*b = (struct vfm_block){.arch = a, .has_text = vfm_model_has_cross(m), .eps = (float)m->norm_eps};
+	*b = (struct vfm_block){.arch = a,
+		.has_text = vfm_model_has_cross(m),
+		.single = vfm_model_is_single(m, layer),
+		.eps = (float)m->norm_eps};
 	for (int i = 0; i < a->n_attn; i++) {
 		snprintf(prefix, sizeof(prefix), "blocks.%d.%s", (int)layer, names[a->attn[i]]);
 		vfm_self_attn_declare(&b->attn[i], ps, &attn, prefix);
@@ -96,7 +100,7 @@ void vfm_block_declare(
 	if (b->has_text)
 		declare_text_attn(b, ps, &attn, layer);
 	declare_block_mlp(b, m, ps, unit, layer);
-	if (a->joint)
+	if (a->joint && !b->single)
 		declare_text_stream(b, m, ps, &attn, layer);
 }
 
@@ -205,7 +209,7 @@ static struct vfm_var *plain_block(struct vfm_tape *t, const struct vfm_block *b
 		norm.shift = mod[SHIFT];
 		norm.scale = mod[SCALE];
 		/* Rows for frames and columns are redistributed first. */
-		norm.fp8 = b->arch->attn[i] == VFM_ATTN_FULL ? vfm_self_attn_norm(&b->attn[i], l)
+		norm.fp8 = b->arch->attn[i] == VFM_ATTN_FULL ? vfm_self_attn_norm(&b->attn[i], NULL, l)
 							     : (struct vfm_norm_fp8){0};
 		y = residual_norm(t, &s, &norm);
 		residual_add(t, &s, self_attn(t, b, i, y, in->in), mod[GATE]);
@@ -250,10 +254,10 @@ static struct vfm_var *joint_block(struct vfm_tape *t, const struct vfm_block *b
 		s[k] = (struct residual){.h = vfm_stream_part(t, in->h, in->in, k), .seqs = segs[k]};
 		norm.shift = mod[k][SHIFT];
 		norm.scale = mod[k][SCALE];
-		norm.fp8 = vfm_self_attn_norm(attn[k], layout.layers[k]);
+		norm.fp8 = vfm_self_attn_norm(attn[k], NULL, layout.layers[k]);
 		x[k] = residual_norm(t, &s[k], &norm);
 	}
-	vfm_joint_attn(t, attn, x, &layout, in->in->rope);
+	vfm_joint_attn(t, attn, NULL, x, &layout, in->in->rope);
 	for (int k = 0; k < 2; k++) {
 		residual_add(t, &s[k], x[k], mod[k][GATE]);
 		norm.shift = mod[k][PER_PART + SHIFT];
@@ -266,8 +270,37 @@ static struct vfm_var *joint_block(struct vfm_tape *t, const struct vfm_block *b
 	return vfm_g_join_rows(t, x, &j->own);
 }
 
+static struct vfm_var *single_block(struct vfm_tape *t, const struct vfm_block *b, const struct vfm_block_in *in)
+{
+	const struct vfm_joint_in *j = &in->in->joint;
+	const struct vfm_self_attn *attn[] = {&b->attn[0], &b->attn[0]};
+	const struct vfm_joint_layout layout = {{&in->in->attn, &j->layers}, &j->attn, &j->rows};
+	const struct vfm_seqs *segs[] = {&in->in->segs, &j->segs};
+	struct vfm_norm_args norm = {.kind = vfm_block_norm(b->arch),
+		.eps = b->eps,
+		.shift = in->mod[SHIFT],
+		.scale = in->mod[SCALE],
+		.out = in->in->x.dtype};
+	struct residual s[2];
+	struct vfm_var *x[2];
+
+	for (int k = 0; k < 2; k++) {
+		s[k] = (struct residual){.h = vfm_stream_part(t, in->h, in->in, k), .seqs = segs[k]};
+		norm.fp8 = vfm_self_attn_norm(attn[k], &b->mlp, layout.layers[k]);
+		x[k] = residual_norm(t, &s[k], &norm);
+	}
+	vfm_joint_attn(t, attn, &b->mlp, x, &layout, in->in->rope);
+	for (int k = 0; k < 2; k++) {
+		residual_add(t, &s[k], x[k], in->mod[GATE]);
+		x[k] = residual_value(t, &s[k]);
+	}
+	return vfm_g_join_rows(t, x, &j->own);
+}
+
 struct vfm_var *vfm_block(struct vfm_tape *t, const struct vfm_block *b, const struct vfm_block_in *in)
 {
+	if (b->single)
+		return single_block(t, b, in);
 	if (b->arch->joint)
 		return joint_block(t, b, in);
 	return plain_block(t, b, in);

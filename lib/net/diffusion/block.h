@@ -13,6 +13,11 @@
  *   h_k += gate_ik * proj_k(y_k),  y = attn(norm(h_k) * (1 + scale_ik) + shift_ik)
  *   h_k += gate_mk * mlp_k(norm(h_k) * (1 + scale_mk) + shift_mk)
  *
+ * A single-stream block has one set of weights and modulation for both, and the MLP next to the attention (Dehghani et
+ * al. 2023, arXiv 2302.05442):
+ *
+ *   h_k += gate * (proj(y_k) + mlp(x_k)),  y = attn(x),  x_k = norm(h_k) * (1 + scale) + shift
+ *
  * Attention within frames or columns redistributes rows over cp by an all-to-all, so that each frame, then each column,
  * is on one rank.  Full attention uses the original distribution.  All self-attentions apply the same 3-D RoPE.  Only
  * differences of positions matter, so RoPE acts within a frame as one of (h, w), and along time as one of t.
@@ -26,10 +31,11 @@
 struct vfm_block {
 	const struct vfm_arch *arch;
 	struct vfm_self_attn attn[VFM_ARCH_ATTNS];
-	struct vfm_self_attn text_attn; /* of the text, with joint attention */
+	struct vfm_self_attn text_attn; /* of the text, with joint attention in a double-stream block */
 	struct vfm_mlp text_mlp;
 	bool has_text, has_mlp, has_moe; /* has_text: cross-attention */
-	struct vfm_param *ln_w, *ln_b;   /* before the cross-attention; ln_w NULL: no norm; ln_b NULL: an RMS norm */
+	bool single;
+	struct vfm_param *ln_w, *ln_b; /* before the cross-attention; ln_w NULL: no norm; ln_b NULL: an RMS norm */
 	struct vfm_cross_attn cross;
 	struct vfm_mlp mlp; /* with experts: the shared ones, if any */
 	struct vfm_moe moe;
@@ -43,7 +49,7 @@ struct vfm_block_in {
 	struct vfm_var *ctx; /* [text, context dim] in the compute dtype; NULL without cross-attention */
 	struct vfm_var *img; /* [image rows, D] in the compute dtype; NULL without image rows */
 	struct vfm_var *pos; /* [T,D] f32: learned positions, added in every block; NULL without */
-	/* [n_mod of the architecture] shifts, scales and gates of this block, [G,D] f32 (modulation.h) */
+	/* [vfm_model_n_mod] shifts, scales and gates of this block, [G,D] f32 (modulation.h) */
 	struct vfm_var *const *mod;
 };
 

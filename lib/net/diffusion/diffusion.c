@@ -23,6 +23,7 @@ void vfm_diffusion_defaults(struct vfm_diffusion *d)
 		.snr_gamma = SNR_GAMMA,
 		.text_drop = 0.1,
 		.given_max = 1,
+		.guidance = 1,
 		.time_scale = VFM_TIME_SCALE};
 }
 

@@ -44,6 +44,7 @@ struct vfm_diffusion {
 	double image_cond;   /* flow: probability that the first latent frames of a video are given (image to video) */
 	int64_t given_max;   /* their number is uniform in 1 ... given_max; a video keeps at least one that is not */
 	double image_drop;   /* probability that a sample's image condition is dropped */
+	double guidance;     /* the scale that a distilled network reads in training (model.guidance_dim) */
 	/* of the architecture (spec/model/arch.h): the factor of the time input, and the time of given frames */
 	double time_scale, given_time;
 };

@@ -85,8 +85,6 @@ static void declare_refiner_block(struct vfm_refiner_block *b, struct vfm_params
 static void declare_refiner(struct vfm_embedders *c, struct vfm_params *ps, int unit)
 {
 	const int64_t h = c->m.hidden;
-	const bool has[VFM_ROW_PARTS] = {true, c->m.text2_dim > 0, c->m.image_dim > 0};
-	const struct vfm_pdesc row = {.ndim = 1, .shape = {h}};
 
 	declare_layer(&c->time[0], ps, unit, VFM_TIME_FEATURES, h, "refiner.t.0");
 	declare_layer(&c->time[1], ps, unit, h, h, "refiner.t.2");
@@ -95,10 +93,17 @@ static void declare_refiner(struct vfm_embedders *c, struct vfm_params *ps, int 
 	c->refiner = vfm_calloc((size_t)c->m.refiner_layers, sizeof(*c->refiner));
 	for (int64_t i = 0; i < c->m.refiner_layers; i++)
 		declare_refiner_block(&c->refiner[i], ps, unit, h, i);
+}
+
+static void declare_row_types(struct vfm_embedders *c, struct vfm_params *ps, int unit)
+{
+	const bool has[VFM_ROW_PARTS] = {true, c->m.text2_dim > 0, c->m.image_dim > 0};
+	const struct vfm_pdesc row = {.ndim = 1, .shape = {c->m.hidden}};
+	const float std = 1 / sqrtf((float)c->m.hidden);
+
 	for (int k = 0; k < VFM_ROW_PARTS; k++)
 		if (has[k])
-			c->type[k] =
-				vfm_param_add(ps, unit, &row, VFM_INIT_NORMAL, 1 / sqrtf((float)h), "row_type.%d", k);
+			c->type[k] = vfm_param_add(ps, unit, &row, VFM_INIT_NORMAL, std, "row_type.%d", k);
 }
 
 void vfm_embedders_declare(struct vfm_embedders *c, const struct vfm_model_spec *m, struct vfm_params *ps, int unit)
@@ -106,12 +111,14 @@ void vfm_embedders_declare(struct vfm_embedders *c, const struct vfm_model_spec 
 	*c = (struct vfm_embedders){.m = *m, .arch = vfm_model_arch(m)};
 	if (vfm_model_reads_text(m))
 		declare_text(c, ps, unit);
-	if (m->text2_dim)
+	if (m->text2_dim && !c->arch->text2_vector)
 		declare_text2(c, ps, unit);
 	if (m->image_dim)
 		declare_image(c, ps, unit);
 	if (c->arch->text == VFM_TEXT_REFINER)
 		declare_refiner(c, ps, unit);
+	if (c->arch->row_type)
+		declare_row_types(c, ps, unit);
 }
 
 void vfm_embedders_release(struct vfm_embedders *c)

@@ -6,7 +6,7 @@
  *   r  = refiner.t.2(silu(refiner.t.0(timestep))) + refiner.pool.2(silu(refiner.pool.0(mean of the text)))
  *   x += gate1 attn(LN1(x)),  x += gate2 mlp(LN2(x)),  [gate1 | gate2] = ada(silu(r)),  mlp = fc2(silu(fc1))
  *
- * The rows of each encoder then get a vector of that encoder, row_type.  All ranks compute these rows of all samples; a
+ * The rows of each encoder may then get a vector of that encoder, row_type.  All ranks compute these rows of all samples; a
  * rank continues with its own (joint.h).
  */
 #ifndef VFM_NET_DIFFUSION_EMBED_H
@@ -28,13 +28,13 @@ struct vfm_embedders {
 	struct vfm_linear image[2];
 	struct vfm_param *image_w[2], *image_b[2];
 	struct vfm_param *image_pos; /* [image_len, image_dim]; with model.image_pos */
-	/* with model.text2_dim: a norm and three layers */
+	/* with rows of a second text: a norm and three layers */
 	struct vfm_linear text2[3];
 	struct vfm_param *text2_w, *text2_b;
 	/* with VFM_TEXT_REFINER */
 	struct vfm_linear time[2], pool[2];
-	struct vfm_refiner_block *refiner; /* [refiner_layers] */
-	struct vfm_param *type[VFM_ROW_PARTS];
+	struct vfm_refiner_block *refiner;     /* [refiner_layers] */
+	struct vfm_param *type[VFM_ROW_PARTS]; /* NULL: none */
 };
 
 /* Declares the parameters in `unit`. */

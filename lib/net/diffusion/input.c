@@ -8,6 +8,7 @@
 #include "device/dev/upload.h"
 #include "device/ops/ops.h"
 #include "device/ops/tensor.h"
+#include "net/diffusion/diffusion.h"
 #include "net/mesh/attn.h"
 #include "net/nn/layers.h"
 
@@ -29,7 +30,12 @@ static void place_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 	in->text_seqs.dev_cu = vfm_sub_t1(a, VFM_I32, p->n + 1);
 	in->text = vfm_sub_t2(a, VFM_F32, in->text_seqs.total, m->text_dim);
 	if (m->text2_dim)
-		in->text2 = vfm_sub_t2(a, VFM_F32, in->host_cu_text2[p->n], m->text2_dim);
+		in->text2 = vfm_sub_t2(
+			a, VFM_F32, vfm_model_arch(m)->text2_vector ? G : in->host_cu_text2[p->n], m->text2_dim);
+	if (m->guidance_dim) {
+		in->guidance = vfm_sub_t1(a, VFM_F32, 1);
+		in->guided = vfm_sub_t1(a, VFM_I32, G);
+	}
 	if (vfm_model_pools_text(m))
 		in->text_mean = vfm_sub_t2(a, VFM_F32, G, m->text_dim);
 	if (m->cond_channels)
@@ -128,6 +134,37 @@ static int upload_rows(
 	return upload_run(in, &run, s, err);
 }
 
+/* Uploads the second text of each segment's sample; zeros if it has none or is dropped. */
+static int upload_vectors(struct vfm_model_in *in, const struct vfm_pack *p, const bool *dropped, struct vfm_err *err)
+{
+	const int64_t dim = in->text2.shape[1];
+	float *host = vfm_calloc((size_t)(in->segs.n * dim) + 1, sizeof(*host));
+	int rc;
+
+	for (int g = 0; g < in->segs.n; g++) {
+		const int i = in->seg_sample[g];
+
+		if (p->cu_text2[i + 1] > p->cu_text2[i] && !(dropped && dropped[i]))
+			memcpy(host + g * dim, p->text2 + p->cu_text2[i] * dim, (size_t)dim * sizeof(*host));
+	}
+	rc = upload_tensor(in, &in->text2, host, err);
+	free(host);
+	return rc;
+}
+
+static int upload_guidance(struct vfm_model_in *in, float guidance, struct vfm_err *err)
+{
+	const float time = (float)VFM_TIME_SCALE * guidance;
+	int32_t *guided = vfm_calloc((size_t)in->segs.n + 1, sizeof(*guided));
+	int rc;
+
+	for (int g = 0; g < in->segs.n; g++)
+		guided[g] = in->seg_given[g] ? -1 : 0;
+	rc = upload_tensor(in, &in->guided, guided, err);
+	free(guided);
+	return rc < 0 ? rc : upload_tensor(in, &in->guidance, &time, err);
+}
+
 static int upload_text(struct vfm_model_in *in, const struct vfm_model_spec *m, const struct vfm_pack *p,
 	const bool *dropped, float *host, struct vfm_err *err)
 {
@@ -135,7 +172,9 @@ static int upload_text(struct vfm_model_in *in, const struct vfm_model_spec *m, 
 	const struct row_source text2 = {p->text2, p->cu_text2, 0, &in->text2, in->host_cu_text2};
 
 	TRY(upload_rows(in, &text, p->n, dropped, err));
-	if (vfm_has(&in->text2))
+	if (vfm_has(&in->text2) && vfm_model_arch(m)->text2_vector)
+		TRY(upload_vectors(in, p, dropped, err));
+	else if (vfm_has(&in->text2))
 		TRY(upload_rows(in, &text2, p->n, dropped, err));
 	if (!vfm_has(&in->text_mean))
 		return 0;
@@ -321,6 +360,8 @@ static int upload_input(struct vfm_model_in *in, const struct vfm_model_spec *m,
 	TRY_OUT(upload_tensor(in, &in->seqs.dev_cu, in->tok.cu, err));
 	TRY_OUT(upload_tensor(in, &in->text_seqs.dev_cu, in->host_cu_text, err));
 	TRY_OUT(upload_text(in, m, p, conds->drop_text, host, err));
+	if (m->guidance_dim)
+		TRY_OUT(upload_guidance(in, conds->guidance, err));
 	rc = upload_positions(in, m, p, host, err);
 out:
 	free(wide);
@@ -332,8 +373,8 @@ const int32_t *vfm_model_in_rows(const struct vfm_model_in *in)
 	return in->tok.pack_row + in->tok.first;
 }
 
-/* Computes the boundaries of the rows of the second encoder.  Attention would read rows of zeros, so a dropped text has
- * none. */
+/* Computes the boundaries of the rows of the second encoder, unless it gives a vector.  Attention would read rows of
+ * zeros, so a dropped text has none. */
 static int place_texts2(
 	int32_t *cu, const struct vfm_model_spec *m, const struct vfm_pack *p, const bool *dropped, struct vfm_err *err)
 {
@@ -348,9 +389,11 @@ static int place_texts2(
 
 		if (rows > m->text2_len)
 			return vfm_fail(err, VFM_EUSAGE,
-				"sample %llu has %d rows of the second text encoder, but model.text2_len is %lld",
-				(unsigned long long)p->id[i], (int)rows, (long long)m->text2_len);
-		cu[i + 1] = cu[i] + rows;
+				"sample %llu has %d rows of the second text encoder, but %s %lld",
+				(unsigned long long)p->id[i], (int)rows,
+				vfm_model_arch(m)->text2_vector ? "the model reads" : "model.text2_len is",
+				(long long)m->text2_len);
+		cu[i + 1] = cu[i] + (int32_t)vfm_model_text2_rows(m, rows);
 	}
 	return 0;
 }
@@ -443,8 +486,10 @@ static int check_grids(const struct vfm_model_spec *m, const struct vfm_pack *p,
 
 static struct vfm_joint_rows rows_of_encoders(const struct vfm_model_in *in, const struct vfm_model_spec *m)
 {
+	const bool text2 = m->text2_dim && !vfm_model_arch(m)->text2_vector;
+
 	return (struct vfm_joint_rows){
-		{in->host_cu_text, m->text2_dim ? in->host_cu_text2 : NULL, m->image_dim ? in->host_cu_image : NULL}};
+		{in->host_cu_text, text2 ? in->host_cu_text2 : NULL, m->image_dim ? in->host_cu_image : NULL}};
 }
 
 /* Computes the boundaries of the samples in the rows of all encoders, and in the sequences of joint attention. */

@@ -13,10 +13,11 @@
 
 /* The caller's choices for the samples of a pack.  Arrays [n]; NULL: false or 0 for all samples. */
 struct vfm_model_conds {
-	const bool *drop_text; /* replaces the text by zeros, and removes the second text */
+	const bool *drop_text; /* replaces the text by zeros, and removes the second text (a vector: by zeros) */
 	/* replaces the condition and the image rows by zeros; with joint attention, removes the image rows */
 	const bool *drop_image;
 	const int32_t *given; /* the first n latent frames are given (enum vfm_given_kind); 0: none */
+	float guidance;       /* the scale that a distilled network reads (model.guidance_dim) */
 	/* [n] the tokens of the given frames, f32; NULL: those of the pack, which has latents */
 	const float *const *frames;
 };
@@ -44,7 +45,10 @@ struct vfm_model_in {
 	struct vfm_tensor id;               /* [G] i64 */
 	struct vfm_tensor idx;              /* [T] i32 */
 	struct vfm_tensor text;             /* [text, text_dim] f32 */
-	struct vfm_tensor text2;            /* [text2, text2_dim] f32; absent without model.text2_dim */
+	/* [text2, text2_dim] f32, or if it is a vector (spec/model/arch.h) [G, text2_dim], zeros for a sample without;
+	 * absent without model.text2_dim */
+	struct vfm_tensor text2;
+	struct vfm_tensor guidance, guided; /* [1] f32: 1000 times the scale; [G] i32: 0, or -1 for given frames */
 	struct vfm_tensor cond;             /* [T, cond_dim] f32 or bf16; absent without model.cond_channels */
 	struct vfm_tensor given; /* [T, given_dim] f32: what the model reads of given frames; may be absent */
 	/* [image rows, image_dim] f32: image_len for each sample, but with joint attention none for samples without an

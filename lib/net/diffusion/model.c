@@ -26,6 +26,7 @@ struct vfm_model {
 	struct vfm_params *ps;
 	enum vfm_dtype residual;
 	struct vfm_linear patch, t0, t2, ada_shared, ada_a, ada, out; /* ada_a only with VFM_MOD_LOW_RANK */
+	struct vfm_linear vec[2], guidance[2];                        /* w NULL: the conditioning adds none */
 	struct vfm_param *t_norm;                                     /* with VFM_MOD_LOW_RANK */
 	struct vfm_embedders embed;                /* with joint attention, only on the first pp stage */
 	struct vfm_param *head_shift, *head_scale; /* with head_table, instead of ada */
@@ -55,6 +56,16 @@ static void declare_time(struct vfm_model *d)
 		d->t_norm = vfm_vector_declare(d->ps, UNIT_COND, h, VFM_INIT_ONE, "t_norm.weight");
 }
 
+/* Two layers with a SiLU, whose result is added to the conditioning. */
+static void declare_added(struct vfm_model *d, struct vfm_linear l[2], int64_t in, const char *name)
+{
+	const struct vfm_linear_desc first = {.in = in, .out = d->m.hidden},
+				     second = {.in = d->m.hidden, .out = d->m.hidden};
+
+	vfm_linear_declare(&l[0], d->ps, &first, "%s.0", name);
+	vfm_linear_declare(&l[1], d->ps, &second, "%s.2", name);
+}
+
 static void declare_conditioning(struct vfm_model *d)
 {
 	const struct vfm_model_spec *m = &d->m;
@@ -62,6 +73,10 @@ static void declare_conditioning(struct vfm_model *d)
 
 	vfm_params_all_pp_stages(d->ps, true);
 	declare_time(d);
+	if (m->text2_dim && d->arch->text2_vector)
+		declare_added(d, d->vec, m->text2_dim, "vec_mlp");
+	if (m->guidance_dim)
+		declare_added(d, d->guidance, m->guidance_dim, "guidance_mlp");
 	if (!d->arch->joint)
 		vfm_embedders_declare(&d->embed, m, d->ps, UNIT_COND);
 	if (vfm_model_has_shared_mod(m)) {
@@ -215,6 +230,11 @@ struct conditioning {
 	struct vfm_var *shared; /* [G, …] the modulation that blocks share; NULL: none */
 };
 
+static struct vfm_var *added(struct vfm_tape *t, const struct vfm_linear l[2], struct vfm_var *x)
+{
+	return vfm_linear(t, &l[1], vfm_linear(t, &l[0], x, VFM_ACT_SILU, VFM_F32), VFM_ACT_NONE, VFM_F32);
+}
+
 static struct conditioning make_conditioning(struct vfm_model *d, struct vfm_tape *t, const struct vfm_model_in *in)
 {
 	const bool low = d->arch->mod == VFM_MOD_LOW_RANK;
@@ -228,6 +248,12 @@ static struct conditioning make_conditioning(struct vfm_model *d, struct vfm_tap
 		norm.weight = &d->t_norm->var;
 		s.shared = s.c;
 		s.c = vfm_g_norm(t, f, &norm);
+	}
+	if (d->vec[0].w)
+		s.c = vfm_g_add(t, s.c, added(t, d->vec, vfm_input(t, in->text2)));
+	if (d->guidance[0].w) { /* one row, for the segments that are predicted */
+		f = vfm_g_timestep(t, in->guidance, d->m.guidance_dim, 10000.0f, VFM_F32);
+		s.c = vfm_g_add(t, s.c, vfm_g_index_select(t, added(t, d->guidance, f), in->guided));
 	}
 	if (d->m.pooled_text)
 		s.c = vfm_g_add(t, s.c, vfm_embed_text(t, &d->embed, in->text_mean, VFM_F32));
@@ -290,16 +316,17 @@ static struct vfm_var *head(struct vfm_model *d, struct vfm_tape *t, const struc
 	return y;
 }
 
-/* Ends the scope of the residual stream, except its newest value and the modulation of the next n blocks. */
+/* Ends the scope of the residual stream, except its newest value and the modulation, of n_mod vectors each, of the next
+ * n blocks. */
 static void end_block_scope(
-	struct vfm_model *d, struct vfm_tape *t, int stream, struct vfm_var *h, struct vfm_var **mod, int64_t n)
+	struct vfm_tape *t, int stream, struct vfm_var *h, struct vfm_var **mod, int n_mod, int64_t n)
 {
 	struct vfm_var **keep = vfm_calloc((size_t)n * VFM_MODULATION_SOURCES + 1, sizeof(*keep));
 	int k = 0;
 
 	for (int64_t i = 0; i < n; i++) {
 		struct vfm_var *x[VFM_MODULATION_SOURCES];
-		const int sources = vfm_modulation_sources(mod + i * d->arch->n_mod, d->arch->n_mod, x);
+		const int sources = vfm_modulation_sources(mod + i * n_mod, n_mod, x);
 
 		for (int j = 0; j < sources; j++)
 			if (!k || keep[k - 1] != x[j])
@@ -318,11 +345,12 @@ static struct vfm_var *run_blocks(struct vfm_model *d, struct vfm_tape *t, const
 	struct vfm_var *h = in->h, **mod = NULL;
 	int64_t left = 0; /* blocks of the group */
 
-	for (int64_t i = k->first; i < k->end; i++, mod += d->arch->n_mod) {
+	for (int64_t i = k->first, n_mod; i < k->end; i++, mod += n_mod) {
 		struct block_run *r = vfm_tape_alloc(t, sizeof(*r));
 		struct vfm_var *reads[4 + VFM_MODULATION_SOURCES] = {h, in->ctx, in->pos, in->img};
 		int n;
 
+		n_mod = vfm_model_n_mod(&d->m, i);
 		vfm_unit_begin(t, d->ps, unit_of(i));
 		if (d->mod[i].layers) {
 			left = d->mod[i].layers;
@@ -331,10 +359,10 @@ static struct vfm_var *run_blocks(struct vfm_model *d, struct vfm_tape *t, const
 		*r = (struct block_run){d, i, *in};
 		r->in.h = h;
 		r->in.mod = mod;
-		n = 4 + vfm_modulation_sources(mod, d->arch->n_mod, reads + 4);
+		n = 4 + vfm_modulation_sources(mod, (int)n_mod, reads + 4);
 		h = vfm_region(t, keeps ? keeps[i] : all_kept, run_block, r, reads, n);
 		vfm_unit_end(t, d->ps, unit_of(i));
-		end_block_scope(d, t, stream, h, mod + d->arch->n_mod, --left);
+		end_block_scope(t, stream, h, mod + n_mod, (int)n_mod, --left);
 	}
 	return h;
 }

@@ -6,6 +6,7 @@
  *
  *   h   = patch([x | condition]) [+ positions]                         [T,D], f32 or bf16
  *   c   = t_mlp(timestep(1000 t_cond)) [+ ctx_proj(mean of the text)]  [G,D], G: segments (input.h)
+ *         [+ vec_mlp(second text) + guidance_mlp(timestep(1000 guidance))]
  *   h   = block(h, silu(c), ctx_proj(text), img_mlp(image rows))       for each layer
  *   out = head(norm(h) * (1 + scale) + shift),  (shift, scale) = ada(silu(c))
  */

@@ -79,10 +79,11 @@ void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_s
 	int64_t first, int64_t end)
 {
 	int64_t h = m->hidden, r = m->adaln_lora, size = size_of_group(m, ps);
-	int n_mod = vfm_model_arch(m)->n_mod;
+	int n_mod = vfm_model_n_mod(m, first);
 
 	*mod = (struct vfm_modulation){.layers = 1, .n_mod = n_mod, .parts = 1, .hidden = h, .rank = r};
-	while (mod->layers < size && first + mod->layers < end && joins_group(ps, first, first + mod->layers))
+	while (mod->layers < size && first + mod->layers < end && vfm_model_n_mod(m, first + mod->layers) == n_mod &&
+		joins_group(ps, first, first + mod->layers))
 		mod->layers++;
 	if (vfm_model_arch(m)->mod == VFM_MOD_TABLE) {
 		declare_tables(mod, m, ps, unit, first);

@@ -7,7 +7,7 @@
  *
  * On one rank, a group has all blocks of a chunk.  With fsdp it has one block.  Otherwise it has about
  * parallel.bucket_mib of gradients, so that their reduction overlaps.  The blocks of a group are all frozen or all
- * trained.
+ * trained, and all double-stream or all single-stream.
  */
 #ifndef VFM_NET_DIFFUSION_MODULATION_H
 #define VFM_NET_DIFFUSION_MODULATION_H

@@ -17,7 +17,8 @@
 
 void vfm_sampler_defaults(struct vfm_sampler *s)
 {
-	*s = (struct vfm_sampler){.cfg = 3, .cfg_end = NAN, .low_noise_cfg = NAN, .cfg_interval = {0, INFINITY}};
+	*s = (struct vfm_sampler){
+		.cfg = 3, .cfg_end = NAN, .low_noise_cfg = NAN, .cfg_interval = {0, INFINITY}, .guidance = 6};
 	vfm_solver_defaults(&s->solver);
 }
 
@@ -423,8 +424,10 @@ static int pass_make(struct sampling *g, struct pass *a, bool guided, struct vfm
 		parts = !j->cfg_pair ? TEXTS | NEGATIVES : j->cfg_pair->rank == 0 ? TEXTS : NEGATIVES;
 	TRY(make_request_pack(&a->pack, g->r, parts, j->model, err));
 	set_spans(&a->pack, g->r, guided);
-	conds = (struct vfm_model_conds){
-		.drop_text = a->pack.dropped, .given = a->pack.given, .frames = a->pack.frames};
+	conds = (struct vfm_model_conds){.drop_text = a->pack.dropped,
+		.given = a->pack.given,
+		.frames = a->pack.frames,
+		.guidance = (float)g->s->guidance};
 	TRY(vfm_model_in_make(&a->in, j->stream, j->mesh, j->model, &a->pack.p, &conds, j->dtype, err));
 	TRY(alloc_received(g, a, F, err));
 	return spread_make(g, a, F, err);

@@ -26,6 +26,7 @@ struct vfm_sampler {
 	double cfg_interval[2]; /* noise levels, both included; the scale is 1 outside */
 	double boundary;        /* the smallest t that `net` computes; 0: it computes all */
 	double low_noise_cfg;   /* the scale of low_noise; NaN: cfg */
+	double guidance;        /* the scale that a distilled network reads (model.guidance_dim) */
 	/* Called before each evaluation of the network is enqueued; may be NULL.  Then the device lags by at most one
 	 * evaluation. */
 	void (*progress)(void *ctx, int64_t done, int64_t total);

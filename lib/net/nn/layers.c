@@ -158,15 +158,17 @@ struct vfm_norm_fp8 vfm_linear_norm(const struct vfm_linear *l, const struct vfm
 }
 
 /* Two layers with a history each do not share a quantized input. */
-struct vfm_norm_fp8 vfm_self_attn_norm(const struct vfm_self_attn *a, const struct vfm_attn_layout *lay)
+struct vfm_norm_fp8 vfm_self_attn_norm(
+	const struct vfm_self_attn *a, const struct vfm_mlp *mlp, const struct vfm_attn_layout *lay)
 {
-	struct vfm_norm_fp8 q, kv;
+	const struct vfm_linear *const layers[] = {
+		a->qkv.w ? &a->qkv : &a->q, a->qkv.w ? NULL : &a->kv, mlp ? &mlp->in : NULL};
+	struct vfm_norm_fp8 first = vfm_linear_norm(layers[0], lay);
 
-	if (a->qkv.w)
-		return vfm_linear_norm(&a->qkv, lay);
-	q = vfm_linear_norm(&a->q, lay);
-	kv = vfm_linear_norm(&a->kv, lay);
-	return (struct vfm_norm_fp8){.amax = q.amax && kv.amax};
+	for (int i = 1; i < 3; i++)
+		if (layers[i])
+			first = (struct vfm_norm_fp8){.amax = first.amax && vfm_linear_norm(layers[i], lay).amax};
+	return first;
 }
 
 struct vfm_param *vfm_vector_declare(
@@ -225,7 +227,7 @@ static void proj_declare(
 		.split = VFM_SPLIT_ROW,
 		.keep = VFM_KEEP_PROJ,
 		.zero = zero,
-		.no_bias = d->no_bias,
+		.no_bias = d->no_bias || d->no_proj_bias,
 		.fp8 = true};
 
 	vfm_linear_declare(l, ps, &ld, "%s.proj", prefix);
@@ -264,21 +266,27 @@ static void norm_qk(struct vfm_tape *t, struct vfm_param *qn, struct vfm_param *
 }
 
 /* x [R,D] -> q [R,heads,d], k, v [R,kv_heads,d], normalised and rotated.  With a layout, x is this tp rank's share of
- * the rows. */
+ * the rows.  With next, another layer of x, whose results are *side. */
 static void project(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
-	const struct vfm_attn_layout *lay, struct vfm_tensor rope, struct vfm_var *qkv[3])
+	const struct vfm_attn_layout *lay, struct vfm_tensor rope, struct vfm_var *qkv[3],
+	const struct vfm_linear_args *next, struct vfm_var **side)
 {
 	bool fused = a->qkv.w;
-	struct vfm_linear_args layer[2] = {make_linear_args(fused ? &a->qkv : &a->kv, VFM_ACT_NONE, x->v.dtype)};
-	struct vfm_var *y[2]; /* [R, 3 * heads * d], or [R, 2 * kv_heads * d] and [R, heads * d] */
-	int n = fused ? 1 : 2;
+	struct vfm_linear_args layer[VFM_TP_COLUMN_LAYERS] = {
+		make_linear_args(fused ? &a->qkv : &a->kv, VFM_ACT_NONE, x->v.dtype)};
+	struct vfm_var *y[VFM_TP_COLUMN_LAYERS]; /* [R, 3 * heads * d], or [R, 2 * kv_heads * d] and [R, heads * d] */
+	int n = fused ? 1 : 2, all = n + (next != NULL);
 
 	if (!fused)
 		layer[1] = make_linear_args(&a->q, VFM_ACT_NONE, x->v.dtype);
+	if (next)
+		layer[n] = *next;
 	if (lay)
-		vfm_tp_column(t, lay, x, layer, n, y);
-	for (int i = 0; i < n && !lay; i++)
+		vfm_tp_column(t, lay, x, layer, all, y);
+	for (int i = 0; i < all && !lay; i++)
 		y[i] = vfm_g_linear(t, x, &layer[i]);
+	if (next)
+		*side = y[n];
 	qkv[0] = vfm_view_heads(t, y[n - 1], 0, a->heads, a->head_dim);
 	qkv[1] = vfm_view_heads(t, y[0], fused ? 1 : 0, a->kv_heads, a->head_dim);
 	qkv[2] = vfm_view_heads(t, y[0], fused ? 2 : 1, a->kv_heads, a->head_dim);
@@ -290,24 +298,9 @@ struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a,
 {
 	struct vfm_var *qkv[3], *o;
 
-	project(t, a, x, l, rope, qkv);
+	project(t, a, x, l, rope, qkv, NULL, NULL);
 	o = vfm_m_attn(t, qkv[0], qkv[1], qkv[2], l, 1.0f / sqrtf((float)a->head_dim));
 	return vfm_linear_row(t, &a->proj, o, o->v.dtype, l);
-}
-
-void vfm_joint_attn(struct vfm_tape *t, const struct vfm_self_attn *const a[2], struct vfm_var *x[2],
-	const struct vfm_joint_layout *l, struct vfm_tensor rope)
-{
-	struct vfm_var *of[2][3], *qkv[3], *o;
-
-	for (int k = 0; k < 2; k++)
-		project(t, a[k], x[k], l->layers[k], k == 0 ? rope : (struct vfm_tensor){0}, of[k]);
-	for (int i = 0; i < 3; i++)
-		qkv[i] = vfm_g_join_rows(t, (struct vfm_var *[]){of[0][i], of[1][i]}, l->rows);
-	o = vfm_m_attn(t, qkv[0], qkv[1], qkv[2], l->attn, 1.0f / sqrtf((float)a[0]->head_dim));
-	for (int k = 0; k < 2; k++)
-		x[k] = vfm_linear_row(
-			t, &a[k]->proj, vfm_g_part_of_rows(t, o, k, l->rows), x[k]->v.dtype, l->layers[k]);
 }
 
 struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
@@ -316,7 +309,7 @@ struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_at
 	struct vfm_var *qkv[3], *o;
 
 	x = vfm_m_redist(t, l->mesh, VFM_AX_CP, vfm_tp_gather(t, l, x), &u->to_units);
-	project(t, a, x, NULL, u->rope, qkv);
+	project(t, a, x, NULL, u->rope, qkv, NULL, NULL);
 	o = vfm_g_attn(t, qkv[0], qkv[1], qkv[2], &u->seqs, &u->seqs, 1.0f / sqrtf((float)a->head_dim));
 	o = vfm_m_redist(t, l->mesh, VFM_AX_CP, o, &u->from_units);
 	return vfm_linear_row(t, &a->proj, o, o->v.dtype, l);
@@ -419,6 +412,35 @@ struct vfm_var *vfm_mlp(struct vfm_tape *t, const struct vfm_mlp *m, struct vfm_
 	if (m->exact) /* no product computes it */
 		x = vfm_g_act(t, x, VFM_ACT_GELU);
 	return vfm_linear_row(t, &m->out, m->gated ? vfm_g_swiglu(t, x) : x, dt, l);
+}
+
+/* ---- joint attention ---- */
+
+void vfm_joint_attn(struct vfm_tape *t, const struct vfm_self_attn *const a[2], const struct vfm_mlp *mlp,
+	struct vfm_var *x[2], const struct vfm_joint_layout *l, struct vfm_tensor rope)
+{
+	struct vfm_var *of[2][3], *qkv[3], *hidden[2], *o;
+	struct vfm_linear_args fc1;
+
+	for (int k = 0; k < 2; k++) {
+		if (mlp)
+			fc1 = make_linear_args(&mlp->in, mlp->exact ? VFM_ACT_NONE : VFM_ACT_GELU_TANH, x[k]->v.dtype);
+		project(t, a[k], x[k], l->layers[k], k == 0 ? rope : (struct vfm_tensor){0}, of[k], mlp ? &fc1 : NULL,
+			&hidden[k]);
+	}
+	for (int i = 0; i < 3; i++)
+		qkv[i] = vfm_g_join_rows(t, (struct vfm_var *[]){of[0][i], of[1][i]}, l->rows);
+	o = vfm_m_attn(t, qkv[0], qkv[1], qkv[2], l->attn, 1.0f / sqrtf((float)a[0]->head_dim));
+	for (int k = 0; k < 2; k++) {
+		const enum vfm_dtype dt = x[k]->v.dtype;
+
+		x[k] = vfm_linear_row(t, &a[k]->proj, vfm_g_part_of_rows(t, o, k, l->rows), dt, l->layers[k]);
+		if (mlp && mlp->exact)
+			hidden[k] = vfm_g_act(t, hidden[k], VFM_ACT_GELU);
+		if (mlp)
+			x[k] = vfm_g_gate(
+				t, x[k], vfm_linear_row(t, &mlp->out, hidden[k], dt, l->layers[k]), NULL, NULL);
+	}
 }
 
 /* ---- positions ---- */

@@ -54,12 +54,14 @@ struct vfm_var *vfm_linear_column(struct vfm_tape *t, const struct vfm_linear *l
 struct vfm_var *vfm_linear_row(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_dtype out,
 	const struct vfm_attn_layout *lay);
 
-/* Return the fp8 work of a norm (vfm_norm_args.fp8) whose only reader is this layer, or the first layers of this
- * self-attention.  Zeros (no fp8 work) if the layer does not multiply in fp8, and with tp, where a gather comes
- * first. */
+/* Return the fp8 work of a norm (vfm_norm_args.fp8) whose only readers are this layer, or the first layers of this
+ * self-attention and of the MLP, if it is not NULL.  Zeros (no fp8 work) if a layer does not multiply in fp8, and with
+ * tp, where a gather comes first. */
 struct vfm_self_attn;
+struct vfm_mlp;
 struct vfm_norm_fp8 vfm_linear_norm(const struct vfm_linear *l, const struct vfm_attn_layout *lay);
-struct vfm_norm_fp8 vfm_self_attn_norm(const struct vfm_self_attn *a, const struct vfm_attn_layout *lay);
+struct vfm_norm_fp8 vfm_self_attn_norm(
+	const struct vfm_self_attn *a, const struct vfm_mlp *mlp, const struct vfm_attn_layout *lay);
 
 /* Declares a vector of n elements, initialised to one (norm weights) or zero. */
 struct vfm_param *vfm_vector_declare(struct vfm_params *ps, int unit, int64_t n, enum vfm_init init,
@@ -74,6 +76,7 @@ struct vfm_attn_desc {
 	bool qk_norm;
 	bool row_qk_norm; /* norms of q and k over all heads; else over each */
 	bool no_bias;
+	bool no_proj_bias;
 	bool image;      /* cross-attention also reads image rows */
 	int64_t context; /* cross-attention: features of a text row; 0: hidden */
 	float eps;       /* of the norms of q and k */
@@ -89,15 +92,6 @@ void vfm_self_attn_declare(
 	struct vfm_self_attn *a, struct vfm_params *ps, const struct vfm_attn_desc *d, const char *prefix);
 struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
 	const struct vfm_attn_layout *l, struct vfm_tensor rope);
-
-/* Joint attention of the streams k = 0, 1, with projections and norms a[k] of their own.  x[k] is this rank's rows of a
- * stream, and becomes those of the result.  Only stream 0 rotates. */
-struct vfm_joint_layout {
-	const struct vfm_attn_layout *layers[2], *attn; /* of the rows of each stream; of the sequences of both */
-	const struct vfm_row_parts *rows;               /* of the sequences, from both streams */
-};
-void vfm_joint_attn(struct vfm_tape *t, const struct vfm_self_attn *const a[2], struct vfm_var *x[2],
-	const struct vfm_joint_layout *l, struct vfm_tensor rope);
 
 /* Self-attention within units (frames, or temporal columns), with the tokens distributed over cp by units
  * (spec/layout/division.h).  Rows are redistributed after the gather over tp, and back before the last projection. */
@@ -144,6 +138,16 @@ void vfm_mlp_declare(struct vfm_mlp *m, struct vfm_params *ps, const struct vfm_
 	const char *prefix); /* prefix "blocks.0." */
 struct vfm_var *vfm_mlp(
 	struct vfm_tape *t, const struct vfm_mlp *m, struct vfm_var *x, const struct vfm_attn_layout *l);
+
+/* Joint attention of the streams k = 0, 1, with projections and norms a[k].  x[k] is this rank's rows of a stream, and
+ * becomes those of the result.  Only stream 0 rotates.  With mlp, which is not gated, x[k] becomes the sum of attention
+ * and mlp(x[k]); their first layers share the gather over tp. */
+struct vfm_joint_layout {
+	const struct vfm_attn_layout *layers[2], *attn; /* of the rows of each stream; of the sequences of both */
+	const struct vfm_row_parts *rows;               /* of the sequences, from both streams */
+};
+void vfm_joint_attn(struct vfm_tape *t, const struct vfm_self_attn *const a[2], const struct vfm_mlp *mlp,
+	struct vfm_var *x[2], const struct vfm_joint_layout *l, struct vfm_tensor rope);
 
 /* ---- positions, computed on the host ---- */
 

@@ -299,6 +299,13 @@ double vfm_keep_plan_running(const struct vfm_model_spec *m, const struct vfm_sa
 	double rest, widest = 0, row = how->pack.tokens * (double)m->hidden;
 	double size = (double)vfm_dtype_size(how->dtype);
 
+	if (how->single > 0 && how->single < 1) { /* blocks run one by one */
+		struct vfm_saved_how kind[2] = {*how, *how};
+
+		kind[0].single = 0;
+		kind[1].single = 1;
+		return fmax(vfm_keep_plan_running(m, &kind[0]), vfm_keep_plan_running(m, &kind[1]));
+	}
 	all.keep = VFM_KEEP_ALL;
 	rest = fmax(0, vfm_block_saved_bytes(m, &all) - vfm_block_saved_bytes(m, how));
 	for (int i = 0, n = vfm_block_saved(m, how, list); i < n; i++)

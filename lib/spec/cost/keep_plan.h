@@ -1,10 +1,10 @@
 /* keep_plan.h - chooses, from the free memory, what each block keeps for its backward (train.recompute=auto).  Pure
  * arithmetic, no device.
  *
- * The blocks of a pp stage are equal, so a plan is a short list "n blocks of this kind".  A kind is a set of kept
- * groups (saved.h) and the subset that is offloaded to host memory.  The planner minimizes the time of recompute within
- * the bytes on the device and on the host.  It offloads only as much as the device's memory requires, and the forward
- * of the following block must hide the copies to the host.
+ * The blocks of a pp stage are equal, or count as their mean (saved.h), so a plan is a short list "n blocks of this
+ * kind".  A kind is a set of kept groups (saved.h) and the subset that is offloaded to host memory.  The planner
+ * minimizes the time of recompute within the bytes on the device and on the host.  It offloads only as much as the
+ * device's memory requires, and the forward of the following block must hide the copies to the host.
  */
 #ifndef VFM_SPEC_COST_KEEP_PLAN_H
 #define VFM_SPEC_COST_KEEP_PLAN_H

@@ -277,19 +277,17 @@ static void add_mlp(struct saved_list *l, const struct vfm_model_spec *m)
 
 /* ---- joint attention: tokens and text ---- */
 
-/* The copies of rows in the order of the sequences, and back, are as the exchange of heads over cp: attention reads the
- * copies. */
-static void add_joint_side(struct saved_list *l, const struct vfm_model_spec *m, bool text)
+/* The attention of one side, from its norm to its projection.  The copies of rows in the order of the sequences, and
+ * back, are as the exchange of heads over cp: attention reads the copies.  at: the bits of the side's layers; more: the
+ * other layers that read the norm. */
+static void add_joint_attention(struct saved_list *l, const struct vfm_model_spec *m, bool text, int at, unsigned more)
 {
 	const enum vfm_saved_rows rows = text ? VFM_ROWS_TEXT : VFM_ROWS_TOKENS;
-	const int at = text ? VFM_LAYERS_ATTN : 0;
 	const unsigned q = (VFM_LAYER_Q | (m->kv_heads == m->heads ? 0 : VFM_LAYER_KV)) << at;
-	const unsigned fc1 = text ? VFM_LAYER_TEXT_FC1 : VFM_LAYER_FC1, fc2 = text ? VFM_LAYER_TEXT_FC2 : VFM_LAYER_FC2;
 	const double h = (double)m->hidden, kv = (double)(m->kv_heads * vfm_model_head_dim(m));
-	const int first = l->n;
 	const bool exchanged = l->how->exchanges_heads;
 
-	add_norm(l, m, true, q, false);
+	add_norm(l, m, true, q | more, false);
 	add_product(l, "qkv", rows, (VFM_LAYER_Q | VFM_LAYER_KV) << at, 1, VFM_KEEP_QKV)->unread =
 		!m->qk_norm && (text || m->pos == VFM_POS_SINCOS);
 	add_qk(l, m, rows, m->heads, !text, 0, true);
@@ -304,23 +302,40 @@ static void add_joint_side(struct saved_list *l, const struct vfm_model_spec *m,
 		add_saved(l, "exchanged attention output", rows, h, VFM_SAVED_COMPUTE, VFM_KEEP_REST)->unread = true;
 	add_input(l, "attention output of a stream", h, VFM_LAYER_PROJ << at, false);
 	add_product(l, "attention projection", rows, VFM_LAYER_PROJ << at, 1, VFM_KEEP_PROJ)->unread =
-		!reads_input(l, VFM_LAYER_MODULATION);
-	add_norm(l, m, false, fc1, false);
+		more || !reads_input(l, VFM_LAYER_MODULATION);
+}
+
+/* One side of a block.  In a single-stream block both sides have the same layers; its gate reads a sum. */
+static void add_joint_side(struct saved_list *l, const struct vfm_model_spec *m, bool text, bool single)
+{
+	const enum vfm_saved_rows rows = text ? VFM_ROWS_TEXT : VFM_ROWS_TOKENS;
+	const bool own = text && !single;
+	const unsigned fc1 = own ? VFM_LAYER_TEXT_FC1 : VFM_LAYER_FC1, fc2 = own ? VFM_LAYER_TEXT_FC2 : VFM_LAYER_FC2;
+	const double h = (double)m->hidden;
+	const int first = l->n;
+
+	add_joint_attention(l, m, text, own ? VFM_LAYERS_ATTN : 0, single ? fc1 : 0);
+	if (!single)
+		add_norm(l, m, false, fc1, false);
 	add_input(l, "fc1 activated", add_product(l, "fc1", rows, fc1, 1, VFM_KEEP_FC1)->width, fc2, false);
-	add_product(l, "MLP output", rows, fc2, 1, VFM_KEEP_MLP)->unread = !reads_input(l, VFM_LAYER_MODULATION);
+	add_product(l, "MLP output", rows, fc2, 1, VFM_KEEP_MLP)->unread =
+		single || !reads_input(l, VFM_LAYER_MODULATION);
+	if (single)
+		add_saved(l, "sum of attention and MLP", rows, h, VFM_SAVED_COMPUTE, VFM_KEEP_REST)->unread =
+			!reads_input(l, VFM_LAYER_MODULATION);
 	add_saved(l, "stream after the block", rows, h, VFM_SAVED_RESIDUAL, VFM_KEEP_REST)->unread = true;
 	for (int i = first; i < l->n; i++)
 		l->v[i].rows = rows;
 }
 
-static void add_joint(struct saved_list *l, const struct vfm_model_spec *m)
+static void add_joint(struct saved_list *l, const struct vfm_model_spec *m, bool single)
 {
-	add_joint_side(l, m, false);
-	add_joint_side(l, m, true);
+	add_joint_side(l, m, false, single);
+	add_joint_side(l, m, true, single);
 }
 
 /* It is computed in front of the block's region (net/diffusion/modulation.h), which keeps it in every mode. */
-static void add_modulation(struct saved_list *l, const struct vfm_model_spec *m)
+static void add_modulation(struct saved_list *l, const struct vfm_model_spec *m, int64_t layer)
 {
 	const int parts = vfm_model_arch(m)->mod == VFM_MOD_LOW_RANK ? vfm_model_arch(m)->n_mod / 3 : 1;
 	double h = (double)m->hidden;
@@ -328,7 +343,8 @@ static void add_modulation(struct saved_list *l, const struct vfm_model_spec *m)
 	if (vfm_model_arch(m)->mod != VFM_MOD_TABLE && reads_input(l, VFM_LAYER_ADA_B))
 		add_saved(l, "low-rank modulation", VFM_ROWS_SEGMENTS, (double)(parts * m->adaln_lora),
 			VFM_SAVED_COMPUTE, VFM_KEEP_MODULATION);
-	add_saved(l, "modulation", VFM_ROWS_SEGMENTS, vfm_model_arch(m)->n_mod * h, VFM_SAVED_F32, VFM_KEEP_MODULATION);
+	add_saved(
+		l, "modulation", VFM_ROWS_SEGMENTS, vfm_model_n_mod(m, layer) * h, VFM_SAVED_F32, VFM_KEEP_MODULATION);
 }
 
 /* ---- what a run trains ---- */
@@ -401,25 +417,50 @@ static void keep_linear(void *ctx, const struct vfm_linear_shape *s)
 		l->linear[l->n_linear++] = *s;
 }
 
+static void list_block(struct saved_list *l, const struct vfm_model_spec *m, int64_t layer)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+
+	l->n_linear = 0;
+	vfm_model_linears(m, &l->how->pack, layer, layer + 1, keep_linear, l);
+	add_modulation(l, m, layer);
+	if (a->joint) {
+		add_joint(l, m, vfm_model_is_single(m, layer));
+		return;
+	}
+	if (a->pos == VFM_POS_LEARNED) /* the input of the position embedding */
+		add_saved(l, "block input", VFM_ROWS_TOKENS, (double)m->hidden, VFM_SAVED_RESIDUAL, VFM_KEEP_INPUT)
+			->unread = true;
+	for (int i = 0; i < a->n_attn; i++)
+		add_self_attention(l, m, i);
+	if (vfm_model_has_cross(m))
+		add_cross_attention(l, m);
+	add_mlp(l, m);
+}
+
+/* Scales tensors [first, n) to the share of the blocks that have them. */
+static void scale_saved(struct saved_list *l, int first, double share)
+{
+	for (int i = first; i < l->n; i++) {
+		l->v[i].width *= share;
+		l->v[i].in *= share;
+		l->v[i].flops *= share;
+	}
+}
+
 int vfm_block_saved(
 	const struct vfm_model_spec *m, const struct vfm_saved_how *how, struct vfm_saved out[VFM_SAVED_MAX])
 {
 	struct saved_list l = {.v = out, .how = how};
+	int n;
 
-	vfm_model_linears(m, &how->pack, 0, 1, keep_linear, &l);
-	add_modulation(&l, m);
-	if (vfm_model_arch(m)->joint) {
-		add_joint(&l, m);
-		return l.n;
-	}
-	if (vfm_model_arch(m)->pos == VFM_POS_LEARNED) /* the input of the position embedding */
-		add_saved(&l, "block input", VFM_ROWS_TOKENS, (double)m->hidden, VFM_SAVED_RESIDUAL, VFM_KEEP_INPUT)
-			->unread = true;
-	for (int i = 0; i < vfm_model_arch(m)->n_attn; i++)
-		add_self_attention(&l, m, i);
-	if (vfm_model_has_cross(m))
-		add_cross_attention(&l, m);
-	add_mlp(&l, m);
+	if (how->single < 1)
+		list_block(&l, m, 0);
+	scale_saved(&l, 0, 1 - how->single);
+	n = l.n;
+	if (how->single > 0)
+		list_block(&l, m, m->layers - 1);
+	scale_saved(&l, n, how->single);
 	return l.n;
 }
 

@@ -85,11 +85,12 @@ struct vfm_saved_how {
 	bool exchanges_heads; /* cp by all-to-all: attention has its own tensors, with all rows of some heads */
 	bool exchanges_units; /* over cp: spatial attention has its own tensors, with whole frames */
 	int tp;               /* spatial and temporal attention keep their inputs from all tp ranks; 0: 1 */
+	double single; /* the share of single-stream blocks (arch.h): 0 or 1 for one block, else of a mean block */
 };
 
-enum { VFM_SAVED_MAX = 64 };
-/* Fills `out` with the tensors of one block for a pack and returns their number.  Reads how->pack and how->tuning;
- * ignores fp8.  m must have passed the check.  Widths and FLOPs are those of the unsharded model; a rank holds and
+enum { VFM_SAVED_MAX = 96 };
+/* Fills `out` with the tensors of one block for a pack and returns their number; of a mean block, those of both kinds,
+ * with widths and FLOPs times their share.  Reads how->pack, how->tuning and how->single; ignores fp8.  m must have passed the check.  Widths and FLOPs are those of the unsharded model; a rank holds and
  * computes 1/tp of them.  A block saves less if nothing before it is trained. */
 int vfm_block_saved(
 	const struct vfm_model_spec *m, const struct vfm_saved_how *how, struct vfm_saved out[VFM_SAVED_MAX]);

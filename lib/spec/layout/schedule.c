@@ -19,6 +19,7 @@ static void costs(const struct vfm_model_spec *m, double *layer, double *end)
 		vfm_pack_sums_add(&p, grid, m->text_len);
 	one.layers = 1;
 	none.layers = 0;
+	one.single_layers = none.single_layers = 0; /* a single-stream block has the same FLOPs */
 	*layer = vfm_model_flops(&one, &p) - vfm_model_flops(&none, &p);
 	*end = 2 * p.tokens * (double)vfm_model_patch_dim(m) * (double)m->hidden; /* a matrix [features, hidden] */
 }

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* X(NAME): arch.c or arch_NAME.c has the row of NAME, its presets, and its layouts in other programs. */
-#define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan) X(ltx) X(cosmos) X(hunyuan)
+#define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan) X(ltx) X(cosmos) X(hunyuan) X(hunyuan1)
 
 enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH, VFM_POS_LEARNED };
 
@@ -55,7 +55,7 @@ struct vfm_arch {
 	int n_attn; /* self-attentions per block */
 	enum vfm_attn_span attn[VFM_ARCH_ATTNS];
 	/* modulation vectors per block: shift, scale and gate of each self-attention, with cross_mod of the
-	 * cross-attention, and of the MLP */
+	 * cross-attention, and of the MLP; a single-stream block has 3 (vfm_model_n_mod) */
 	int n_mod;
 	enum vfm_mod_kind mod;
 	enum vfm_mlp_kind mlp;
@@ -64,8 +64,11 @@ struct vfm_arch {
 	bool no_bias_ends; /* no biases in patches, time, modulation and head */
 	bool plain_cross;  /* no norm before the cross-attention */
 	/* Joint attention: the text is a second stream of rows with weights and modulation of its own (net/diffusion/joint.h),
-	 * without cross-attention.  n_attn is 1, and n_mod counts both streams. */
+	 * without cross-attention.  n_attn is 1, and n_mod counts both streams.  With the key model.single_layers, the last
+	 * blocks are single-stream: one set of weights for both, and the MLP next to the attention. */
 	bool joint;
+	bool row_type; /* with joint: the rows of each encoder get a vector of that encoder */
+	bool text2_vector; /* the second text is one row, which is added to the conditioning; else rows of the text stream */
 	bool cross_mod;   /* the cross-attention has shift, scale and gate; its norm has no weights */
 	bool row_qk_norm; /* RMS norm of q and k over all heads; else over each head */
 	double qk_eps;    /* epsilon of the norms of q and k; 0: model.norm_eps */
@@ -104,6 +107,7 @@ struct vfm_preset {
 	int64_t cond_channels, image_dim, image_pos; /* 0: none */
 	int64_t text_proj, mask_channels;            /* 0: the defaults */
 	int64_t text2_dim;                           /* 0: none */
+	int64_t single_layers, guidance_dim;         /* 0: none */
 	int64_t text_len, image_len;                 /* 0: the defaults */
 	int64_t rope_axes[3];                        /* 0: the default */
 	double rope_theta;                           /* 0: the default */

@@ -22,7 +22,8 @@ static const struct {
 } dims_of_letters[] = {{'D', OFF(hidden)}, {'M', OFF(ffn)}, {'E', OFF(text_dim)}, {'C', OFF(channels)},
 	{'X', OFF(cond_channels)}, {'I', OFF(image_dim)}, {'L', OFF(image_pos)}, {'t', OFF(patch[0])},
 	{'h', OFF(patch[1])}, {'w', OFF(patch[2])}, {'R', OFF(adaln_lora)}, {'Z', OFF(text2_dim)},
-	{'N', OFF(refiner_layers)}, {'K', OFF(text_proj)}, {'Y', OFF(text_proj)}};
+	{'N', OFF(refiner_layers)}, {'K', OFF(text_proj)}, {'Y', OFF(text_proj)}, {'S', OFF(single_layers)},
+	{'G', OFF(guidance_dim)}};
 enum { N_LETTERS = sizeof(dims_of_letters) / sizeof(dims_of_letters[0]) };
 
 int64_t *vfm_foreign_dim(struct vfm_model_spec *m, char letter)
@@ -81,11 +82,12 @@ static int64_t value_of_letter(const struct vfm_model_spec *m, char letter)
 	}
 }
 
+/* Reads a shape, up to the end of the text or the next of a list. */
 static int read_shape(const char *text, const struct vfm_model_spec *m, int64_t *shape)
 {
 	int ndim = 0;
 
-	while (*text) {
+	while (*text && *text != '|') {
 		int64_t factor;
 		char letter;
 
@@ -108,11 +110,11 @@ static const char *key_of_letter(char letter)
 static const char *lacking_key(const struct vfm_model_spec *m)
 {
 	for (const struct vfm_foreign_row *r = vfm_model_arch(m)->foreign->rows; r->ours; r++)
-		for (const char *p = r->needs ? "" : r->shape; *p;) {
+		for (const char *p = r->needs || r->count ? "" : r->shape; *p;) {
 			int64_t factor;
 			char letter;
 
-			p = next_dim(p, &factor, &letter);
+			p = next_dim(p + (*p == '|'), &factor, &letter);
 			if (value_of_letter(m, letter) == 0)
 				return key_of_letter(letter);
 		}
@@ -178,15 +180,36 @@ static int64_t block_of(const char *pattern, const char *name)
 
 /* ---- single layers ---- */
 
-bool vfm_foreign_own_layer(const struct vfm_foreign *f, const char *name, struct vfm_foreign_layer *l)
+/* The blocks of a row with %d: our first, and their number. */
+struct row_blocks {
+	int64_t first, n;
+};
+
+static struct row_blocks blocks_of_row(const struct vfm_model_spec *m, const struct vfm_foreign_row *r)
 {
-	*l = (struct vfm_foreign_layer){.row = f->rows};
+	struct vfm_model_spec copy = *m;
+	const int64_t doubles = m->layers - m->single_layers;
+
+	if (!strchr(r->ours, '%'))
+		return (struct row_blocks){0, 1};
+	if (!r->count)
+		return (struct row_blocks){0, doubles};
+	return (struct row_blocks){r->count == 'S' ? doubles : 0, *vfm_foreign_dim(&copy, r->count)};
+}
+
+bool vfm_foreign_own_layer(const struct vfm_model_spec *m, int layout, const char *name, struct vfm_foreign_layer *l)
+{
+	*l = (struct vfm_foreign_layer){.row = vfm_model_arch(m)->foreign->rows, .layout = layout};
 	for (; l->row->ours; l->row++) {
-		l->block = block_of(l->row->ours, name);
-		if (l->row->linear && (l->block >= 0 || !strcmp(l->row->ours, name))) {
-			l->parts = count_names(l->row->theirs[0]);
-			return true;
-		}
+		const struct row_blocks b = blocks_of_row(m, l->row);
+		const int64_t block = block_of(l->row->ours, name);
+
+		l->block = block - b.first;
+		if (!l->row->linear || !l->row->theirs[layout] || strchr(l->row->shape, '|') ||
+			(block < 0 ? strcmp(l->row->ours, name) != 0 : l->block < 0 || l->block >= b.n))
+			continue;
+		l->parts = count_names(l->row->theirs[layout]);
+		return true;
 	}
 	return false;
 }
@@ -270,6 +293,22 @@ static void map_rotated(
 	map_elements(e, ours, theirs, turned * width, turned * width, numel - turned * width);
 }
 
+/* Maps our tensors from `ours` on, all that there are, to the columns of their last tensor. */
+static void map_columns(struct expansion *e, int ours, int theirs)
+{
+	const struct vfm_foreign_map *map = e->map;
+	const int64_t rows = map->theirs[theirs].shape[0], width = map->theirs[theirs].shape[1];
+	int64_t at = 0;
+
+	for (int i = ours, n = map->n_ours; i < n; i++) {
+		const int64_t columns = map->ours[i].shape[1];
+
+		for (int64_t r = 0; r < rows; r++)
+			map_elements(e, i, theirs, r * columns, r * width + at, columns);
+		at += columns;
+	}
+}
+
 /* Maps the tensors of a row, from the indices ours and theirs on; numel: of all ours. */
 static void map_row(struct expansion *e, const struct vfm_foreign_row *r, int ours, int theirs, int64_t numel)
 {
@@ -295,6 +334,10 @@ static void map_row(struct expansion *e, const struct vfm_foreign_row *r, int ou
 		map_elements(e, ours, theirs, numel / 2, 0, numel / 2);
 		return;
 	}
+	if (r->columns) {
+		map_columns(e, ours, theirs);
+		return;
+	}
 	if (r->rope_halves) {
 		map_rotated(e, r, ours, theirs, numel, numel / e->map->ours[ours].numel * e->map->ours[ours].shape[0]);
 		return;
@@ -302,36 +345,48 @@ static void map_row(struct expansion *e, const struct vfm_foreign_row *r, int ou
 	map_elements(e, ours, theirs, 0, 0, numel);
 }
 
-/* Adds the tensors of a row, with ".weight", ".bias" or "" after their names. */
-static void expand_row(struct expansion *e, const struct vfm_foreign_row *r, int block, const char *suffix)
+/* Sets the shape of each of their tensors from those of ours, [ours, n_ours) of the map, unless the row gives it. */
+static int their_shape(const struct expansion *e, const struct vfm_foreign_row *r, int ours, bool bias, int64_t *form)
+{
+	const struct vfm_foreign_tensor *t = &e->map->ours[ours];
+	const int d = r->columns;
+
+	if (r->form && !bias)
+		return read_shape(r->form, e->m, form);
+	memcpy(form, t->shape, sizeof(*form) * (size_t)t->ndim);
+	for (int i = ours + 1; i < e->map->n_ours; i++)
+		form[d] += e->map->ours[i].shape[d];
+	form[d] /= count_names(r->theirs[e->layout]);
+	return t->ndim;
+}
+
+/* Adds the tensors of a row, with ".weight", ".bias" or "" after their names; of block i. */
+static void expand_row(struct expansion *e, const struct vfm_foreign_row *r, int64_t i, const char *suffix)
 {
 	struct vfm_foreign_map *map = e->map;
 	bool bias = !strcmp(suffix, ".bias");
-	int64_t shape[VFM_NDIM_MAX] = {0}, form[VFM_NDIM_MAX], numel = 0;
-	int ndim = read_shape(r->shape, e->m, shape), n_form, ours = map->n_ours, theirs = map->n_theirs;
-	const char *rest = r->ours, *list = r->theirs[e->layout];
+	const int ours = map->n_ours, theirs = map->n_theirs, block = (int)(i + blocks_of_row(e->m, r).first);
+	const char *rest = r->ours, *list = r->theirs[e->layout], *shapes = r->shape;
+	int64_t form[VFM_NDIM_MAX], numel = 0;
+	int n_form;
 	size_t len;
 
-	ndim = bias ? 1 : ndim;
 	for (const char *p = rest; p; p = rest) {
-		int at;
+		int64_t shape[VFM_NDIM_MAX] = {0};
+		int ndim = read_shape(shapes, e->m, shape), at;
+		const char *next = strchr(shapes, '|');
 
+		shapes = next ? next + 1 : shapes;
 		rest = next_in_list(p, &len);
 		at = add_foreign_tensor(&map->ours, &map->n_ours, &e->ours_cap,
-			expand_name(&map->arena, p, len, block, suffix), ndim, shape);
+			expand_name(&map->arena, p, len, block, suffix), bias ? 1 : ndim, shape);
 		numel += map->ours[at].numel;
 	}
-	if (r->form && !bias) {
-		n_form = read_shape(r->form, e->m, form);
-	} else {
-		n_form = ndim;
-		memcpy(form, shape, sizeof(form));
-		form[0] = shape[0] * (map->n_ours - ours) / count_names(list);
-	}
+	n_form = their_shape(e, r, ours, bias, form);
 	for (const char *p = list; p; p = rest) {
 		rest = next_in_list(p, &len);
 		add_foreign_tensor(&map->theirs, &map->n_theirs, &e->theirs_cap,
-			expand_name(&map->arena, p, len, block, suffix), n_form, form);
+			expand_name(&map->arena, p, len, (int)i, suffix), n_form, form);
 	}
 	map_row(e, r, ours, theirs, numel);
 }
@@ -343,11 +398,11 @@ void vfm_foreign_expand(struct vfm_foreign_map *map, const struct vfm_model_spec
 
 	*map = (struct vfm_foreign_map){0};
 	for (const struct vfm_foreign_row *r = vfm_model_arch(m)->foreign->rows; r->ours; r++) {
-		int64_t n = !strchr(r->ours, '%') ? 1 : r->count ? *vfm_foreign_dim(&copy, r->count) : m->layers;
+		const int64_t n = blocks_of_row(m, r).n;
 
 		if (!r->theirs[layout] || (r->needs && !*vfm_foreign_dim(&copy, r->needs)))
 			continue;
-		for (int i = 0; i < n; i++) {
+		for (int64_t i = 0; i < n; i++) {
 			expand_row(&e, r, i, r->linear ? ".weight" : "");
 			if (r->linear && !r->no_bias)
 				expand_row(&e, r, i, ".bias");
@@ -502,6 +557,8 @@ int vfm_foreign_finish(struct vfm_model_spec *m, const struct vfm_foreign *f, st
 	const char *key;
 	int64_t dims[5];
 
+	if (m->layers)
+		m->layers += m->single_layers;
 	if (!m->text_dim) { /* no layer embeds the text */
 		m->text_dim = m->text_proj;
 		m->text_proj = 0;
@@ -569,7 +626,8 @@ void vfm_foreign_infer(struct vfm_model_spec *m, const struct vfm_foreign_row *r
 		n_blocks = r->count ? vfm_foreign_dim(m, r->count) : &m->layers;
 		if (*n_blocks <= block)
 			*n_blocks = block + 1;
-		infer_dims(m, r->form ? r->form : r->shape, r->form ? 1 : parts, ndim, shape);
+		if (!strchr(r->shape, '|'))
+			infer_dims(m, r->form ? r->form : r->shape, r->form ? 1 : parts, ndim, shape);
 	}
 }
 

@@ -11,6 +11,7 @@
  *	C model.channels   X channels of the input: latents, condition and masks   P features of an input token
  *	I model.image_dim   L model.image_pos   t h w model.patch   H features of a head   R model.adaln_lora
  *	Z model.text2_dim   N model.refiner_layers   K model.text_proj   Y features of a row that cross-attention reads
+ *	S model.single_layers   G model.guidance_dim
  */
 #ifndef VFM_SPEC_MODEL_FOREIGN_H
 #define VFM_SPEC_MODEL_FOREIGN_H
@@ -27,17 +28,21 @@
 enum { VFM_FOREIGN_LAYOUTS = 3 };
 
 struct vfm_foreign_row {
-	const char *ours;  /* names, separated by '|'; "blocks.%d." makes one row for each block */
-	const char *shape; /* of each of our tensors */
-	bool linear;       /* a layer: each name gets ".weight" of this shape, and ".bias" of its first dimension */
-	bool no_bias;      /* of a layer: it has no ".bias" */
+	const char *ours; /* names, separated by '|'; "blocks.%d." makes one row for each block */
+	/* of each of our tensors; of those with different shapes a list, separated by '|', which `theirs` concatenates */
+	const char *shape;
+	bool linear;  /* a layer: each name gets ".weight" of this shape, and ".bias" of its first dimension */
+	bool no_bias; /* of a layer: it has no ".bias" */
 	/* The names in each layout, "%d" for the block.  NULL: no known model of this layout has the row. */
 	const char *theirs[VFM_FOREIGN_LAYOUTS];
 	const char *form; /* shape of each of their tensors; NULL: ours, divided equally along dimension 0 */
 	/* Row (c,t,h,w) of ours is row (t,h,w,c) of theirs. */
 	bool channels_last;
 	char needs; /* the row exists if the dimension of this letter is not 0; 0: always */
-	char count; /* with %d: the letter of the number of these blocks; 0: model.layers */
+	/* with %d: the letter of the number of these blocks; 0: model.layers, without the single-stream blocks.  Those of
+	 * 'S' are our last blocks, and are numbered from 0 in theirs. */
+	char count;
+	bool columns; /* their tensor concatenates ours along dimension 1; else along 0 */
 	/* The layouts, as bits, in which the halves of their rows are swapped. */
 	unsigned swapped;
 	/* With `needs`: a text encoder can compute this layer, so that a configuration may leave it out of a file. */
@@ -51,6 +56,8 @@ struct vfm_foreign_row {
 
 enum vfm_foreign_type {
 	VFM_FOREIGN_INT,       /* an integer at `off` of struct vfm_model_spec; null is 0 */
+	VFM_FOREIGN_COUNT,     /* the same, where 0 is 0 */
+	VFM_FOREIGN_DOUBLE,    /* model.layers without the single-stream blocks */
 	VFM_FOREIGN_INT3,      /* an array of three */
 	VFM_FOREIGN_NUM,       /* a number */
 	VFM_FOREIGN_NUM3,      /* an array of three */
@@ -104,10 +111,10 @@ struct vfm_foreign {
 struct vfm_foreign_layer {
 	const struct vfm_foreign_row *row;
 	int layout, part, parts;
-	int64_t block; /* -1: the row has none */
+	int64_t block; /* in theirs; -1: the row has none */
 };
-/* Finds the layer by our name, with layout and part 0.  Returns false if there is none. */
-bool vfm_foreign_own_layer(const struct vfm_foreign *f, const char *name, struct vfm_foreign_layer *l);
+/* Finds the layer of m by our name, with part 0.  Returns false if the layout has no layer that equals it. */
+bool vfm_foreign_own_layer(const struct vfm_model_spec *m, int layout, const char *name, struct vfm_foreign_layer *l);
 /* Returns the name of the part in the layout; the caller frees it. */
 char *vfm_foreign_their_name(const struct vfm_foreign_layer *l);
 /* Returns the row of theirs that is our row `at` of a part whose pairs rotate (rope_halves). */

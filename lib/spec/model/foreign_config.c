@@ -59,6 +59,8 @@ static int read_foreign_int(struct vfm_model_spec *m, const struct vfm_foreign_k
 
 	if (k->type != VFM_FOREIGN_HEAD_DIM && json_is_null(v))
 		return 0;
+	if (k->type == VFM_FOREIGN_COUNT && json_is_integer(v) && json_integer_value(v) == 0)
+		return 0;
 	if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1 << 20)
 		return bad_value(v, where, k->key, "an integer of 1 to 1048576", err);
 	switch (k->type) {
@@ -97,6 +99,8 @@ static int read_foreign_key(struct vfm_model_spec *m, const struct vfm_foreign_k
 
 	switch (k->type) {
 	case VFM_FOREIGN_INT:
+	case VFM_FOREIGN_COUNT:
+	case VFM_FOREIGN_DOUBLE:
 	case VFM_FOREIGN_HEAD_DIM:
 	case VFM_FOREIGN_INPUTS:
 	case VFM_FOREIGN_IMAGE:
@@ -185,6 +189,10 @@ static json_t *foreign_value(const struct vfm_model_spec *m, const struct vfm_fo
 	switch (k->type) {
 	case VFM_FOREIGN_INT:
 		return *dim ? json_integer(*dim) : json_null();
+	case VFM_FOREIGN_COUNT:
+		return json_integer(*dim);
+	case VFM_FOREIGN_DOUBLE:
+		return json_integer(m->layers - m->single_layers);
 	case VFM_FOREIGN_INT3:
 		return json_pack("[III]", (json_int_t)dim[0], (json_int_t)dim[1], (json_int_t)dim[2]);
 	case VFM_FOREIGN_NUM:

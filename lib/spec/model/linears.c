@@ -20,6 +20,8 @@ static bool has_bias(const struct listing *l, const char *name, unsigned layer)
 		return false;
 	if (!strcmp(name, "ctx_proj"))
 		return true;
+	if (l->block >= 0 && vfm_model_is_single(l->m, l->block) && !strcmp(name, "attn.proj"))
+		return false; /* fc2 has the bias of the sum */
 	return l->block < 0 || layer & (VFM_LAYER_ADA_B | VFM_LAYER_MODULATION) ? !a->no_bias_ends : !a->no_bias;
 }
 
@@ -62,6 +64,22 @@ static void list_text(const struct listing *l)
 		list_linear(l, "ctx_mlp.2", layers, n, false, m->hidden, m->hidden, 1);
 }
 
+/* The vector of the second text and the guidance scale, which the conditioning adds. */
+static void list_added(const struct listing *l)
+{
+	const struct vfm_model_spec *m = l->m;
+	const int64_t h = m->hidden;
+
+	if (m->text2_dim && vfm_model_arch(m)->text2_vector) {
+		list_linear(l, "vec_mlp.0", VFM_LAYER_MODULATION, l->p->samples, false, m->text2_dim, h, 1);
+		list_linear(l, "vec_mlp.2", VFM_LAYER_MODULATION, l->p->samples, false, h, h, 1);
+	}
+	if (m->guidance_dim) {
+		list_linear(l, "guidance_mlp.0", VFM_LAYER_MODULATION, 1, false, m->guidance_dim, h, 1);
+		list_linear(l, "guidance_mlp.2", VFM_LAYER_MODULATION, 1, false, h, h, 1);
+	}
+}
+
 static void list_conditioning(const struct listing *l)
 {
 	const struct vfm_model_spec *m = l->m;
@@ -72,6 +90,7 @@ static void list_conditioning(const struct listing *l)
 
 	list_linear(l, "t_mlp.0", VFM_LAYER_MODULATION, n, false, low ? h : VFM_TIME_FEATURES, h, 1);
 	list_linear(l, "t_mlp.2", VFM_LAYER_MODULATION, n, false, h, low ? 3 * h : h, 1);
+	list_added(l);
 	list_text(l);
 	if (m->image_dim) {
 		const unsigned image = a->joint ? 0 : VFM_LAYER_CROSS_KV_IMG;
@@ -97,6 +116,12 @@ static void list_ends(const struct listing *l)
 		list_linear(l, "ada", 0, l->p->samples, false, h, 2 * h, 1);
 	}
 	list_linear(l, "out", 0, l->p->tokens, true, h, vfm_model_patch_dim(m), 1);
+}
+
+/* The rows of both streams. */
+static double stream_rows(const struct vfm_pack_sums *p)
+{
+	return p->tokens + p->text_rows + p->text2_rows + p->image_rows;
 }
 
 /* The text stream of a block with joint attention. */
@@ -125,7 +150,7 @@ static void list_encoder_linears(const struct listing *l)
 	const double n = l->p->samples, text = l->p->text_rows, text2 = l->p->text2_rows;
 	const int64_t h = m->hidden;
 
-	if (m->text2_dim) {
+	if (m->text2_dim && !vfm_model_arch(m)->text2_vector) {
 		list_linear(l, "text2.1", 0, text2, false, m->text2_dim, VFM_TEXT2_WIDTH, 1);
 		list_linear(l, "text2.3", 0, text2, false, VFM_TEXT2_WIDTH, VFM_TEXT2_WIDTH, 1);
 		list_linear(l, "text2.5", 0, text2, false, VFM_TEXT2_WIDTH, h, 1);
@@ -155,7 +180,7 @@ static void list_attentions(const struct listing *l)
 	const struct vfm_model_spec *m = l->m;
 	const struct vfm_arch *a = vfm_model_arch(m);
 	const int64_t h = m->hidden, kv = m->kv_heads * vfm_model_head_dim(m);
-	const double q = l->p->tokens;
+	const double q = vfm_model_is_single(m, l->block) ? stream_rows(l->p) : l->p->tokens;
 
 	for (int i = 0; i < a->n_attn; i++) {
 		const char *const *name = names[a->attn[i]];
@@ -183,7 +208,7 @@ static void list_mlp(const struct listing *l)
 {
 	const struct vfm_model_spec *m = l->m;
 	const int64_t h = m->hidden, shared = m->shared_experts * m->expert_ffn;
-	const double q = l->p->tokens;
+	const double q = vfm_model_is_single(m, l->block) ? stream_rows(l->p) : l->p->tokens;
 
 	switch (vfm_model_arch(m)->mlp) {
 	case VFM_MLP_SWIGLU:
@@ -209,7 +234,7 @@ static void list_modulation(const struct listing *l)
 {
 	static const char *const names[] = {"ada_b.0", "ada_b.1", "ada_b.2", "ada_b.3"};
 	const struct vfm_model_spec *m = l->m;
-	const int64_t h = m->hidden, mods = vfm_model_arch(m)->n_mod * h, parts = vfm_model_arch(m)->n_mod / 3;
+	const int64_t h = m->hidden, mods = vfm_model_n_mod(m, l->block) * h, parts = vfm_model_arch(m)->n_mod / 3;
 
 	if (vfm_model_arch(m)->mod == VFM_MOD_TABLE)
 		return;
@@ -239,7 +264,7 @@ void vfm_model_linears(const struct vfm_model_spec *m, const struct vfm_pack_sum
 		l.block = i;
 		list_attentions(&l);
 		list_mlp(&l);
-		if (vfm_model_arch(m)->joint)
+		if (vfm_model_arch(m)->joint && !vfm_model_is_single(m, i))
 			list_text_stream(&l);
 		list_modulation(&l);
 	}
@@ -265,7 +290,7 @@ int64_t vfm_model_params(const struct vfm_model_spec *m)
 	int64_t h = m->hidden, dim = vfm_model_head_dim(m), q = a->row_qk_norm ? h : dim, /* norms of q and of k */
 		k = a->row_qk_norm ? m->kv_heads * dim : dim;
 	int64_t once = a->head_table ? 2 * h : a->mod == VFM_MOD_LOW_RANK ? h : 0;
-	int64_t block = a->mod == VFM_MOD_TABLE ? a->n_mod * h : 0;
+	int64_t block = a->mod == VFM_MOD_TABLE ? a->n_mod * h : 0, double_only = 0;
 	struct weight_sum s = {.m = m};
 
 	vfm_model_linears(m, &(struct vfm_pack_sums){.samples = 1, .text_rows = 1}, 0, m->layers, count_weights, &s);
@@ -274,14 +299,18 @@ int64_t vfm_model_params(const struct vfm_model_spec *m)
 	if (a->pos == VFM_POS_LEARNED)
 		once += (m->pos_max[0] + m->pos_max[1] + m->pos_max[2]) * h;
 	if (m->qk_norm)
-		block += (a->n_attn + (m->cross_attention || a->joint)) * (q + k) + (m->image_dim && !a->joint ? k : 0);
-	if (m->text2_dim)
+		block += (a->n_attn + vfm_model_has_cross(m)) * (q + k) + (m->image_dim && !a->joint ? k : 0);
+	if (m->qk_norm && a->joint)
+		double_only = q + k;
+	if (m->text2_dim && !a->text2_vector)
 		once += 2 * m->text2_dim;
 	if (a->text == VFM_TEXT_REFINER)
-		once += m->refiner_layers * 4 * h + (1 + (m->text2_dim > 0) + (m->image_dim > 0)) * h;
+		once += m->refiner_layers * 4 * h;
+	if (a->row_type)
+		once += (1 + (m->text2_dim > 0) + (m->image_dim > 0)) * h;
 	if (vfm_model_has_cross(m) && !a->plain_cross && !a->cross_mod)
 		block += (a->rms_norm ? 1 : 2) * h;
-	return s.n + once + m->layers * block;
+	return s.n + once + m->layers * block + (m->layers - m->single_layers) * double_only;
 }
 
 /* ---- FLOPs ---- */

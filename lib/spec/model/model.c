@@ -18,6 +18,8 @@ static const char *const router_names[] = {"expert_choice", "token_choice", NULL
 const struct vfm_key vfm_model_keys[] = {
 	{"model.arch", VFM_KEY_NAME, OFF(arch), 0, 0, vfm_arch_names, NULL, "architecture"},
 	{"model.layers", VFM_KEY_INT, OFF(layers), 1, 1024, NULL, NULL, "transformer blocks"},
+	{"model.single_layers", VFM_KEY_INT, OFF(single_layers), 0, 1023, NULL, NULL,
+		"hunyuan1: of these, the last that are single-stream blocks"},
 	{"model.hidden", VFM_KEY_INT, OFF(hidden), 8, 65536, NULL, NULL, "width of the residual stream"},
 	{"model.heads", VFM_KEY_INT, OFF(heads), 1, 1024, NULL, NULL, "attention heads"},
 	{"model.kv_heads", VFM_KEY_INT, OFF(kv_heads), 0, 1024, NULL, NULL,
@@ -58,9 +60,11 @@ const struct vfm_key vfm_model_keys[] = {
 	{"model.text_pad", VFM_KEY_BOOL, OFF(text_pad), 0, 0, NULL, NULL,
 		"rows of zeros after shorter texts, up to model.text_len"},
 	{"model.text2_dim", VFM_KEY_INT, OFF(text2_dim), 0, 65535, NULL, NULL,
-		"hunyuan: features of a row of a second text encoder; 0: none"},
+		"hunyuan, hunyuan1: features of a row of a second text encoder; 0: none"},
 	{"model.text2_len", VFM_KEY_INT, OFF(text2_len), 1, 65536, NULL, NULL,
 		"hunyuan: maximum rows of the second text encoder; longer texts are truncated"},
+	{"model.guidance_dim", VFM_KEY_INT, OFF(guidance_dim), 0, 4096, NULL, NULL,
+		"hunyuan1: features of the guidance scale that a distilled model reads; 0: none"},
 	{"model.image_dim", VFM_KEY_INT, OFF(image_dim), 0, 65536, NULL, NULL,
 		"features of an image row, which the blocks read by cross-attention; 0: no image rows"},
 	{"model.image_len", VFM_KEY_INT, OFF(image_len), 1, 65536, NULL, NULL, "image rows of every sample"},
@@ -69,9 +73,9 @@ const struct vfm_key vfm_model_keys[] = {
 	{"model.norm_eps", VFM_KEY_NUM, OFF(norm_eps), 1e-12, 1, NULL, NULL, "epsilon of the norms"},
 	{"model.rope_theta", VFM_KEY_NUM, OFF(rope_theta), 1, 1e9, NULL, NULL, "base of the rotary frequencies"},
 	{"model.rope_axes", VFM_KEY_INT3, OFF(rope_axes), 0, 128, NULL, NULL,
-		"hunyuan: features of a head that rotate with t, h, w; 0: two thirds with h and w"},
+		"hunyuan, hunyuan1: features of a head that rotate with t, h, w; 0: two thirds with h and w"},
 	{"model.refiner_layers", VFM_KEY_INT, OFF(refiner_layers), 1, 64, NULL, NULL,
-		"hunyuan: blocks of self-attention that refine the text"},
+		"hunyuan, hunyuan1: blocks of self-attention that refine the text"},
 	{"model.rope_scale", VFM_KEY_NUM3, OFF(rope_scale), 1e-3, 1e3, NULL, NULL,
 		"cosmos: range of the rotary positions t, h, w, relative to 10000"},
 	{"model.rope_fps", VFM_KEY_NUM, OFF(rope_fps), 0, 1e4, NULL, NULL,
@@ -203,6 +207,8 @@ int vfm_model_preset(const char *name, struct vfm_model_spec *m, struct vfm_err 
 	m->cond_channels = p->cond_channels;
 	m->text_proj = p->text_proj;
 	m->text2_dim = p->text2_dim;
+	m->single_layers = p->single_layers;
+	m->guidance_dim = p->guidance_dim;
 	if (p->text_len)
 		m->text_len = p->text_len;
 	if (p->image_len)
@@ -321,11 +327,37 @@ static int check_model_conditions(const struct vfm_model_spec *m, struct vfm_err
 	if (!m->cross_attention && (vfm_model_arch(m)->cross_mod || vfm_model_arch(m)->joint))
 		return vfm_fail(err, VFM_EUSAGE,
 			"model.cross_attention: the blocks of model.arch '%s' always read the text", m->arch);
-	if (m->text2_dim && !vfm_model_arch(m)->joint)
-		return vfm_fail(err, VFM_EUSAGE, "model.text2_dim: model.arch '%s' reads no second text", m->arch);
 	if (vfm_model_arch(m)->joint && m->text_pad)
 		return vfm_fail(err, VFM_EUSAGE,
 			"model.text_pad: model.arch '%s' would attend to rows of zeros; false would fit", m->arch);
+	return 0;
+}
+
+/* The parts that only some architectures have. */
+static int check_parts_of_arch(const struct vfm_model_spec *m, struct vfm_err *err)
+{
+	const struct vfm_arch *a = vfm_model_arch(m);
+	const struct {
+		const char *key, *lacks;
+		int64_t value;
+		bool reads;
+	} parts[] = {{"model.text2_dim", "reads no second text", m->text2_dim, a->joint},
+		{"model.image_dim", "reads no image rows", m->image_dim, !a->joint || a->row_type},
+		{"model.single_layers", "has no single-stream blocks", m->single_layers,
+			vfm_arch_lists_key(a, "model.single_layers")},
+		{"model.guidance_dim", "reads no guidance scale", m->guidance_dim,
+			vfm_arch_lists_key(a, "model.guidance_dim")}};
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (parts[i].value && !parts[i].reads)
+			return vfm_fail(
+				err, VFM_EUSAGE, "%s: model.arch '%s' %s", parts[i].key, m->arch, parts[i].lacks);
+	if (m->single_layers >= m->layers)
+		return vfm_fail(err, VFM_EUSAGE,
+			"model.single_layers: %lld of %lld blocks (model.layers) leave no double-stream block",
+			(long long)m->single_layers, (long long)m->layers);
+	if (m->guidance_dim % 2)
+		return vfm_fail(err, VFM_EUSAGE, "model.guidance_dim: %lld is odd", (long long)m->guidance_dim);
 	return 0;
 }
 
@@ -367,6 +399,7 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 			TRY(vfm_key_check_value(m, &vfm_model_keys[i], err));
 	TRY(check_modulation(m, err));
 	TRY(check_model_conditions(m, err));
+	TRY(check_parts_of_arch(m, err));
 	TRY(check_heads(m, err));
 	TRY(check_positions(m, err));
 	TRY(check_rope_axes(m, err));
@@ -374,6 +407,8 @@ int vfm_model_check(struct vfm_model_spec *m, struct vfm_err *err)
 		m->rope_fps = a->rope_fps;
 	if (m->ffn == 0)
 		m->ffn = 4 * m->hidden;
+	if (a->text2_vector)
+		m->text2_len = 1;
 	if (m->ffn < 8)
 		return vfm_fail(err, VFM_EUSAGE, "model.ffn: expected 0 (4 * hidden) or at least 8, got %lld",
 			(long long)m->ffn);
@@ -409,6 +444,26 @@ bool vfm_model_reads_text(const struct vfm_model_spec *m)
 bool vfm_model_pools_text(const struct vfm_model_spec *m)
 {
 	return m->pooled_text || vfm_model_arch(m)->text == VFM_TEXT_REFINER;
+}
+
+bool vfm_model_is_single(const struct vfm_model_spec *m, int64_t layer)
+{
+	return layer >= m->layers - m->single_layers;
+}
+
+int vfm_model_n_mod(const struct vfm_model_spec *m, int64_t layer)
+{
+	return vfm_model_is_single(m, layer) ? 3 : vfm_model_arch(m)->n_mod;
+}
+
+int64_t vfm_model_text2_rows(const struct vfm_model_spec *m, int64_t rows)
+{
+	return vfm_model_arch(m)->text2_vector ? 0 : rows;
+}
+
+int64_t vfm_model_text2_cut(const struct vfm_model_spec *m)
+{
+	return vfm_model_arch(m)->text2_vector ? 0 : m->text2_len;
 }
 
 bool vfm_model_has_units(const struct vfm_model_spec *m)

@@ -19,13 +19,14 @@ enum {
 struct vfm_model_spec {
 	char arch[16]; /* a name in vfm_arch_names */
 	int64_t layers, hidden, heads;
-	int64_t kv_heads;     /* grouped-query attention; 0: heads */
-	int64_t ffn;          /* 0: 4 * hidden; ignored by architectures with experts */
-	bool cross_attention; /* the blocks read the text by cross-attention; false: as in the original DiT */
-	bool pooled_text;     /* adds the mean of the text to the conditioning */
-	bool qk_norm;         /* RMS norm per head on q and k */
-	int64_t adaln_lora;   /* rank of a block's modulation; 0: a full matrix per block */
-	int pos;              /* enum vfm_pos */
+	int64_t single_layers; /* the last of the layers, which are single-stream blocks (arch.h) */
+	int64_t kv_heads;      /* grouped-query attention; 0: heads */
+	int64_t ffn;           /* 0: 4 * hidden; ignored by architectures with experts */
+	bool cross_attention;  /* the blocks read the text by cross-attention; false: as in the original DiT */
+	bool pooled_text;      /* adds the mean of the text to the conditioning */
+	bool qk_norm;          /* RMS norm per head on q and k */
+	int64_t adaln_lora;    /* rank of a block's modulation; 0: a full matrix per block */
+	int pos;               /* enum vfm_pos */
 	int64_t pos_max[3]; /* learned positions: rows of the tables of t, h, w, which limit the patches of a sample */
 	/* mixture of experts */
 	int64_t experts, expert_ffn, shared_experts;
@@ -47,6 +48,7 @@ struct vfm_model_spec {
 	double norm_eps, rope_theta;
 	int64_t rope_axes[3];   /* t, h, w: the features of a head that rotate with each; 0: vfm_model_rope_axes */
 	int64_t refiner_layers; /* VFM_TEXT_REFINER */
+	int64_t guidance_dim;   /* features of the guidance scale that a distilled network reads; 0: none */
 	double rope_scale[3];   /* t, h, w: RoPE reaches this many times as far (vfm_model_rope_axes) */
 	double rope_fps;        /* frames per second of the videos; 0: that of the published models */
 	/* RoPE over all heads: frames and pixels per latent element (t, h, w) */
@@ -70,9 +72,15 @@ int vfm_model_read(struct vfm_model_spec *m, const json_t *section, const char *
 
 const struct vfm_arch *vfm_model_arch(const struct vfm_model_spec *m); /* m must have passed the check */
 bool vfm_model_has_experts(const struct vfm_model_spec *m);
-bool vfm_model_has_cross(const struct vfm_model_spec *m);  /* the blocks have cross-attention */
-bool vfm_model_reads_text(const struct vfm_model_spec *m); /* blocks or conditioning do */
-bool vfm_model_pools_text(const struct vfm_model_spec *m); /* the mean of the text is read */
+bool vfm_model_has_cross(const struct vfm_model_spec *m);                /* the blocks have cross-attention */
+bool vfm_model_reads_text(const struct vfm_model_spec *m);               /* blocks or conditioning do */
+bool vfm_model_pools_text(const struct vfm_model_spec *m);               /* the mean of the text is read */
+bool vfm_model_is_single(const struct vfm_model_spec *m, int64_t layer); /* a single-stream block */
+int vfm_model_n_mod(const struct vfm_model_spec *m, int64_t layer);      /* modulation vectors of a block */
+/* Returns the number of rows to which second texts are cut; 0: none, since a vector (arch.h) is one row or an error. */
+int64_t vfm_model_text2_cut(const struct vfm_model_spec *m);
+/* Returns the rows of the text stream that a second text of `rows` rows gives; 0 if it is a vector (arch.h). */
+int64_t vfm_model_text2_rows(const struct vfm_model_spec *m, int64_t rows);
 /* Returns whether the router is token choice.  The host then reads the number of tokens per expert in each pack. */
 bool vfm_model_tokens_choose(const struct vfm_model_spec *m);
 /* Returns whether the model has attention within frames or columns. */

@@ -68,6 +68,7 @@ static const struct vfm_key data_keys[] = {
 		"flow: probability that the first latent frames of a video are given (image to video)"),
 	INT(diffusion.given_max, 1, 1024, "most latent frames that are given; their number is uniform in 1 to this"),
 	NUM(diffusion.image_drop, 0, 1, "probability that a sample's image condition is dropped"),
+	NUM(diffusion.guidance, 0, 1000, "guidance scale that a distilled network reads (model.guidance_dim)"),
 	INT(data.threads, 1, 256, "threads that read samples"),
 	INT(data.prefetch, 1, 4096, "packs read ahead"),
 	NUM(data.max_damaged, 0, 1, "share of damaged samples that other samples may replace; 0: none"),

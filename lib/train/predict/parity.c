@@ -231,6 +231,7 @@ static json_t *model_info(const struct vfm_config *c)
 
 	json_object_set_new(k, "features", json_integer(vfm_model_patch_dim(&c->model)));
 	json_object_set_new(k, "cond_features", json_integer(vfm_model_cond_dim(&c->model)));
+	json_object_set_new(k, "guidance", json_real(c->diffusion.guidance));
 	json_object_set_new(k, "adaln_lora_rank", json_integer(c->model.adaln_lora));
 	json_decref(all);
 	return k;

@@ -149,7 +149,7 @@ static struct vfm_loader *open_packs(
 	struct vfm_loader_opts lo = {.captions = &c->data.captions,
 		.text_len = (int32_t)c->model.text_len,
 		.text2_dim = (int32_t)c->model.text2_dim,
-		.text2_len = (int32_t)c->model.text2_len,
+		.text2_len = (int32_t)vfm_model_text2_cut(&c->model),
 		.max_damaged = c->data.max_damaged,
 		.cache = p->r.cache,
 		.threads = 1,

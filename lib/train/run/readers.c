@@ -45,7 +45,7 @@ struct vfm_loader *vfm_readers_open(struct vfm_plan *plan, const struct vfm_conf
 	all.captions = &c->data.captions;
 	all.text_len = (int32_t)c->model.text_len;
 	all.text2_dim = (int32_t)c->model.text2_dim;
-	all.text2_len = (int32_t)c->model.text2_len;
+	all.text2_len = (int32_t)vfm_model_text2_cut(&c->model);
 	all.rank = (int32_t)mesh->coord[VFM_AX_DP];
 	all.world = (int32_t)mesh->p.dp;
 	return vfm_loader_open(plan, &all, err);

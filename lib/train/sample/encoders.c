@@ -101,9 +101,9 @@ static bool makes_text2(const struct vfm_sampling *s)
 
 int64_t sampling_cut_text2(struct vfm_sampling *s, int64_t rows)
 {
-	const int64_t most = s->c->model.text2_len;
+	const int64_t most = vfm_model_text2_cut(&s->c->model);
 
-	if (rows <= most)
+	if (!most || rows <= most)
 		return rows;
 	if (!s->logged_cut2)
 		vfm_info("a prompt has %lld rows of a second text; of each prompt the first %lld are read "

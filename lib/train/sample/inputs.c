@@ -248,8 +248,18 @@ int sampling_check_inputs(struct vfm_sampling *s, struct vfm_err *err)
 	if (vfm_encoder_text2_option(&s->o->encoder) && !m->text2_dim)
 		return vfm_fail(err, VFM_EUSAGE, "%s: the model reads no second text (model.text2_dim is 0)",
 			vfm_encoder_text2_option(&s->o->encoder));
+	if (s->o->reads_guidance && !m->guidance_dim)
+		return vfm_fail(
+			err, VFM_EUSAGE, "--guidance: the network reads no guidance scale (model.guidance_dim is 0)");
 	for (size_t i = 0; i < s->n; i++)
 		two = two || s->v[i].p.last_image;
+	for (size_t i = 0; i < s->n && m->guidance_dim; i++)
+		if (s->v[i].p.cfg != 1) {
+			vfm_warn("the network is distilled for guidance (%g), and --cfg %g guides it once more; "
+				 "--cfg 1 would not",
+				s->o->sampler.guidance, s->v[i].p.cfg);
+			break;
+		}
 	for (size_t i = 0; i < s->n; i++) {
 		struct vfm_sample_item *it = &s->v[i];
 

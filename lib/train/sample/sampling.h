@@ -35,6 +35,7 @@ struct vfm_sampling_opts {
 	struct vfm_encoder_opts encoder; /* tokenizer NULL without vae and exec: the built-in one */
 	int64_t context;                 /* tokens of a batch, guidance included; a single video may exceed it */
 	bool split_cfg;                  /* of struct vfm_sample_net_opts */
+	bool reads_guidance;             /* the network must read sampler.guidance */
 	bool keep_latents;               /* also write the latents next to each video, in .latent.npy */
 	bool first_frame;                /* start each video with the first latent frame of latent.path in its line */
 	bool force;                      /* accept other encoders than those of the training, with a warning */

@@ -116,7 +116,10 @@ static int upload_ends(struct vfm_micro *u, const struct vfm_pack *p, const stru
 static int upload_micro(struct vfm_micro *u, const struct vfm_micro_opts *o, const struct vfm_pack *p,
 	struct drawn_pack *d, struct vfm_err *err)
 {
-	const struct vfm_model_conds conds = {d->drop_text, d->drop_image, d->given};
+	const struct vfm_model_conds conds = {.drop_text = d->drop_text,
+		.drop_image = d->drop_image,
+		.given = d->given,
+		.guidance = (float)o->config->diffusion.guidance};
 
 	TRY(vfm_model_in_make(
 		&u->in, u->stream, o->mesh, &o->config->model, p, &conds, (enum vfm_dtype)o->config->train.dtype, err));

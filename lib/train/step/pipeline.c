@@ -286,14 +286,15 @@ static int residual_alloc(struct vfm_pipeline *p, const struct vfm_micro *u, str
 
 static void count_pack(struct vfm_pipeline *p, const struct vfm_pack *b, const struct vfm_mesh *mesh)
 {
+	const struct vfm_model_spec *m = &p->c->model;
 	struct vfm_pack_sums sums = {0};
 	double flops;
 
 	for (int i = 0; i < b->n; i++)
-		vfm_pack_sums_add_joint(&sums, b->grid[i],
-			vfm_model_text_rows(&p->c->model, b->cu_text[i + 1] - b->cu_text[i]),
-			b->cu_text2 ? b->cu_text2[i + 1] - b->cu_text2[i] : 0, b->image ? b->image_len : 0);
-	flops = vfm_model_train_flops(&p->c->model, &p->c->tuning, &sums);
+		vfm_pack_sums_add_joint(&sums, b->grid[i], vfm_model_text_rows(m, b->cu_text[i + 1] - b->cu_text[i]),
+			b->cu_text2 ? vfm_model_text2_rows(m, b->cu_text2[i + 1] - b->cu_text2[i]) : 0,
+			b->image ? b->image_len : 0);
+	flops = vfm_model_train_flops(m, &p->c->tuning, &sums);
 	p->sums->own_flops += flops / mesh->size[VFM_AX_CP];
 	if (mesh->coord[VFM_AX_CP] > 0)
 		return;

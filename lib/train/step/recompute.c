@@ -38,7 +38,8 @@ struct pp_stage {
 	/* Over fsdp, of the gradients of a block that are allocated for its modulation table in the backward, and
 	 * reduced with the deferred ones; 0: the schedule defers none, or blocks have no table. */
 	double unit_grad;
-	double tp_gathered; /* of the inputs of other tp ranks that a block keeps, or gathers while it runs */
+	double tp_gathered;    /* of the inputs of other tp ranks that a block keeps, or gathers while it runs */
+	int64_t double_blocks; /* the others, which are the last of the pp stage, are single-stream */
 	/* results of the plan */
 	struct vfm_keeps *keeps;       /* [blocks of the pp stage] */
 	double *kept, *running, *host; /* [blocks of the pp stage] bytes */
@@ -171,6 +172,7 @@ static int stage_make(struct pp_stage *s, const struct vfm_config *c, const stru
 	const struct vfm_mesh *m = ps->mesh;
 	int pp = m->size[VFM_AX_PP], at = m->coord[VFM_AX_PP], tp = m->size[VFM_AX_TP];
 	int schedule = m->p.schedule == VFM_PP_ZB && pp > 1 ? VFM_PP_ZB : VFM_PP_1F1B;
+	int64_t single = 0;
 
 	*s = (struct pp_stage){.in = in,
 		.vpp = (int)m->p.vpp,
@@ -179,11 +181,9 @@ static int stage_make(struct pp_stage *s, const struct vfm_config *c, const stru
 		.slot = slot_bytes(c, in),
 		.message = (in->how.pack.tokens + text_stream_rows(in)) * (double)c->model.hidden *
 			(double)vfm_dtype_size(in->how.residual),
-		.deferred = schedule == VFM_PP_ZB ? vfm_block_deferred_bytes(&c->model, &in->how, tp) : 0,
 		.unit_grad = schedule == VFM_PP_ZB && vfm_model_arch(&c->model)->mod == VFM_MOD_TABLE
 			? vfm_params_unit_grad_bytes(ps)
-			: 0,
-		.tp_gathered = (tp - 1) * vfm_block_gathered_bytes(&c->model, &in->how)};
+			: 0};
 	s->pack = pack_bytes(c, in, s->first || s->last);
 	s->blocks = vfm_calloc((size_t)s->vpp, sizeof(*s->blocks));
 	in->blocks = 0;
@@ -193,7 +193,13 @@ static int stage_make(struct pp_stage *s, const struct vfm_config *c, const stru
 		vfm_pp_stage_layers(&c->model, pp * s->vpp, k * pp + at, &first, &end);
 		s->blocks[k] = end - first;
 		in->blocks += end - first;
+		for (int64_t i = first; i < end; i++)
+			single += vfm_model_is_single(&c->model, i);
 	}
+	in->how.single = in->blocks > 0 ? (double)single / (double)in->blocks : 0;
+	s->double_blocks = in->blocks - single;
+	s->deferred = schedule == VFM_PP_ZB ? vfm_block_deferred_bytes(&c->model, &in->how, tp) : 0;
+	s->tp_gathered = (tp - 1) * vfm_block_gathered_bytes(&c->model, &in->how);
 	s->keeps = vfm_calloc((size_t)in->blocks + 1, sizeof(*s->keeps));
 	s->kept = vfm_calloc((size_t)in->blocks * 3 + 1, sizeof(*s->kept));
 	s->running = s->kept + in->blocks;
@@ -332,6 +338,7 @@ static void count_blocks(struct pp_stage *s)
 		bool rest = s->keeps[i].keep & VFM_KEEP_REST;
 
 		how.keep = s->keeps[i].keep;
+		how.single = i < s->double_blocks ? 0 : 1;
 		s->host[i] = vfm_block_saved_part(s->in->model, &how, s->keeps[i].offload);
 		s->kept[i] = vfm_block_saved_bytes(s->in->model, &how) - s->host[i];
 		s->running[i] = vfm_keep_plan_running(s->in->model, &how);

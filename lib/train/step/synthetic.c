@@ -20,7 +20,8 @@ void vfm_synthetic_add_sums(struct vfm_pack_sums *sums, const int32_t grid[3], i
 {
 	const int64_t image = m->image_dim && vfm_model_arch(m)->joint ? m->image_len : 0;
 
-	vfm_pack_sums_add_joint(sums, grid, vfm_model_text_rows(m, text_len), synthetic_text2_rows(id, m), image);
+	vfm_pack_sums_add_joint(sums, grid, vfm_model_text_rows(m, text_len),
+		vfm_model_text2_rows(m, synthetic_text2_rows(id, m)), image);
 }
 
 int vfm_synthetic_shapes(
