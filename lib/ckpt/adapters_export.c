@@ -7,6 +7,7 @@
 #include "ckpt/ckpt_impl.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/names.h"
 
 struct adapter_layout {
 	const char *name, *names; /* of the layout of layers */
@@ -34,7 +35,9 @@ struct adapters_export {
 	int layout; /* of the names of layers */
 	double alpha;
 	int64_t rank;
-	json_t *targets; /* names of layers, for PEFT */
+	int64_t most;           /* groups of ours in one of their layers (struct merged_adapter) */
+	json_t *targets;        /* names of layers, for PEFT */
+	json_t *ranks, *alphas; /* of the layers with several groups, for PEFT */
 	struct ckpt_faults unknown;
 };
 
@@ -54,97 +57,299 @@ static const char *exported_name(struct adapters_export *j, const char *layer, c
 	return out;
 }
 
-/* Adds rows [row, row + rows) of A or B.  halves: in the order of layouts with rope_halves (spec/model/foreign.h). */
-static void add_exported(struct adapters_export *j, const char *layer, bool first, const struct vfm_ckpt_tensor *src,
-	int64_t row, int64_t rows, bool halves)
+/* ---- the adapter of one of their layers ---- */
+
+/* The adapter of one of our layers: A [groups * rank, in] and B [out, rank], group k of whose rows has the k-th A. */
+struct own_adapter {
+	const struct vfm_ckpt_tensor *a, *b; /* NULL: none */
+	int64_t rows;                        /* of B that are exported */
+};
+
+/* A group of one of our adapters, whose product covers columns [col, col + in) of their layer. */
+struct adapter_group {
+	int ours;
+	int64_t k, col;
+};
+
+struct adapter_row { /* of their B: row `own` of a group's B */
+	int64_t row, own;
+	int group;
+};
+
+/* Their layer W may hold several of our groups, such as [q | k | v] or columns [proj | fc2].  Its adapter then has all
+ * their ranks:
+ *
+ *   A = rows [0 | A_g | 0], the groups one after another;  B[row] = [0 | B_g[own] | 0]
+ */
+struct merged_adapter {
+	const char *name; /* of the layer */
+	int64_t rows, cols;
+	struct adapter_group *group;
+	struct adapter_row *row; /* ascending by row, then by group */
+	size_t n_groups, groups_cap, n_rows, rows_cap;
+};
+
+static int find_group(struct merged_adapter *m, const struct adapter_group *g)
 {
-	const double scale = j->as->scaled && !first ? j->alpha / (double)j->rank : 1;
-	const int64_t n = halves ? rows : 1, size = rows / n * src->shape[1];
-	struct ckpt_export_part *p = vfm_arena_alloc(&j->files.arena, (size_t)n * sizeof(*p));
-	char *suffix = vfm_strfmt(".%s.weight", first ? j->as->a : j->as->b);
-
-	for (int64_t i = 0; i < n; i++) {
-		const int64_t at = row * src->shape[1] + i * size;
-
-		p[halves ? vfm_foreign_half_row(vfm_model_head_dim(&j->m), i) : i] =
-			(struct ckpt_export_part){src, at, at + size, scale};
-	}
-	ckpt_export_add_parts(&j->files, exported_name(j, layer, suffix), ckpt_out_dtype(src, j->x->dtype), 2,
-		(int64_t[]){rows, src->shape[1]}, p);
-	free(suffix);
+	for (size_t i = 0; i < m->n_groups; i++)
+		if (m->group[i].ours == g->ours && m->group[i].k == g->k)
+			return m->group[i].col == g->col ? (int)i : -1;
+	vfm_grow(&m->group, &m->groups_cap, m->n_groups + 1, sizeof(*m->group));
+	m->group[m->n_groups] = *g;
+	return (int)m->n_groups++;
 }
 
-static void add_alpha(struct adapters_export *j, const char *layer)
+/* Adds the rows of W that a copy gives.  Returns false if they are not whole rows of ours in rows of theirs. */
+static bool merge_copy(
+	struct merged_adapter *m, const struct vfm_foreign_copy *c, const struct own_adapter *own, int64_t rank)
 {
-	ckpt_export_add(&j->files, exported_name(j, layer, ".alpha"), VFM_F32, 0, (int64_t[]){0},
-		(struct ckpt_export_part){NULL, 0, 1, j->alpha});
-}
+	const int64_t in = own->a->shape[1], out = own->b->shape[0], groups = own->a->shape[0] / rank;
 
-/* Adds the parts of A (first) or B of our layer `name`. */
-static bool add_adapter_parts(
-	struct adapters_export *j, const char *name, bool first, const struct vfm_ckpt_tensor *src)
-{
-	struct vfm_foreign_layer l;
-
-	if (!j->f || !vfm_foreign_own_layer(&j->m, j->layout, name, &l) || l.row->form || l.row->channels_last ||
-		src->shape[0] % l.parts)
+	if (c->a % in || c->n % in || c->b % m->cols + in > m->cols || (c->n > in && in != m->cols))
 		return false;
-	for (l.part = 0; l.part < l.parts; l.part++) {
-		char *layer = vfm_foreign_their_name(&l);
-		int64_t rows = src->shape[0] / l.parts;
+	for (int64_t i = 0; i < c->n / in; i++) {
+		const int64_t row = c->a / in + i;
+		const struct adapter_group g = {c->ours, row / (out / groups), c->b % m->cols};
+		const int at = find_group(m, &g);
 
-		add_exported(j, layer, first, src, l.part * rows, rows, !first && l.part < l.row->rope_halves);
-		if (first && j->as->alpha)
-			add_alpha(j, layer);
-		if (first)
-			json_array_append_new(j->targets, json_string(layer));
-		free(layer);
+		if (at < 0)
+			return false;
+		vfm_grow(&m->row, &m->rows_cap, m->n_rows + 1, sizeof(*m->row));
+		m->row[m->n_rows++] = (struct adapter_row){c->b / m->cols + i, row, at};
 	}
 	return true;
 }
 
-static int list_adapters(struct adapters_export *j, struct vfm_err *err)
+static int adapter_row_order(const void *a, const void *b)
+{
+	const struct adapter_row *x = a, *y = b;
+
+	return x->row != y->row ? (x->row > y->row) - (x->row < y->row) : x->group - y->group;
+}
+
+/* The parts of a tensor; neighbours are joined. */
+struct part_list {
+	struct ckpt_export_part *v;
+	size_t n, cap;
+};
+
+/* Appends elements [a, a + n) of src, or n zeros if it is NULL. */
+static void append_part(struct part_list *l, const struct vfm_ckpt_tensor *src, int64_t a, int64_t n, double scale)
+{
+	struct ckpt_export_part *last = l->n ? &l->v[l->n - 1] : NULL;
+
+	if (n == 0)
+		return;
+	if (last && last->src == src && (!src || last->b == a)) {
+		last->b += n;
+		return;
+	}
+	vfm_grow(&l->v, &l->cap, l->n + 1, sizeof(*l->v));
+	l->v[l->n++] = (struct ckpt_export_part){src, src ? a : 0, src ? a + n : n, src ? scale : 0};
+}
+
+/* Adds A (first) or B with these parts, which it frees. */
+static void add_exported(struct adapters_export *j, const char *layer, bool first, const struct vfm_ckpt_tensor *like,
+	const int64_t shape[2], struct part_list *l)
+{
+	struct ckpt_export_part *p = vfm_arena_alloc(&j->files.arena, l->n * sizeof(*p));
+	char *suffix = vfm_strfmt(".%s.weight", first ? j->as->a : j->as->b);
+
+	memcpy(p, l->v, l->n * sizeof(*p));
+	ckpt_export_add_parts(
+		&j->files, exported_name(j, layer, suffix), ckpt_out_dtype(like, j->x->dtype), 2, shape, p);
+	free(suffix);
+	free(l->v);
+	*l = (struct part_list){0};
+}
+
+/* Adds A and B of a layer, with zeros up to `rank`. */
+static void add_merged(
+	struct adapters_export *j, const struct merged_adapter *m, const struct own_adapter *own, int64_t rank)
+{
+	const double scale = j->as->scaled ? j->alpha / (double)j->rank : 1;
+	const struct own_adapter *any = &own[m->group[0].ours];
+	struct part_list l = {0};
+	size_t at = 0;
+
+	for (size_t i = 0; i < m->n_groups; i++) {
+		const struct adapter_group *g = &m->group[i];
+		const int64_t in = own[g->ours].a->shape[1];
+
+		for (int64_t r = 0; r < j->rank; r++) {
+			append_part(&l, NULL, 0, g->col, 0);
+			append_part(&l, own[g->ours].a, (g->k * j->rank + r) * in, in, 1);
+			append_part(&l, NULL, 0, m->cols - g->col - in, 0);
+		}
+	}
+	append_part(&l, NULL, 0, (rank - (int64_t)m->n_groups * j->rank) * m->cols, 0);
+	add_exported(j, m->name, true, any->a, (int64_t[]){rank, m->cols}, &l);
+	for (int64_t row = 0; row < m->rows; row++) {
+		int64_t column = 0;
+
+		for (; at < m->n_rows && m->row[at].row == row; at++) {
+			const int64_t begin = m->row[at].group * j->rank;
+
+			append_part(&l, NULL, 0, begin - column, 0);
+			append_part(
+				&l, own[m->group[m->row[at].group].ours].b, m->row[at].own * j->rank, j->rank, scale);
+			column = begin + j->rank;
+		}
+		append_part(&l, NULL, 0, rank - column, 0);
+	}
+	add_exported(j, m->name, false, any->b, (int64_t[]){m->rows, rank}, &l);
+}
+
+/* ---- all layers ---- */
+
+/* Sets own [map->n_ours] to the adapters of the checkpoint; those of unknown layers are faults. */
+static void find_own_adapters(struct adapters_export *j, const struct vfm_foreign_map *map, struct own_adapter *own)
 {
 	static const char *const suffixes[] = {".lora_A.weight", ".lora_B.weight"};
 	const struct vfm_ckpt *c = j->files.c;
-	struct vfm_buf b = {0};
-	int rc = 0;
+	struct vfm_names names = {0};
 
+	for (int i = 0; i < map->n_ours; i++)
+		vfm_names_add(&names, map->ours[i].name);
 	for (int i = 0; i < c->n; i++) {
-		const struct vfm_ckpt_tensor *t = &c->t[i];
-		const char *name = vfm_ckpt_name_in(c, j->x->part, t);
-		bool done = false;
+		const char *name = vfm_ckpt_name_in(c, j->x->part, &c->t[i]);
+		int64_t at = -1;
+		int kind = 0;
 
 		if (!name)
 			continue;
-		for (int k = 0; k < 2 && !done; k++) {
-			size_t n = strlen(name), m = strlen(suffixes[k]);
-			char *layer;
+		for (int k = 0; k < 2; k++)
+			if (vfm_name_ends(name, suffixes[k])) {
+				char *weight =
+					vfm_strfmt("%.*s.weight", (int)(strlen(name) - strlen(suffixes[k])), name);
 
-			if (n <= m || strcmp(name + n - m, suffixes[k]) != 0)
-				continue;
-			layer = vfm_strfmt("%.*s", (int)(n - m), name);
-			done = add_adapter_parts(j, layer, k == 0, t);
-			free(layer);
-		}
-		if (!done)
-			ckpt_fault_add(&j->unknown, t->name, "");
+				kind = k;
+				at = vfm_names_find(&names, weight);
+				free(weight);
+			}
+		if (at < 0)
+			ckpt_fault_add(&j->unknown, c->t[i].name, "");
+		else
+			*(kind ? &own[at].b : &own[at].a) = &c->t[i];
 	}
+	vfm_names_release(&names);
+}
+
+static bool fits_rank(const struct own_adapter *o, int64_t rank)
+{
+	return o->a && o->b && rank > 0 && o->a->ndim == 2 && o->b->ndim == 2 && o->b->shape[1] == rank &&
+		o->a->shape[0] >= rank && o->a->shape[0] % rank == 0 && o->a->shape[1] > 0 &&
+		o->b->shape[0] % (o->a->shape[0] / rank) == 0;
+}
+
+/* Fills m with the adapter of their tensor; returns false if none of ours belongs to it. */
+static bool merge_adapters(struct adapters_export *j, struct merged_adapter *m, const struct vfm_foreign_tensor *t,
+	const struct vfm_foreign_copy *copy, size_t n, struct own_adapter *own)
+{
+	*m = (struct merged_adapter){.rows = t->shape[0], .cols = t->shape[1]};
+	if (t->ndim != 2 || !vfm_name_ends(t->name, ".weight"))
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		struct own_adapter *o = &own[copy[i].ours];
+
+		if (fits_rank(o, j->rank) && merge_copy(m, &copy[i], o, j->rank))
+			o->rows += copy[i].n / o->a->shape[1];
+	}
+	if (m->n_rows)
+		qsort(m->row, m->n_rows, sizeof(*m->row), adapter_row_order);
+	return m->n_groups > 0;
+}
+
+static int64_t most_groups(const struct merged_adapter *m, int n)
+{
+	int64_t most = 1;
+
+	for (int i = 0; i < n; i++)
+		most = (int64_t)m[i].n_groups > most ? (int64_t)m[i].n_groups : most;
+	return most;
+}
+
+/* Adds all layers.  Where the files name one rank for all of them, layers with fewer groups get zeros. */
+static void add_layers(struct adapters_export *j, const struct merged_adapter *m, int n, const struct own_adapter *own)
+{
+	j->most = most_groups(m, n);
+	for (int i = 0; i < n; i++) {
+		const int64_t groups = j->as->scaled ? j->most : (int64_t)m[i].n_groups;
+		const double alpha = j->alpha * (double)groups;
+
+		if (!m[i].n_groups)
+			continue;
+		add_merged(j, &m[i], own, groups * j->rank);
+		if (j->as->alpha)
+			ckpt_export_add(&j->files, exported_name(j, m[i].name, ".alpha"), VFM_F32, 0, (int64_t[]){0},
+				(struct ckpt_export_part){NULL, 0, 1, alpha});
+		json_array_append_new(j->targets, json_string(m[i].name));
+		if (groups > 1 && !j->as->scaled) {
+			json_object_set_new(j->ranks, m[i].name, json_integer(groups * j->rank));
+			json_object_set_new(j->alphas, m[i].name, json_real(alpha));
+		}
+	}
+}
+
+static int report_unknown(struct adapters_export *j, struct vfm_err *err)
+{
+	const char *path = j->files.c->path;
+	struct vfm_buf b = {0};
+	int rc = 0;
+
 	ckpt_faults_report(&b, &j->unknown, "that no adapter of another program holds");
 	if (b.len)
-		rc = vfm_fail(err, VFM_EUSAGE, "%s: %s", c->path, b.data);
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: %s", path, b.data);
 	else if (!j->files.n)
-		rc = vfm_fail(err, VFM_EUSAGE, "%s: no tensors of part '%s'", c->path, j->x->part);
+		rc = vfm_fail(err, VFM_EUSAGE, "%s: no tensors of part '%s'", path, j->x->part);
 	vfm_buf_release(&b);
 	return rc;
+}
+
+static int list_adapters(struct adapters_export *j, struct vfm_err *err)
+{
+	struct vfm_foreign_map map;
+	struct merged_adapter *m;
+	struct own_adapter *own;
+	size_t *first;
+
+	vfm_foreign_expand(&map, &j->m, j->layout);
+	first = vfm_foreign_order_copies(&map);
+	own = vfm_calloc((size_t)map.n_ours, sizeof(*own));
+	m = vfm_calloc((size_t)map.n_theirs, sizeof(*m));
+	find_own_adapters(j, &map, own);
+	for (int i = 0; i < map.n_theirs; i++) {
+		const char *name = map.theirs[i].name;
+
+		if (merge_adapters(j, &m[i], &map.theirs[i], &map.copy[first[i]], first[i + 1] - first[i], own))
+			m[i].name = memcpy(vfm_arena_alloc(&j->files.arena, strlen(name)), name,
+				strlen(name) - strlen(".weight")); /* zeroed */
+	}
+	for (int i = 0; i < map.n_ours; i++) {
+		const struct own_adapter *o = &own[i];
+
+		if ((o->a || o->b) && (!o->a || !o->b || o->rows != o->b->shape[0]))
+			ckpt_fault_add(&j->unknown, (o->a ? o->a : o->b)->name, "");
+	}
+	add_layers(j, m, map.n_theirs, own);
+	for (int i = 0; i < map.n_theirs; i++) {
+		free(m[i].group);
+		free(m[i].row);
+	}
+	free(m);
+	free(own);
+	free(first);
+	vfm_foreign_map_release(&map);
+	return report_unknown(j, err);
 }
 
 static int write_adapters(struct adapters_export *j, const char *path, struct vfm_err *err)
 {
 	/* The keys that diffusers makes a LoraConfig from.  Some of its calls drop the metadata, so that B holds alpha
 	 * / rank. */
-	json_t *o = json_pack("{s:I, s:f, s:O, s:f, s:s, s:b}", "transformer.r", (json_int_t)j->rank,
-		"transformer.lora_alpha", (double)j->rank, "transformer.target_modules", j->targets,
+	const int64_t rank = j->rank * j->most;
+	json_t *o = json_pack("{s:I, s:f, s:O, s:f, s:s, s:b}", "transformer.r", (json_int_t)rank,
+		"transformer.lora_alpha", (double)rank, "transformer.target_modules", j->targets,
 		"transformer.lora_dropout", 0.0, "transformer.bias", "none", "transformer.use_rslora", 0);
 	char *dim = vfm_strfmt("%lld", (long long)j->rank), *alpha = vfm_strfmt("%.9g", j->alpha);
 	struct vfm_buf text = {0};
@@ -171,9 +376,10 @@ static int write_adapters(struct adapters_export *j, const char *path, struct vf
 static int write_peft(struct adapters_export *j, struct vfm_err *err)
 {
 	char *model = vfm_strfmt("%s/adapter_model.safetensors", j->x->out);
-	json_t *o = json_pack("{s:s, s:n, s:I, s:f, s:i, s:s, s:b, s:b, s:O, s:n}", "peft_type", "LORA", "task_type",
-		"r", (json_int_t)j->rank, "lora_alpha", j->alpha, "lora_dropout", 0, "bias", "none", "use_rslora", 0,
-		"inference_mode", 1, "target_modules", j->targets, "base_model_name_or_path");
+	json_t *o = json_pack("{s:s, s:n, s:I, s:f, s:i, s:s, s:b, s:b, s:O, s:O, s:O, s:n}", "peft_type", "LORA",
+		"task_type", "r", (json_int_t)j->rank, "lora_alpha", j->alpha, "lora_dropout", 0, "bias", "none",
+		"use_rslora", 0, "inference_mode", 1, "target_modules", j->targets, "rank_pattern", j->ranks,
+		"alpha_pattern", j->alphas, "base_model_name_or_path");
 	int rc = vfm_mkdir_p(j->x->out, err);
 
 	if (rc == 0)
@@ -215,7 +421,11 @@ static int find_adapter_layout(struct adapters_export *j, struct vfm_err *err)
 int vfm_ckpt_export_adapters(struct vfm_ckpt *c, const struct vfm_adapters_export *x, struct vfm_err *err)
 {
 	json_t *lora = ckpt_lora_config(c);
-	struct adapters_export j = {.files = {.c = c, .out = x->out}, .x = x, .targets = json_array()};
+	struct adapters_export j = {.files = {.c = c, .out = x->out},
+		.x = x,
+		.targets = json_array(),
+		.ranks = json_object(),
+		.alphas = json_object()};
 	int rc;
 
 	j.rank = json_integer_value(json_object_get(lora, "r"));
@@ -227,5 +437,7 @@ int vfm_ckpt_export_adapters(struct vfm_ckpt *c, const struct vfm_adapters_expor
 out:
 	ckpt_exports_release(&j.files);
 	json_decref(j.targets);
+	json_decref(j.ranks);
+	json_decref(j.alphas);
 	return rc;
 }

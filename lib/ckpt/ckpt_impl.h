@@ -146,7 +146,8 @@ int ckpt_save_fail(const char *what, struct vfm_err *err); /* with errno */
 
 /* ---- files for other programs (export.c) ---- */
 
-/* Elements [a, b) of a tensor times `scale`; if src is NULL, the scale itself as one f32. */
+/* Elements [a, b) of a tensor times `scale`; if src is NULL, the scale itself as one f32, or if that
+ * is 0, b - a zeros. */
 struct ckpt_export_part {
 	const struct vfm_ckpt_tensor *src;
 	int64_t a, b;

@@ -48,12 +48,14 @@ static int put_part(const struct ckpt_exports *x, const struct ckpt_export_part 
 {
 	const float value = (float)p->scale;
 
-	if (!p->src)
+	if (!p->src && value != 0)
 		return vfm_st_put_bytes(x->out, &value, sizeof(value), f, err);
+	memset(x->buf, 0, !p->src ? (size_t)BLOCK * vfm_dtype_size(dtype) : 0);
 	for (int64_t a = p->a; a < p->b; a += BLOCK) {
 		struct vfm_slice s = {.a = a, .b = a + BLOCK < p->b ? a + BLOCK : p->b};
 
-		TRY(read_scaled(x, p, &s, dtype, err));
+		if (p->src)
+			TRY(read_scaled(x, p, &s, dtype, err));
 		TRY(vfm_st_put_bytes(x->out, x->buf, (size_t)(s.b - s.a) * vfm_dtype_size(dtype), f, err));
 	}
 	return 0;

@@ -505,7 +505,8 @@ if (cd / && "$PY" -c 'import torch, diffusers' 2>/dev/null); then
 	"$PY" - <<'END' 2>py.err || exit 1
 import torch
 from collections import OrderedDict
-from diffusers import CosmosTransformer3DModel, LTXVideoTransformer3DModel, WanTransformer3DModel
+from diffusers import (CosmosTransformer3DModel, HunyuanVideo15Transformer3DModel, HunyuanVideoTransformer3DModel,
+                       LTXVideoTransformer3DModel, WanTransformer3DModel)
 torch.manual_seed(3)
 # heads * dim = 120, 80 and 112: with 0, 2 and 4 features that do not rotate
 for name, heads, dim, layers, channels in ("l", 3, 40, 3, 5), ("m", 5, 16, 1, 6), ("n", 7, 16, 2, 9):
@@ -533,8 +534,20 @@ for name, heads, dim, layers, channels, masks, proj in (("o", 3, 16, 3, 5, 2, 0)
     for p in m.parameters():
         torch.nn.init.normal_(p, std=0.1)
     m.save_pretrained("py-" + name, max_shard_size="200KB")
+# HunyuanVideo: 1.5; single-stream blocks with and without the guidance scale, and without these blocks
+for name, heads, dim, layers, single, channels, guided, axes in (
+        ("h", 2, 24, 2, None, 3, None, (8, 8, 8)), ("u", 3, 24, 2, 3, 4, True, (8, 8, 8)),
+        ("v", 2, 40, 1, 1, 3, False, (8, 12, 20)), ("w", 4, 16, 3, 0, 4, True, (4, 6, 6))):
+    common = dict(num_attention_heads=heads, attention_head_dim=dim, num_layers=layers, out_channels=channels, num_refiner_layers=2,
+                  mlp_ratio=3.0, text_embed_dim=24, rope_axes_dim=axes)
+    m = (HunyuanVideo15Transformer3DModel(**common, in_channels=2 * channels + 1, text_embed_2_dim=20, image_embed_dim=12)
+         if single is None else HunyuanVideoTransformer3DModel(**common, in_channels=channels, num_single_layers=single,
+                                                               guidance_embeds=guided, pooled_projection_dim=20))
+    for p in m.parameters():
+        torch.nn.init.normal_(p, std=0.1)
+    m.save_pretrained("py-" + name, max_shard_size="200KB")
 END
-	for m in l m n o p q; do
+	for m in l m n o p q h u v w; do
 		vfm-ckpt import -q py-$m im-$m && vfm-ckpt export -q -l diffusers --shard 150000 im-$m ex-$m || exit 1
 		run "$PY" - py-$m ex-$m <<'END'
 import json, sys, torch, diffusers
@@ -545,7 +558,7 @@ assert a == b, (a, b)
 a, b = (m.state_dict() for m in models)
 assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 END
-		rc_is 0 "$m: diffusers loads what we export of ltx and cosmos"
+		rc_is 0 "$m: diffusers loads what we export of ltx, cosmos and hunyuan"
 	done
 	for m in o p q; do
 		vfm-ckpt export -q -l original im-$m or-$m.safetensors || exit 1
@@ -560,6 +573,26 @@ assert a.keys() == o.keys() and all(torch.equal(a[k], o[k]) for k in a)
 END
 		rc_is 0 "$m: the converter of diffusers reads what we call original"
 	done
+	for m in u v w; do
+		vfm-ckpt export -q -l original im-$m or-$m.safetensors || exit 1
+		run "$PY" - py-$m or-$m.safetensors <<'END'
+import inspect, sys, torch
+from diffusers import HunyuanVideoTransformer3DModel
+from diffusers.loaders import single_file_utils as s
+from safetensors.torch import load_file
+m = HunyuanVideoTransformer3DModel.from_pretrained(sys.argv[1])
+code = inspect.getsource(s.convert_hunyuan_video_transformer_to_diffusers)
+assert code.count("3072") == 1  # it knows only the published width
+exec(code.replace("3072", str(m.config.num_attention_heads * m.config.attention_head_dim)), s.__dict__)
+a, o = m.state_dict(), s.convert_hunyuan_video_transformer_to_diffusers(load_file(sys.argv[2]))
+assert a.keys() == o.keys() and all(torch.equal(a[k], o[k]) for k in a)
+END
+		rc_is 0 "$m: the converter of diffusers reads what we call original"
+		cp py-$m/config.json config.json
+		vfm-ckpt import -q or-$m.safetensors again-$m
+		is "$(vfm-ckpt hash again-$m | awk 'NR == 2 { print $1 }')" "$(vfm-ckpt hash im-$m | awk 'NR == 2 { print $1 }')" "$m: which is read as it was written"
+	done
+	rm -f config.json
 	for m in a b i c bf16; do
 		vfm-ckpt import -q py-$m im-$m && vfm-ckpt export -q -l diffusers --shard 150000 im-$m ex-$m &&
 			vfm-ckpt export -q -l original im-$m or-$m.safetensors || exit 1
@@ -582,7 +615,7 @@ END
 	done
 	vfm-ckpt export -q -l original im-i or-i && vfm-ckpt export -q -l original im-a or-a || exit 1
 	is "$(jq -r .model_type or-i/config.json or-a/config.json | tr '\n' ' ')" "i2v t2v " "the type of the model in the original config.json"
-	for m in a b i c l m n o p q; do
+	for m in a b i c l m n o p q h u v w; do
 		run "$PY" "$TOP/tests/ref/check_diffusers.py" --bin "$B/bin" --steps 3 py-$m
 		is "$rc $(sed 's/ .*//' <<<"$out" | sort | uniq -c | awk '{ print $2 }' | tr '\n' ' ')" "0 # ok " "$m: forward, gradients and training are those of diffusers"
 	done
@@ -607,6 +640,6 @@ torch.save({"a": torch.arange(10)[2:6], "b": torch.zeros(0, 3), "c": torch.tenso
 	is "$(vfm-ckpt ls --format jsonl parameters.pth | jq -r .name | tr '\n' ' ')" "0.bias 0.weight 1.bias 1.weight " "parameters"
 	is "$(vfm-ckpt stat --format jsonl views.pth | jq -c '[.name, .elements, .min, .max]' | tr '\n' ' ')" '["a",4,2,5] ["b",0,null,null] ["c",1,3,3] ' "views of a storage"
 else
-	skip 36 "no PyTorch and diffusers for $PY (set VFM_PYTHON)"
+	skip 50 "no PyTorch and diffusers for $PY (set VFM_PYTHON)"
 fi
 done_testing

@@ -321,4 +321,37 @@ for bad in '"sha256":7' '"sha256":""' '"caption_sha256":[]'; do
 	like "$rc $err" "^[12] .*text2.$(cut -d\" -f2 <<<"$bad"): expected 64 lower-case" "$bad is no digest"
 done
 
+# ---- a vector, which is one row
+vfm-curate encode -q -d one --text bytes:32 --text2-exec "$toy -q -n pooled -v 1 -m 1" signs.jsonl | vfm-curate shard -q -d one-data - >/dev/null
+pack one-data >one.plan 2>/dev/null
+vector=("${small[@]}" --set model.arch=hunyuan1 --set model.single_layers=1 --set model.text2_dim=8 --set diffusion.kind=flow)
+run vfm-train -q "${vector[@]}" --set model.guidance_dim=32 --set train.lr=1e-2 --set train.warmup_steps=0 --data one.plan -o vectors --steps 2
+is "$rc $err" "0 " "training reads vectors"
+run vfm-train -q "${vector[@]}" --data two.plan -o x --steps 1
+like "$rc $err" "^2 .*sample [0-9]* has 2 rows of the second text encoder, but the model reads 1" "not several rows"
+sample=(vfm-sample -q --ckpt vectors --part model --steps 1 --size 16x16 --frames 4 --cfg 1 -p 'a sign: "big sale')
+pooled=(--text2-exec "$toy -q -n pooled -v 1 -m 1")
+run "${sample[@]}" "${pooled[@]}" -o vector.npy
+is "$rc $(encoders <<<"$out") $err" "0 pooled " "a vector of the prompt"
+run "${sample[@]}" -o without.npy
+not_ok "it changes the video" cmp vector.npy without.npy
+run "${sample[@]}" "${pooled[@]}" --guidance 1.5 -o guided.npy
+rc_is 0 "--guidance"
+not_ok "does, too" cmp vector.npy guided.npy
+run "${sample[@]}" "${pooled[@]}" --guidance 6 -o again.npy
+ok "its default is 6" cmp vector.npy again.npy
+run "${sample[@]}" "${pooled[@]}" --cfg 4 -o x.npy
+like "$rc $err" "^0 .*the network is distilled for guidance \(6\), and --cfg 4 guides it once more; --cfg 1 would not" "guidance twice"
+run "${sample[@]}" --force --text2-exec "$toy -q -n pooled -v 1 -m 2" -o x.npy
+like "$rc $err$out" "^[12] .*has 2 rows of the second text encoder, but the model reads 1" "several rows of a prompt"
+run vfm-sample -q --ckpt reads --steps 1 --size 16x16 --frames 4 --guidance 6 -p x -o x.npy
+like "$rc $err" "^2 .*--guidance: the network reads no guidance scale \(model.guidance_dim is 0\)" "a network that reads no guidance"
+for bad in "hunyuan1 single_layers=2 2 of 2 blocks" "dit single_layers=1 model.arch 'dit' has no single-stream blocks" \
+	"hunyuan guidance_dim=32 model.arch 'hunyuan' reads no guidance scale" "hunyuan1 guidance_dim=31 31 is odd" \
+	"hunyuan1 image_dim=6 model.arch 'hunyuan1' reads no image rows"; do
+	read -r arch key why <<<"$bad"
+	run vfm-train -q "${small[@]}" --set "model.arch=$arch" --set "model.$key" --data one.plan -o x --steps 1
+	like "$rc $err" "^2 .*model.${key%%=*}: $why" "$arch with $key"
+done
+
 done_testing

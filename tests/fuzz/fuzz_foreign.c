@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { TENSORS_MAX = 64, BLOCKS = 16, ELEMENTS = 1 << 24 };
+enum { TENSORS_MAX = 128, BLOCKS = 16, ELEMENTS = 1 << 24 };
 
 static void must(bool ok)
 {
@@ -108,6 +108,7 @@ static void check_again(const struct vfm_model_spec *m, int layout, const struct
 		!memcmp(got.patch, m->patch, sizeof(m->patch)));
 	must(got.text_dim == m->text_dim && got.text_proj == m->text_proj && got.text2_dim == m->text2_dim);
 	must(got.image_dim == m->image_dim && got.image_pos == m->image_pos && got.refiner_layers == m->refiner_layers);
+	must(got.single_layers == m->single_layers && got.guidance_dim == m->guidance_dim);
 	json_decref(config);
 }
 

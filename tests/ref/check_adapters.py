@@ -177,7 +177,9 @@ def exports(base, run):
     import diffusers
     from diffusers.loaders import lora_pipeline
 
-    mixins = {"WanTransformer3DModel": lora_pipeline.WanLoraLoaderMixin, "CosmosTransformer3DModel": lora_pipeline.CosmosLoraLoaderMixin}
+    # the converter of HunyuanVideo's original layout knows only its published width
+    mixins = {"WanTransformer3DModel": lora_pipeline.WanLoraLoaderMixin, "CosmosTransformer3DModel": lora_pipeline.CosmosLoraLoaderMixin,
+              "HunyuanVideoTransformer3DModel": lora_pipeline.HunyuanVideoLoraLoaderMixin}
 
     def load():
         return getattr(diffusers, kind).from_pretrained("base")
@@ -193,7 +195,7 @@ def exports(base, run):
         want = load_file("merged/diffusion_pytorch_model.safetensors")
         with open("base/config.json") as f:
             kind = json.load(f)["_class_name"]
-        for form in ("peft", "diffusers", "original", "comfyui", "kohya")[:2 if kind.startswith("Cosmos") else None]:
+        for form in ("peft", "diffusers", "original", "comfyui", "kohya")[:None if kind.startswith("Wan") else 2]:
             out = form if form == "peft" else form + ".safetensors"
             command("export", "-q", "-l", form, run, out)
             m = load()

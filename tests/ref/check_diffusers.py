@@ -178,22 +178,34 @@ def check_adapters(report, s, folder, path, rank, alpha):
     assert sorted(ours) == sorted(f"{k}.lora_{m}.weight" for k in stems for m in "AB"), "only adapters have gradients"
     model = s.family.model.from_pretrained(path, torch_dtype=DTYPE)
     names = [layer for k in stems for layer in s.family.layers(k)]
-    model = get_peft_model(model, LoraConfig(r=rank, lora_alpha=alpha, target_modules=names))
+    both = [s.family.layers(k)[0] for k in stems if s.family.columns(k)]  # layers with two of our adapters
+    model = get_peft_model(model, LoraConfig(r=rank, lora_alpha=alpha, target_modules=names, rank_pattern={k: 2 * rank for k in both},
+                                             alpha_pattern={k: 2 * alpha for k in both}))
     params = dict(model.named_parameters())
+
+    def share(stem, layer, m, x):
+        """Our part of their A or B of a layer."""
+        if not s.family.columns(stem):
+            return x
+        k, columns = s.family.columns(stem)
+        return x[k * rank:(k + 1) * rank, columns] if m == "A" else x[:, k * rank:(k + 1) * rank]
+
+    for layer in both:
+        params[f"base_model.model.{layer}.lora_A.default.weight"].data.zero_()
     for k in stems:
         parts = s.family.layers(k)
         for m in "AB":
             for layer, x in zip(parts, np.split(init[f"{k}.lora_{m}.weight"], len(parts))):
                 x = s.family.reorder(layer, x, False) if m == "B" else x
-                params[f"base_model.model.{layer}.lora_{m}.default.weight"].data.copy_(torch.tensor(x))
+                share(k, layer, m, params[f"base_model.model.{layer}.lora_{m}.default.weight"].data).copy_(torch.tensor(x))
     loss, preds = s.total(model, s.step, s.dumped_draws())
     with_gradients(model)
     report.line("loss", abs(s.loss - loss) / abs(loss), 1e-5, f"with adapters: {s.loss:.9g}, peft {loss:.9g}")
-    def gradient(layer, m):
-        x = params[f"base_model.model.{layer}.lora_{m}.default.weight"].grad.numpy()
+    def gradient(stem, layer, m):
+        x = share(stem, layer, m, params[f"base_model.model.{layer}.lora_{m}.default.weight"].grad.numpy())
         return s.family.reorder(layer, x, True) if m == "B" else x
 
-    want = {f"{k}.lora_{m}.weight": np.concatenate([gradient(layer, m) for layer in s.family.layers(k)])
+    want = {f"{k}.lora_{m}.weight": np.concatenate([gradient(k, layer, m) for layer in s.family.layers(k)])
             for k in stems for m in "AB"}
     compare(report, "adapters", ours, want, 1e-4, 1e-6 * max(np.abs(g).max() for g in want.values()))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares vfm-sample with pipelines of diffusers: check_sampling.py [--tree TREE] [--only text|image|ltx|cosmos|hunyuan] DIR
+"""Compares vfm-sample with pipelines of diffusers: check_sampling.py [--tree TREE] [--only text|image|ltx|cosmos|hunyuan|hunyuan1] DIR
 
 text: small models of the architecture wan are trained for a few steps in DIR, and their weights copied into
 WanTransformer3DModel; both programs sample in fp32 from the same noise: each sampler with the schedule of diffusers,
@@ -18,6 +18,8 @@ The second ends at sigma 0.002, which is changed to 0.
 hunyuan: random weights in the folders of HunyuanVideo15Pipeline, and texts with and without words in quotes; the children
 of share/exec compute their rows.  The pipeline's own negative text is empty, for which vfm-sample gets a space.  Then HunyuanVideo15Pipeline and
 HunyuanVideo15ImageToVideoPipeline with rows from files; the rows of the picture are those of SigLIP.
+
+hunyuan1: random weights in HunyuanVideoPipeline, with rows and a vector from files: the guidance scale, and true_cfg_scale as well.
 
 It needs diffusers, transformers and torch, and a built TREE (by default that of this file).  A difference above 1e-4 of
 the largest value is a failure.
@@ -500,11 +502,50 @@ def check_hunyuan_texts(run, tree, steps):
     return failed
 
 
+def check_hunyuan1(run, steps):
+    """Returns the number of failures."""
+    torch.manual_seed(6)
+    net = diffusers.HunyuanVideoTransformer3DModel(
+        in_channels=LATENT[0], out_channels=LATENT[0], num_attention_heads=3, attention_head_dim=24, num_layers=2,
+        num_single_layers=3, num_refiner_layers=1, mlp_ratio=2.0, text_embed_dim=TEXT_DIM, pooled_projection_dim=12,
+        rope_axes_dim=(8, 8, 8)).eval()
+    with torch.no_grad():
+        for p in net.parameters():
+            p.add_(torch.randn_like(p) * 0.05)
+    net.save_pretrained("hunyuan1")
+    vae = diffusers.AutoencoderKLHunyuanVideo(block_out_channels=(8, 8, 8, 8), layers_per_block=1, norm_num_groups=4)
+    vector = torch.randn(1, 12, generator=torch.Generator().manual_seed(5))
+    np.save("vector.npy", vector.numpy())
+    with open("prompts.jsonl", "w") as f:
+        json.dump({"caption": PROMPT, "negative": NEGATIVE, "text2": {"path": "vector.npy"}}, f)
+    words = {text: len(text.split()) for text in (PROMPT, NEGATIVE)}
+    rows = {text: text_rows(text)[:, :words[text]] for text in words}
+    ones = {text: torch.ones(1, n, dtype=torch.long) for text, n in words.items()}
+    pipeline = diffusers.HunyuanVideoPipeline(None, None, net, vae, diffusers.FlowMatchEulerDiscreteScheduler(shift=7.0), None, None)
+    pipeline.set_progress_bar_config(disable=True)
+    failed = 0
+    for scale, cfg, options in ((6.0, 1.0, []), (2.5, 1.0, ["--guidance", "2.5"]), (6.0, 3.0, ["-n", "2"])):
+        with torch.no_grad():
+            want = pipeline(
+                prompt_embeds=rows[PROMPT], prompt_attention_mask=ones[PROMPT], pooled_prompt_embeds=vector,
+                negative_prompt_embeds=rows[NEGATIVE], negative_prompt_attention_mask=ones[NEGATIVE],
+                negative_pooled_prompt_embeds=torch.zeros_like(vector), true_cfg_scale=cfg, guidance_scale=scale,
+                width=SIZE[0], height=SIZE[1], num_frames=SIZE[2], num_inference_steps=steps, latents=start_noise(LATENT, 7),
+                output_type="latent", return_dict=False)[0][0]
+        assert want.shape == LATENT
+        for more, same in ([], True), (["--guidance", "3"], False):
+            call(run("vfm-sample") + ["-q", "--ckpt", "hunyuan1", "--prompts", "prompts.jsonl", "--cfg", str(cfg), "--size",
+                                      "%dx%d" % SIZE[:2], "--frames", "16", "--seed", "7", "--sampler", "euler", "--shift", "7",
+                                      "--steps", str(steps), "-o", "ours.npy"] + options + more)
+            failed += report_difference("hunyuan1, cfg %g, %s" % (cfg, " ".join(options + more)), want, same)
+    return failed
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tree", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--only", choices=("text", "image", "ltx", "cosmos", "hunyuan"))
+    parser.add_argument("--only", choices=("text", "image", "ltx", "cosmos", "hunyuan", "hunyuan1"))
     parser.add_argument("dir")
     o = parser.parse_args()
     tree = os.path.abspath(o.tree)
@@ -525,6 +566,8 @@ def main():
         failed += check_cosmos(run, tree, o.steps)
     if o.only in (None, "hunyuan"):
         failed += check_hunyuan_texts(run, tree, o.steps) + check_hunyuan_pictures(run, tree, o.steps)
+    if o.only in (None, "hunyuan1"):
+        failed += check_hunyuan1(run, o.steps)
     sys.exit(failed > 0)
 
 

@@ -34,6 +34,10 @@ class Family:
         blocks, names = (self.blocks, self.block) if kind == "blocks" else self.others[kind]
         return [f"{blocks}.{i}.{name}" for name in names[rest]]
 
+    def columns(self, stem):
+        """k and a slice, if our layer is these columns of theirs, k-th of two; else None."""
+        return None
+
     def halves(self, layer):
         """Whether RoPE rotates features i and i + d/2 of a head, not 2i and 2i + 1, of this layer or norm."""
         return False
@@ -266,12 +270,14 @@ class Hunyuan1(Family):
             return super().layers(stem)
         return [f"{self.singles}.{int(i) - self.doubles}.{name}" for name in self.single[rest.rstrip(".")]]
 
+    def columns(self, stem):
+        if not self.layers(stem)[0].startswith(self.singles):
+            return None
+        return {"proj": (0, slice(0, self.hidden)), "fc2": (1, slice(self.hidden, None))}.get(stem.split(".")[-1])
+
     def to_ours(self, name, theirs):
-        x = super().to_ours(name, theirs)
-        single = self.parameters(name)[0].startswith(self.singles)
-        if single and name.endswith("attn.proj.weight"):
-            return x[:, :self.hidden]
-        return x[:, self.hidden:] if single and name.endswith("fc2.weight") else x
+        x, part = super().to_ours(name, theirs), self.columns(name.rsplit(".", 1)[0])
+        return x[:, part[1]] if part and name.endswith(".weight") else x
 
     def forward(self, model, x, cond, grid, time, text, image, text2=None):
         """As Wan.forward; text2 [0 or 1, V] is the vector.  Given frames are those of the first frame, if its time differs."""

@@ -281,7 +281,7 @@ static const struct vfm_foreign_key keys_diffusers1[] = {
 	{"pooled_projection_dim", VFM_FOREIGN_INT, .off = OFF(text2_dim)},
 	{"rope_theta", VFM_FOREIGN_NUM, .off = OFF(rope_theta)},
 	{"rope_axes_dim", VFM_FOREIGN_INT3, .off = OFF(rope_axes)},
-	{"image_condition_type", VFM_FOREIGN_ONE_OF, .values = "[null]"},
+	{"image_condition_type", VFM_FOREIGN_ONE_OF, .values = "[null, \"token_replace\"]"},
 	{0},
 };
 

@@ -178,8 +178,6 @@ static int64_t block_of(const char *pattern, const char *name)
 	return strcmp(name, pattern + len + 2) == 0 ? v : -1;
 }
 
-/* ---- single layers ---- */
-
 /* The blocks of a row with %d: our first, and their number. */
 struct row_blocks {
 	int64_t first, n;
@@ -195,36 +193,6 @@ static struct row_blocks blocks_of_row(const struct vfm_model_spec *m, const str
 	if (!r->count)
 		return (struct row_blocks){0, doubles};
 	return (struct row_blocks){r->count == 'S' ? doubles : 0, *vfm_foreign_dim(&copy, r->count)};
-}
-
-bool vfm_foreign_own_layer(const struct vfm_model_spec *m, int layout, const char *name, struct vfm_foreign_layer *l)
-{
-	*l = (struct vfm_foreign_layer){.row = vfm_model_arch(m)->foreign->rows, .layout = layout};
-	for (; l->row->ours; l->row++) {
-		const struct row_blocks b = blocks_of_row(m, l->row);
-		const int64_t block = block_of(l->row->ours, name);
-
-		l->block = block - b.first;
-		if (!l->row->linear || !l->row->theirs[layout] || strchr(l->row->shape, '|') ||
-			(block < 0 ? strcmp(l->row->ours, name) != 0 : l->block < 0 || l->block >= b.n))
-			continue;
-		l->parts = count_names(l->row->theirs[layout]);
-		return true;
-	}
-	return false;
-}
-
-char *vfm_foreign_their_name(const struct vfm_foreign_layer *l)
-{
-	const char *p = l->row->theirs[l->layout];
-	struct vfm_buf b = {0};
-	size_t len;
-
-	for (int i = 0; i < l->part; i++)
-		p = next_in_list(p, &len);
-	next_in_list(p, &len);
-	add_pattern_name(&b, p, len, l->block);
-	return b.data;
 }
 
 /* ---- the map ---- */
@@ -274,7 +242,8 @@ static void map_elements(struct expansion *e, int ours, int theirs, int64_t a, i
 	}
 }
 
-int64_t vfm_foreign_half_row(int64_t head_dim, int64_t at)
+/* Returns the row of theirs that is our row `at` of a part whose pairs rotate (rope_halves). */
+static int64_t half_row(int64_t head_dim, int64_t at)
 {
 	const int64_t j = at % head_dim;
 
@@ -288,8 +257,7 @@ static void map_rotated(
 	const int64_t part = rows / r->parts, width = numel / rows, turned = r->rope_halves * part;
 
 	for (int64_t i = 0; i < turned; i++)
-		map_elements(
-			e, ours, theirs, i * width, vfm_foreign_half_row(vfm_model_head_dim(e->m), i) * width, width);
+		map_elements(e, ours, theirs, i * width, half_row(vfm_model_head_dim(e->m), i) * width, width);
 	map_elements(e, ours, theirs, turned * width, turned * width, numel - turned * width);
 }
 

@@ -107,19 +107,6 @@ struct vfm_foreign {
 	const char *lora_module;
 };
 
-/* One of the `parts` equal parts, along dimension 0, of the linear layer of a row. */
-struct vfm_foreign_layer {
-	const struct vfm_foreign_row *row;
-	int layout, part, parts;
-	int64_t block; /* in theirs; -1: the row has none */
-};
-/* Finds the layer of m by our name, with part 0.  Returns false if the layout has no layer that equals it. */
-bool vfm_foreign_own_layer(const struct vfm_model_spec *m, int layout, const char *name, struct vfm_foreign_layer *l);
-/* Returns the name of the part in the layout; the caller frees it. */
-char *vfm_foreign_their_name(const struct vfm_foreign_layer *l);
-/* Returns the row of theirs that is our row `at` of a part whose pairs rotate (rope_halves). */
-int64_t vfm_foreign_half_row(int64_t head_dim, int64_t at);
-
 /* ---- a model in a layout ---- */
 
 struct vfm_foreign_tensor {
@@ -157,7 +144,7 @@ int vfm_foreign_find(const struct vfm_model_spec *m, const char *name, int *layo
  * has an unsupported value; the message names it after `where`. */
 int vfm_foreign_read_config(struct vfm_model_spec *m, const struct vfm_foreign *f, int layout, const json_t *config,
 	const char *where, struct vfm_err *err);
-/* Compares the keys that the shapes determine (VFM_FOREIGN_FLAG, and integers with `needs`) with *m, which has passed
+/* Compares the keys that the shapes determine (VFM_FOREIGN_FLAG and COUNT, and integers with `needs`) with *m, which has passed
  * vfm_foreign_finish.  VFM_EUSAGE: one differs; the message names it after `where`. */
 int vfm_foreign_check_config(
 	const struct vfm_model_spec *m, int layout, const json_t *config, const char *where, struct vfm_err *err);

@@ -252,7 +252,7 @@ int vfm_foreign_check_config(
 		const json_t *v = json_object_get(config, k->key);
 		const bool holds = k->type == VFM_FOREIGN_INT && k->needs && *vfm_foreign_dim(&copy, k->needs);
 
-		if (v && (holds || k->type == VFM_FOREIGN_FLAG))
+		if (v && (holds || k->type == VFM_FOREIGN_FLAG || k->type == VFM_FOREIGN_COUNT))
 			TRY(compare_value(m, k, v, where, err));
 	}
 	return 0;
