@@ -63,6 +63,7 @@ enum vfm_foreign_type {
 	VFM_FOREIGN_NUM3,      /* an array of three */
 	VFM_FOREIGN_HEAD_DIM,  /* model.hidden / model.heads */
 	VFM_FOREIGN_INPUTS,    /* channels of the input, less `off` of them */
+	VFM_FOREIGN_FEATURES,  /* of a token; with fixed_patch */
 	VFM_FOREIGN_MLP_RATIO, /* model.ffn / model.hidden */
 	VFM_FOREIGN_CONTEXT,   /* features of a row that cross-attention reads */
 	VFM_FOREIGN_IMAGE,     /* model.hidden, or null without image rows; the reader takes it from the shapes */

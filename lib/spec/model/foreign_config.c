@@ -55,7 +55,7 @@ struct foreign_ratios {
 static int read_foreign_int(struct vfm_model_spec *m, const struct vfm_foreign_key *k, const json_t *v,
 	const char *where, struct foreign_ratios *r, struct vfm_err *err)
 {
-	int64_t *dim = (int64_t *)(void *)((char *)m + k->off), more = 0;
+	int64_t *dim = (int64_t *)(void *)((char *)m + k->off), more = 0, volume = 1;
 
 	if (k->type != VFM_FOREIGN_HEAD_DIM && json_is_null(v))
 		return 0;
@@ -76,10 +76,16 @@ static int read_foreign_int(struct vfm_model_spec *m, const struct vfm_foreign_k
 	case VFM_FOREIGN_CONTEXT:
 		dim = vfm_foreign_dim(m, 'Y');
 		break;
+	case VFM_FOREIGN_FEATURES:
+		dim = &m->channels;
+		volume = m->patch[0] * m->patch[1] * m->patch[2];
+		if (json_integer_value(v) % volume)
+			return bad_value(v, where, k->key, "channels times the patch", err);
+		break;
 	default:
 		break;
 	}
-	return set_dim(dim, json_integer_value(v) + more, where, k->key, err);
+	return set_dim(dim, json_integer_value(v) / volume + more, where, k->key, err);
 }
 
 static int read_foreign_num(const struct vfm_foreign_key *k, const json_t *v, double *x, const char *where,
@@ -105,6 +111,7 @@ static int read_foreign_key(struct vfm_model_spec *m, const struct vfm_foreign_k
 	case VFM_FOREIGN_INPUTS:
 	case VFM_FOREIGN_IMAGE:
 	case VFM_FOREIGN_CONTEXT:
+	case VFM_FOREIGN_FEATURES:
 		return read_foreign_int(m, k, v, where, r, err);
 	case VFM_FOREIGN_MLP_RATIO:
 		r->mlp_key = k->key;
@@ -208,6 +215,8 @@ static json_t *foreign_value(const struct vfm_model_spec *m, const struct vfm_fo
 		return json_real(mlp_ratio(m));
 	case VFM_FOREIGN_CONTEXT:
 		return json_integer(vfm_model_context_dim(m));
+	case VFM_FOREIGN_FEATURES:
+		return json_integer(vfm_model_patch_dim(m));
 	case VFM_FOREIGN_IMAGE:
 		return m->image_dim ? json_integer(m->hidden) : json_null();
 	case VFM_FOREIGN_FLAG:
