@@ -89,7 +89,7 @@ struct merged_adapter {
 	size_t n_groups, groups_cap, n_rows, rows_cap;
 };
 
-static int find_group(struct merged_adapter *m, const struct adapter_group *g)
+static int index_of_group(struct merged_adapter *m, const struct adapter_group *g)
 {
 	for (size_t i = 0; i < m->n_groups; i++)
 		if (m->group[i].ours == g->ours && m->group[i].k == g->k)
@@ -110,7 +110,7 @@ static bool merge_copy(
 	for (int64_t i = 0; i < c->n / in; i++) {
 		const int64_t row = c->a / in + i;
 		const struct adapter_group g = {c->ours, row / (out / groups), c->b % m->cols};
-		const int at = find_group(m, &g);
+		const int at = index_of_group(m, &g);
 
 		if (at < 0)
 			return false;

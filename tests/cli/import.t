@@ -505,9 +505,16 @@ if (cd / && "$PY" -c 'import torch, diffusers' 2>/dev/null); then
 	"$PY" - <<'END' 2>py.err || exit 1
 import torch
 from collections import OrderedDict
-from diffusers import (CosmosTransformer3DModel, HunyuanVideo15Transformer3DModel, HunyuanVideoTransformer3DModel,
+from diffusers import (CosmosTransformer3DModel, FluxTransformer2DModel, HunyuanVideo15Transformer3DModel, HunyuanVideoTransformer3DModel,
                        LTXVideoTransformer3DModel, WanTransformer3DModel)
 torch.manual_seed(3)
+for name, heads, dim, layers, single, channels, guided, axes in (("x", 3, 24, 2, 2, 4, True, (8, 8, 8)), ("y", 2, 40, 1, 3, 3, False, (8, 12, 20))):
+    m = FluxTransformer2DModel(num_attention_heads=heads, attention_head_dim=dim, num_layers=layers, num_single_layers=single,
+                               in_channels=4 * channels, out_channels=4 * channels, guidance_embeds=guided, joint_attention_dim=24,
+                               pooled_projection_dim=20, axes_dims_rope=axes)
+    for p in m.parameters():
+        torch.nn.init.normal_(p, std=0.1)
+    m.save_pretrained("py-" + name, max_shard_size="200KB")
 # heads * dim = 120, 80 and 112: with 0, 2 and 4 features that do not rotate
 for name, heads, dim, layers, channels in ("l", 3, 40, 3, 5), ("m", 5, 16, 1, 6), ("n", 7, 16, 2, 9):
     m = LTXVideoTransformer3DModel(num_attention_heads=heads, attention_head_dim=dim, num_layers=layers, in_channels=channels,
@@ -547,7 +554,7 @@ for name, heads, dim, layers, single, channels, guided, axes in (
         torch.nn.init.normal_(p, std=0.1)
     m.save_pretrained("py-" + name, max_shard_size="200KB")
 END
-	for m in l m n o p q h u v w; do
+	for m in l m n o p q h u v w x y; do
 		vfm-ckpt import -q py-$m im-$m && vfm-ckpt export -q -l diffusers --shard 150000 im-$m ex-$m || exit 1
 		run "$PY" - py-$m ex-$m <<'END'
 import json, sys, torch, diffusers
@@ -558,7 +565,7 @@ assert a == b, (a, b)
 a, b = (m.state_dict() for m in models)
 assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 END
-		rc_is 0 "$m: diffusers loads what we export of ltx, cosmos and hunyuan"
+		rc_is 0 "$m: diffusers loads what we export of ltx, cosmos, hunyuan and flux"
 	done
 	for m in o p q; do
 		vfm-ckpt export -q -l original im-$m or-$m.safetensors || exit 1
@@ -573,18 +580,19 @@ assert a.keys() == o.keys() and all(torch.equal(a[k], o[k]) for k in a)
 END
 		rc_is 0 "$m: the converter of diffusers reads what we call original"
 	done
-	for m in u v w; do
+	for m in u v w x y; do
 		vfm-ckpt export -q -l original im-$m or-$m.safetensors || exit 1
 		run "$PY" - py-$m or-$m.safetensors <<'END'
-import inspect, sys, torch
-from diffusers import HunyuanVideoTransformer3DModel
+import diffusers, inspect, json, sys, torch
 from diffusers.loaders import single_file_utils as s
 from safetensors.torch import load_file
-m = HunyuanVideoTransformer3DModel.from_pretrained(sys.argv[1])
-code = inspect.getsource(s.convert_hunyuan_video_transformer_to_diffusers)
+kind = json.load(open(sys.argv[1] + "/config.json"))["_class_name"]
+m = getattr(diffusers, kind).from_pretrained(sys.argv[1])
+name = "convert_flux_transformer_checkpoint_to_diffusers" if kind[0] == "F" else "convert_hunyuan_video_transformer_to_diffusers"
+code = inspect.getsource(getattr(s, name))
 assert code.count("3072") == 1  # it knows only the published width
 exec(code.replace("3072", str(m.config.num_attention_heads * m.config.attention_head_dim)), s.__dict__)
-a, o = m.state_dict(), s.convert_hunyuan_video_transformer_to_diffusers(load_file(sys.argv[2]))
+a, o = m.state_dict(), getattr(s, name)(load_file(sys.argv[2]))
 assert a.keys() == o.keys() and all(torch.equal(a[k], o[k]) for k in a)
 END
 		rc_is 0 "$m: the converter of diffusers reads what we call original"
@@ -615,7 +623,7 @@ END
 	done
 	vfm-ckpt export -q -l original im-i or-i && vfm-ckpt export -q -l original im-a or-a || exit 1
 	is "$(jq -r .model_type or-i/config.json or-a/config.json | tr '\n' ' ')" "i2v t2v " "the type of the model in the original config.json"
-	for m in a b i c l m n o p q h u v w; do
+	for m in a b i c l m n o p q h u v w x y; do
 		run "$PY" "$TOP/tests/ref/check_diffusers.py" --bin "$B/bin" --steps 3 py-$m
 		is "$rc $(sed 's/ .*//' <<<"$out" | sort | uniq -c | awk '{ print $2 }' | tr '\n' ' ')" "0 # ok " "$m: forward, gradients and training are those of diffusers"
 	done
@@ -640,6 +648,6 @@ torch.save({"a": torch.arange(10)[2:6], "b": torch.zeros(0, 3), "c": torch.tenso
 	is "$(vfm-ckpt ls --format jsonl parameters.pth | jq -r .name | tr '\n' ' ')" "0.bias 0.weight 1.bias 1.weight " "parameters"
 	is "$(vfm-ckpt stat --format jsonl views.pth | jq -c '[.name, .elements, .min, .max]' | tr '\n' ' ')" '["a",4,2,5] ["b",0,null,null] ["c",1,3,3] ' "views of a storage"
 else
-	skip 50 "no PyTorch and diffusers for $PY (set VFM_PYTHON)"
+	skip 58 "no PyTorch and diffusers for $PY (set VFM_PYTHON)"
 fi
 done_testing

@@ -300,6 +300,22 @@ class Hunyuan1(Family):
         return self.tokens(out, grid)
 
 
+class Flux(Hunyuan1):
+    model = diffusers.FluxTransformer2DModel
+    fixed = {k: v for k, v in Hunyuan1.fixed.items() if not k.startswith("refiner")} | {
+        "patch": ["x_embedder"], "ctx_proj": ["context_embedder"]}
+    others = {}
+
+    def __init__(self, config):
+        super().__init__(config | {"out_channels": config["in_channels"] // 4, "patch_size_t": 1, "patch_size": 2})
+
+    def forward(self, model, x, cond, grid, time, text, image, text2=None):
+        vector = text2 if text2 is not None and len(text2) else torch.zeros(1, model.config.pooled_projection_dim, dtype=x.dtype)
+        guidance = torch.tensor([self.guidance], dtype=x.dtype) if model.config.guidance_embeds else None
+        ids = torch.stack(torch.meshgrid(*(torch.arange(int(n)) for n in grid), indexing="ij"), -1).reshape(-1, 3)
+        return model(x[None], text[None], vector, time / 1000, ids, torch.zeros(len(text), 3), guidance, return_dict=False)[0][0]
+
+
 class Float64:
     """torch for the modules that ask it for float32 angles."""
     float32 = torch.float64
@@ -325,4 +341,4 @@ def family_of(folder):
     """The family of a folder of save_pretrained."""
     with open(folder + "/config.json") as f:
         config = json.load(f)
-    return next(c for c in (Wan, Ltx, Cosmos, Hunyuan, Hunyuan1) if c.model.__name__ == config["_class_name"])(config)
+    return next(c for c in (Wan, Ltx, Cosmos, Hunyuan, Hunyuan1, Flux) if c.model.__name__ == config["_class_name"])(config)

@@ -16,6 +16,7 @@ Written to be read: one loop over the samples of a pack, no batching, float64 or
               rows of a second encoder and of images, given latents and their mask after the latents
   hunyuan1    the same stream of text, then single-stream blocks, where tokens and text share weights and the MLP is next to
               the attention; the conditioning adds a vector of the text and the guidance scale
+  flux        hunyuan1 without the refiner
   cosmos      three low-rank modulations in a block and one in the head, which add to one of the time; a gated cross-attention
               to the text as it is, or to GELU(ctx_proj); no other biases; masks after the latents; RoPE with a longer range
 
@@ -52,7 +53,7 @@ class Config:
     qk_norm: bool = True
     pos: str = "rope"           # rope | sincos | both | learned
     adaln_lora_rank: int = 0    # 0: every block has its own full modulation
-    arch: str = "dit"           # dit | moviegen | stdit | moe | pixart | wan | ltx | cosmos | hunyuan | hunyuan1
+    arch: str = "dit"           # dit | moviegen | stdit | moe | pixart | wan | ltx | cosmos | hunyuan | hunyuan1 | flux
     kv_heads: int = 0           # 0: heads
     pos_max: tuple = (8, 8, 8)  # rows of the learned tables of t, h, w
     experts: int = 0
@@ -71,10 +72,10 @@ class Config:
     rope_axes: tuple = ()       # joint: features of a head that rotate with t, h, w
     rope_theta: float = 0.0     # joint; 0: 10000
     refiner_layers: int = 0     # joint
-    text2_dim: int = 0          # hunyuan: features of a row of the second encoder; hunyuan1: of the vector
-    single_layers: int = 0      # hunyuan1: single-stream blocks, the last of the layers
-    guidance_dim: int = 0       # hunyuan1: features of the guidance scale; 0: none
-    guidance: float = 0.0       # hunyuan1: the scale
+    text2_dim: int = 0          # hunyuan: features of a row of the second encoder; VECTOR: of the vector
+    single_layers: int = 0      # VECTOR: single-stream blocks, the last of the layers
+    guidance_dim: int = 0       # VECTOR: features of the guidance scale; 0: none
+    guidance: float = 0.0       # VECTOR: the scale
     text_proj: int = 0          # cosmos: outputs of ctx_proj; 0: none
     mask_channels: int = 0      # cosmos: the padding, which is 0, after the mask of given frames if there are 2
     rope_stride: tuple = ()     # ltx: frames and pixels of a latent element
@@ -89,7 +90,8 @@ class Config:
 TABLE = ("pixart", "wan", "ltx")  # one modulation for all blocks, and a table in each
 ROWS = ("wan", "ltx")             # norms of q and k over all heads, an MLP for the text, a table in the head
 PLAIN_CROSS = ("pixart", "ltx")   # no norm in front of the cross-attention
-JOINT = ("hunyuan", "hunyuan1")   # joint attention of tokens and text
+JOINT = ("hunyuan", "hunyuan1", "flux")  # joint attention of tokens and text
+VECTOR = ("hunyuan1", "flux")     # the second text is a vector; given tokens are clean
 GIVEN_TIME = {"cosmos": 1e-4}
 
 
@@ -126,17 +128,18 @@ def parameter_shapes(cfg):
         shapes[name + ".weight"] = shapes[name + ".bias"] = (n,)
 
     if cfg.arch in JOINT:
-        linear("patch", cfg.features if cfg.arch == "hunyuan1" else 2 * cfg.features + math.prod(cfg.patch), d)
-        added = (("vec_mlp", cfg.text2_dim), ("guidance_mlp", cfg.guidance_dim)) if cfg.arch == "hunyuan1" else ()
+        linear("patch", cfg.features if cfg.arch in VECTOR else 2 * cfg.features + math.prod(cfg.patch), d)
+        added = (("vec_mlp", cfg.text2_dim), ("guidance_mlp", cfg.guidance_dim)) if cfg.arch in VECTOR else ()
         for name, n in (("t_mlp", 256), *added):
             if n:
                 linear(name + ".0", n, d)
                 linear(name + ".2", d, d)
         linear("ctx_proj", cfg.text_dim, d)
-        for name, n in ("t", 256), ("pool", cfg.text_dim):
+        refined = cfg.arch != "flux"
+        for name, n in (("t", 256), ("pool", cfg.text_dim)) if refined else ():
             linear(f"refiner.{name}.0", n, d)
             linear(f"refiner.{name}.2", d, d)
-        for i in range(cfg.refiner_layers):
+        for i in range(cfg.refiner_layers if refined else 0):
             b = f"refiner.{i}."
             norm(b + "ln1", d)
             norm(b + "ln2", d)
@@ -526,6 +529,8 @@ def affine(p, name, x, eps=1e-6):
 
 def hunyuan_text(cfg, p, text, text2, image, t_cond):
     """The text stream of a sample before the blocks."""
+    if cfg.arch == "flux":
+        return linear(p, "ctx_proj", text)
     mean = text.mean(0) if len(text) else torch.zeros(cfg.text_dim, dtype=text.dtype)
     r = linear(p, "refiner.t.2", silu(linear(p, "refiner.t.0", timestep_embedding(t_cond, text.dtype))))
     r = silu(r + linear(p, "refiner.pool.2", silu(linear(p, "refiner.pool.0", mean))))
@@ -597,12 +602,12 @@ def single_block(cfg, p, b, h, c, angles):
 
 
 def joint_sample(cfg, p, x, grid, text, text2, t_cond, image, x0, given):
-    """As forward_sample.  x0: clean tokens.  hunyuan1: the given tokens are clean, with time 0 and without guidance."""
+    """As forward_sample.  x0: clean tokens.  VECTOR: the given tokens are clean, with time 0 and without guidance."""
     clean = given * int(grid[1]) * int(grid[2])
     angles = rope_angles(grid, cfg.hidden // cfg.heads, axes=cfg.rope_axes, theta=cfg.rope_theta or 10000.0)
     sc = joint_conditioning(cfg, p, t_cond, text2, True, x.dtype)
     c = [sc, sc]
-    if cfg.arch == "hunyuan1":
+    if cfg.arch in VECTOR:
         x = torch.cat([x0[:clean], x[clean:]])
         zero = joint_conditioning(cfg, p, 0 * t_cond, text2, False, x.dtype)
         c[0] = torch.cat([zero.expand(clean, -1), sc.expand(len(x) - clean, -1)])
@@ -699,7 +704,7 @@ def pack_loss(cfg, p, pack, noise, dtype):
         if cfg.arch in JOINT:
             text2 = tensor(pack["text2"][int(pack["cu_text2"][s]):int(pack["cu_text2"][s + 1])]) if cfg.text2_dim else None
             pred, aux = joint_sample(cfg, p, a * x0[rows] + b * n[rows], grid, text[words], text2, t_cond[s], image, x0[rows], given)
-            clean = clean if cfg.arch == "hunyuan1" else 0  # hunyuan predicts them
+            clean = clean if cfg.arch in VECTOR else 0  # hunyuan predicts them
         else:
             pred, aux = forward_sample(cfg, p, x, grid, text[words], t_cond[s], image, given)
         target = c * x0[rows] + e * n[rows]

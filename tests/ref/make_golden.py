@@ -55,6 +55,7 @@ GOLDEN = {
     "hunyuan1-flow": (dict(A, arch="hunyuan1", single_layers=1, hidden=64, heads=4, ffn=160, rope_axes=(4, 8, 4),
                            rope_theta=256.0, refiner_layers=1, text2_dim=24, guidance_dim=128, guidance=3.5),
                       "flow, first frames given"),
+    "flux-flow": (dict(A, arch="flux", single_layers=1, hidden=64, heads=4, ffn=160, rope_axes=(4, 8, 4), text2_dim=24), "flow"),
     "moe-expert": (dict(A, arch="moe", heads=6, kv_heads=3, experts=4, expert_ffn=32, shared_experts=1, moe_capacity=1.5), "flow"),
     "moe-token": (dict(A, arch="moe", experts=4, expert_ffn=32, shared_experts=0, moe_router="token_choice", moe_capacity=2.0,
                        moe_aux=0.125), "edm"),

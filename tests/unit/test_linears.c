@@ -85,9 +85,10 @@ static double attention_flops(const struct vfm_model_spec *m, const struct vfm_p
 	const struct vfm_arch *a = vfm_model_arch(m);
 	double sum = 0;
 
-	if (a->joint) /* the refiner reads the text of each sample */
-		return 4 * (double)m->hidden *
-			((double)m->layers * p->pairs_joint + (double)m->refiner_layers * p->pairs_text);
+	if (a->text == VFM_TEXT_REFINER) /* it reads the text of each sample */
+		sum += (double)m->refiner_layers / (double)m->layers * p->pairs_text;
+	if (a->joint)
+		return 4 * (double)(m->layers * m->hidden) * (p->pairs_joint + sum);
 	for (int i = 0; i < a->n_attn; i++)
 		sum += a->attn[i] == VFM_ATTN_SPATIAL     ? p->pairs_spatial
 			: a->attn[i] == VFM_ATTN_TEMPORAL ? p->pairs_temporal

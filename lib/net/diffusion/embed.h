@@ -6,8 +6,8 @@
  *   r  = refiner.t.2(silu(refiner.t.0(timestep))) + refiner.pool.2(silu(refiner.pool.0(mean of the text)))
  *   x += gate1 attn(LN1(x)),  x += gate2 mlp(LN2(x)),  [gate1 | gate2] = ada(silu(r)),  mlp = fc2(silu(fc1))
  *
- * The rows of each encoder may then get a vector of that encoder, row_type.  All ranks compute these rows of all samples; a
- * rank continues with its own (joint.h).
+ * The rows of each encoder may then get a vector of that encoder, row_type.  All ranks compute these rows of all
+ * samples; a rank continues with its own (joint.h).
  */
 #ifndef VFM_NET_DIFFUSION_EMBED_H
 #define VFM_NET_DIFFUSION_EMBED_H

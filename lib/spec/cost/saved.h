@@ -90,8 +90,9 @@ struct vfm_saved_how {
 
 enum { VFM_SAVED_MAX = 96 };
 /* Fills `out` with the tensors of one block for a pack and returns their number; of a mean block, those of both kinds,
- * with widths and FLOPs times their share.  Reads how->pack, how->tuning and how->single; ignores fp8.  m must have passed the check.  Widths and FLOPs are those of the unsharded model; a rank holds and
- * computes 1/tp of them.  A block saves less if nothing before it is trained. */
+ * with widths and FLOPs times their share.  Reads how->pack, how->tuning and how->single; ignores fp8.  m must have
+ * passed the check.  Widths and FLOPs are those of the unsharded model; a rank holds and computes 1/tp of them.  A block
+ * saves less if nothing before it is trained. */
 int vfm_block_saved(
 	const struct vfm_model_spec *m, const struct vfm_saved_how *how, struct vfm_saved out[VFM_SAVED_MAX]);
 

@@ -7,7 +7,8 @@
 #include <stdint.h>
 
 /* X(NAME): arch.c or arch_NAME.c has the row of NAME, its presets, and its layouts in other programs. */
-#define VFM_ARCH_LIST(X) X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan) X(ltx) X(cosmos) X(hunyuan) X(hunyuan1)
+#define VFM_ARCH_LIST(X)                                                                                               \
+	X(dit) X(moviegen) X(stdit) X(moe) X(pixart) X(wan) X(ltx) X(cosmos) X(hunyuan) X(hunyuan1) X(flux)
 
 enum vfm_pos { VFM_POS_ROPE, VFM_POS_SINCOS, VFM_POS_BOTH, VFM_POS_LEARNED };
 
@@ -64,14 +65,14 @@ struct vfm_arch {
 	bool no_bias_ends; /* no biases in patches, time, modulation and head */
 	bool plain_cross;  /* no norm before the cross-attention */
 	/* Joint attention: the text is a second stream of rows with weights and modulation of its own (net/diffusion/joint.h),
-	 * without cross-attention.  n_attn is 1, and n_mod counts both streams.  With the key model.single_layers, the last
-	 * blocks are single-stream: one set of weights for both, and the MLP next to the attention. */
+	 * without cross-attention.  n_attn is 1, and n_mod counts both streams.  With the key model.single_layers, the
+	 * last blocks are single-stream: one set of weights for both, and the MLP next to the attention. */
 	bool joint;
-	bool row_type; /* with joint: the rows of each encoder get a vector of that encoder */
-	bool text2_vector; /* the second text is one row, which is added to the conditioning; else rows of the text stream */
-	bool cross_mod;   /* the cross-attention has shift, scale and gate; its norm has no weights */
-	bool row_qk_norm; /* RMS norm of q and k over all heads; else over each head */
-	double qk_eps;    /* epsilon of the norms of q and k; 0: model.norm_eps */
+	bool row_type;     /* with joint: the rows of each encoder get a vector of that encoder */
+	bool text2_vector; /* the conditioning adds the second text, one row; else its rows are in the text stream */
+	bool cross_mod;    /* the cross-attention has shift, scale and gate; its norm has no weights */
+	bool row_qk_norm;  /* RMS norm of q and k over all heads; else over each head */
+	double qk_eps;     /* epsilon of the norms of q and k; 0: model.norm_eps */
 	/* Extent of RoPE in seconds and pixels (t, h, w): positions are fractions of it, and RoPE runs over all heads.
 	 * 0: RoPE runs over each head, and positions are in patches.  Needs row_qk_norm and only VFM_ATTN_FULL. */
 	double rope_extent[3];

@@ -29,7 +29,7 @@ enum { VFM_FOREIGN_LAYOUTS = 3 };
 
 struct vfm_foreign_row {
 	const char *ours; /* names, separated by '|'; "blocks.%d." makes one row for each block */
-	/* of each of our tensors; of those with different shapes a list, separated by '|', which `theirs` concatenates */
+	/* of each of our tensors; if they differ a list, separated by '|', which `theirs` concatenates */
 	const char *shape;
 	bool linear;  /* a layer: each name gets ".weight" of this shape, and ".bias" of its first dimension */
 	bool no_bias; /* of a layer: it has no ".bias" */
@@ -39,8 +39,8 @@ struct vfm_foreign_row {
 	/* Row (c,t,h,w) of ours is row (t,h,w,c) of theirs. */
 	bool channels_last;
 	char needs; /* the row exists if the dimension of this letter is not 0; 0: always */
-	/* with %d: the letter of the number of these blocks; 0: model.layers, without the single-stream blocks.  Those of
-	 * 'S' are our last blocks, and are numbered from 0 in theirs. */
+	/* with %d: the letter of the number of these blocks; 0: model.layers, without the single-stream blocks.
+	 * Those of 'S' are our last blocks, and are numbered from 0 in theirs. */
 	char count;
 	bool columns; /* their tensor concatenates ours along dimension 1; else along 0 */
 	/* The layouts, as bits, in which the halves of their rows are swapped. */
@@ -145,8 +145,8 @@ int vfm_foreign_find(const struct vfm_model_spec *m, const char *name, int *layo
  * has an unsupported value; the message names it after `where`. */
 int vfm_foreign_read_config(struct vfm_model_spec *m, const struct vfm_foreign *f, int layout, const json_t *config,
 	const char *where, struct vfm_err *err);
-/* Compares the keys that the shapes determine (VFM_FOREIGN_FLAG and COUNT, and integers with `needs`) with *m, which has passed
- * vfm_foreign_finish.  VFM_EUSAGE: one differs; the message names it after `where`. */
+/* Compares the keys that the shapes determine (VFM_FOREIGN_FLAG and COUNT, and integers with `needs`) with *m, which
+ * has passed vfm_foreign_finish.  VFM_EUSAGE: one differs; the message names it after `where`. */
 int vfm_foreign_check_config(
 	const struct vfm_model_spec *m, int layout, const json_t *config, const char *where, struct vfm_err *err);
 json_t *vfm_foreign_write_config(const struct vfm_model_spec *m, int layout); /* the caller owns it */
