@@ -348,7 +348,8 @@ run vfm-sample -q --ckpt reads --steps 1 --size 16x16 --frames 4 --guidance 6 -p
 like "$rc $err" "^2 .*--guidance: the network reads no guidance scale \(model.guidance_dim is 0\)" "a network that reads no guidance"
 for bad in "hunyuan1 single_layers=2 2 of 2 blocks" "dit single_layers=1 model.arch 'dit' has no single-stream blocks" \
 	"hunyuan guidance_dim=32 model.arch 'hunyuan' reads no guidance scale" "hunyuan1 guidance_dim=31 31 is odd" \
-	"hunyuan1 image_dim=6 model.arch 'hunyuan1' reads no image rows"; do
+	"hunyuan1 image_dim=6 model.arch 'hunyuan1' reads no image rows" \
+	"hunyuan pooled_text=true model.arch 'hunyuan' adds no text to the conditioning"; do
 	read -r arch key why <<<"$bad"
 	run vfm-train -q "${small[@]}" --set "model.arch=$arch" --set "model.$key" --data one.plan -o x --steps 1
 	like "$rc $err" "^2 .*model.${key%%=*}: $why" "$arch with $key"

@@ -321,7 +321,7 @@ static int check_model_conditions(const struct vfm_model_spec *m, struct vfm_err
 			"model.image_pos: %lld positions of image rows, but model.image_len and model.image_dim give "
 			"[%lld, %lld]",
 			(long long)m->image_pos, (long long)m->image_len, (long long)m->image_dim);
-	if (m->pooled_text && vfm_model_arch(m)->text == VFM_TEXT_ROWS)
+	if (m->pooled_text && (vfm_model_arch(m)->text == VFM_TEXT_ROWS || vfm_model_arch(m)->joint))
 		return vfm_fail(err, VFM_EUSAGE, "model.pooled_text: model.arch '%s' adds no text to the conditioning",
 			m->arch);
 	if (!m->cross_attention && (vfm_model_arch(m)->cross_mod || vfm_model_arch(m)->joint))
