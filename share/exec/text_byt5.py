@@ -11,7 +11,6 @@ has no rows, as vfm-curate encode and vfm-sample accept with --text2-exec.
 
 import vfm_exec  # first: it keeps stdout for the protocol
 
-import os
 import re
 
 import torch
@@ -32,10 +31,7 @@ def main():
     p.add_argument("--out", default="bfloat16", choices=("bfloat16", "float16", "float32"), help="dtype of the rows")
     a = p.parse_args()
 
-    folder = vfm_exec.subfolder(a.model, "text_encoder_2")
-    words = os.path.join(a.model, "tokenizer_2")
-    words = words if os.path.isdir(words) else folder
-    vfm_exec.check_config(folder, "model_type", "t5")
+    _, folder, words = vfm_exec.text_encoder(a.model, "t5")
     device = vfm_exec.device(a.device)
     tokenizer = AutoTokenizer.from_pretrained(words)
     tokenizer.padding_side = tokenizer.truncation_side = "right"

@@ -20,7 +20,6 @@ import argparse
 import glob
 import hashlib
 import json
-import os
 
 import torch
 from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLTextModel
@@ -128,10 +127,7 @@ def main():
     if a.project and a.recipe != "cosmos":
         p.error("--project: it is for --recipe cosmos")
 
-    folder = vfm_exec.subfolder(a.model, "text_encoder")
-    words = os.path.join(a.model, "tokenizer")
-    words = words if os.path.isdir(words) else folder
-    kind = vfm_exec.check_config(folder, "model_type", *MODELS)
+    kind, folder, words = vfm_exec.text_encoder(a.model, *MODELS)
     projection = read_projection(a.project) if a.project else None
     device = vfm_exec.device(a.device)
     tokenizer = AutoTokenizer.from_pretrained(words)

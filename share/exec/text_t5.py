@@ -5,14 +5,13 @@
 
 A text becomes the last hidden states of its tokens, the end token included.  --pad says what follows them:
   zero   zeros, up to --rows: the practice of Wan, whose transformer attends to all 512 rows (default)
-  model  the encoder's own hidden states of padding tokens, up to --rows
+  model  the encoder's own hidden states of padding tokens, up to --rows: FLUX.1
   none   nothing: each text has as many rows as tokens
 --pad, --rows and --clean are part of the version, because they change the rows; --dtype is part of the sha256."""
 
 import vfm_exec  # first: it keeps stdout for the protocol
 
 import html
-import os
 
 import torch
 from transformers import AutoTokenizer, T5EncoderModel, UMT5EncoderModel
@@ -34,10 +33,7 @@ def main():
     p.add_argument("--clean", action="store_true", help="repair text as Wan does (package ftfy)")
     a = p.parse_args()
 
-    folder = vfm_exec.subfolder(a.model, "text_encoder")
-    words = os.path.join(a.model, "tokenizer")
-    words = words if os.path.isdir(words) else folder
-    kind = vfm_exec.check_config(folder, "model_type", *ENCODERS)
+    kind, folder, words = vfm_exec.text_encoder(a.model, *ENCODERS)
     if a.clean:
         clean("")
     device = vfm_exec.device(a.device)

@@ -273,6 +273,21 @@ def device(name="auto"):
     return torch.device(name)
 
 
+def text_encoder(model, *kinds):
+    """The model_type, the folder and the folder of the tokenizer of a text encoder.  Pipelines of diffusers have up to
+    two, in text_encoder/ and text_encoder_2/; the first with one of these model_types counts."""
+    found = [n for n in ("", "_2") if os.path.isfile(os.path.join(model, "text_encoder" + n, "config.json"))]
+    for n in found:
+        folder, words = (os.path.join(model, part + n) for part in ("text_encoder", "tokenizer"))
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+            kind = json.load(f).get("model_type")
+        if kind in kinds or n == found[-1]:
+            return check_config(folder, "model_type", *kinds), folder, words if os.path.isdir(words) else folder
+    folder = subfolder(model)
+    words = os.path.join(model, "tokenizer")
+    return check_config(folder, "model_type", *kinds), folder, words if os.path.isdir(words) else folder
+
+
 def subfolder(model, *names):
     """The first of model/NAME that has a config.json, or model itself: pipelines of diffusers keep a model in each."""
     for folder in [os.path.join(model, n) for n in names] + [model]:

@@ -292,7 +292,7 @@ if ! "$PY" -c 'import torch, transformers, diffusers, tokenizers' 2>"$SCRATCH/io
 fi
 run timeout 300 "$PY" "$TOP/tests/tools/tiny_models.py" models
 rc_is 0 "tiny models are made without a download"
-for kind in vae t5 clip image vlm qwen byt5; do
+for kind in vae t5 clip image vlm qwen byt5 hunyuan1; do
 	run timeout 300 "$PY" "$TOP/tests/tools/check_children.py" "$EXEC" models "$kind"
 	n=0
 	while read -r line; do

@@ -57,6 +57,15 @@ def settings_hash(path):
     return hashlib.sha256(data).hexdigest()
 
 
+def same_rows(child, name, texts, want, tolerance=1e-5):
+    answers = child.ask("text-encode", *({"text": t} for t in texts))
+    for t, answer, single in zip(texts, answers, [child.one("text-encode", text=t) for t in texts]):
+        near(answer["rows"], want(t), tolerance, f"{name}: as the pipeline's own, {t[:12]!r}")
+        near(answer["rows"], single["rows"], tolerance, f"{name}: in a batch as alone")
+    report(child.failures() == 0, f"{name}: no batch needed a retry", open(child.log).read()[-1000:])
+    child.end(name)
+
+
 def refused(description, why, script, *args):
     """The child exits with status 1 before its hello; the last line that it writes begins with why."""
     done = subprocess.run([sys.executable, f"{SHARE}/{script}", *args], env={**os.environ, "VFM_EXEC": "1"}, text=True,
@@ -490,21 +499,13 @@ def check_qwen():
     def direct(text, rows):
         return Cosmos2_5_PredictBasePipeline._get_prompt_embeds(pipeline, text, max_sequence_length=rows, device="cpu")[0]
 
-    def same(child, name, texts, want, tolerance=1e-5):
-        answers = child.ask("text-encode", *({"text": t} for t in texts))
-        for t, answer, single in zip(texts, answers, [child.one("text-encode", text=t) for t in texts]):
-            near(answer["rows"], want(t), tolerance, f"{name}: as the pipeline's own, {t[:12]!r}")
-            near(answer["rows"], single["rows"], tolerance, f"{name}: in a batch as alone")
-        report(child.failures() == 0, f"{name}: no batch needed a retry", open(child.log).read()[-1000:])
-        child.end(name)
-
     part = {"folders": ["cosmos/text_encoder", "cosmos/tokenizer"], "dtype": "float32", "out": "float32", "recipe": "cosmos"}
     name = "qwen, cosmos, 96 rows"
     child = Child("text_qwen_vl.py", folder, *exact, "--rows", "96")
     report(child.hello["text"] == {"dim": 64, "rows": 96}, f"{name}: hello", str(child.hello))
     report(child.hello["version"] == "1:cosmos96", f"{name}: version", str(child.hello))
     child.check_hash(name, "cosmos/text_encoder/model.safetensors", rows=96, **part)
-    same(child, name, texts, lambda t: direct(t, 96))
+    same_rows(child, name, texts, lambda t: direct(t, 96))
 
     # The identity has the values of the projection, not its folder.
     name, copy = "qwen, cosmos, projected", copy_without("cosmos/transformer", "transformer_blocks", "cosmos-copy")
@@ -512,7 +513,7 @@ def check_qwen():
     report(child.hello["text"] == {"dim": 20, "rows": 512}, f"{name}: hello", str(child.hello))
     report(child.hello["version"] == "1:cosmos512:projected", f"{name}: version", str(child.hello))
     child.check_hash(name, "cosmos/text_encoder/model.safetensors", rows=512, project=digest.hexdigest(), **part)
-    same(child, name, texts, lambda t: projection(direct(t, 512)))
+    same_rows(child, name, texts, lambda t: projection(direct(t, 512)))
 
     name = "qwen, cosmos, bfloat16"
     child = Child("text_qwen_vl.py", folder, "--device", "cpu")
@@ -534,7 +535,7 @@ def check_qwen():
         child = Child("text_qwen_vl.py", f"{MODELS}/{folder}", *exact, "--recipe", "hunyuan")
         report(child.hello["text"] == {"dim": 32, "max_rows": 1000}, f"{name}: hello", str(child.hello))
         report(child.hello["version"] == "1:hunyuan1000", f"{name}: version", str(child.hello))
-        same(child, name, texts, valid)
+        same_rows(child, name, texts, valid)
 
     broken = copy_without("cosmos/text_encoder", "layers.1.", "qwen-broken")
     shutil.copytree(f"{MODELS}/cosmos/tokenizer", broken, dirs_exist_ok=True)
@@ -588,7 +589,41 @@ def check_byt5():
             "text_byt5.py", f"{MODELS}/wan/text_encoder")
 
 
+@torch.no_grad()
+def check_hunyuan1():
+    from diffusers import HunyuanVideoPipeline
+    from diffusers.pipelines.hunyuan_video.pipeline_hunyuan_video import DEFAULT_PROMPT_TEMPLATE
+    from transformers import AutoTokenizer, CLIPTextModel, LlamaModel
+
+    folder, exact = f"{MODELS}/hunyuan1", ("--device", "cpu", "--dtype", "float32", "--out", "float32")
+    parts = [kind.from_pretrained(f"{folder}/{name}") for kind, name in (
+        (LlamaModel, "text_encoder"), (AutoTokenizer, "tokenizer"), (CLIPTextModel, "text_encoder_2"), (AutoTokenizer, "tokenizer_2"))]
+    pipeline = HunyuanVideoPipeline(*parts[:2], None, None, None, *parts[2:])
+    texts = "a red square moves left", "", "blau, \u00e9t\u00e9", "long " * 80
+
+    def rows(text, most):
+        x, mask = pipeline._get_llama_prompt_embeds(text, DEFAULT_PROMPT_TEMPLATE, device="cpu", max_sequence_length=most)
+        return x[0][mask[0].bool()]
+
+    for most in 256, 40:
+        name = f"llama, {most} rows"
+        child = Child("text_llama.py", folder, *exact, "--rows", str(most))
+        report(child.hello["text"] == {"dim": 32, "max_rows": most}, f"{name}: hello", str(child.hello))
+        child.check_hash(name, "hunyuan1/text_encoder/model.safetensors", rows=most, dtype="float32", out="float32",
+                         folders=["hunyuan1/text_encoder", "hunyuan1/tokenizer"])
+        same_rows(child, name, texts, lambda t: rows(t, most))
+    name = "clip, pooled"
+    child = Child("text_clip.py", folder, *exact)
+    report(child.hello["text"] == {"dim": 32, "rows": 1}, f"{name}: hello", str(child.hello))
+    child.check_hash(name, "hunyuan1/text_encoder_2/model.safetensors", dtype="float32", out="float32",
+                     folders=["hunyuan1/text_encoder_2", "hunyuan1/tokenizer_2"])
+    same_rows(child, name, texts, lambda t: pipeline._get_clip_prompt_embeds(t, device="cpu", max_sequence_length=40))
+    refused("clip: another kind of model is refused", f"{MODELS}/wan/text_encoder/config.json: model_type is umt5, expected clip_text_model",
+            "text_clip.py", f"{MODELS}/wan")
+    refused("llama: likewise", f"{MODELS}/t5/config.json: model_type is t5, expected llama", "text_llama.py", f"{MODELS}/t5")
+
+
 KINDS = {"vae": check_vae, "t5": check_t5, "clip": check_clip, "image": check_image, "vlm": check_vlm, "qwen": check_qwen,
-         "byt5": check_byt5}
+         "byt5": check_byt5, "hunyuan1": check_hunyuan1}
 KINDS[sys.argv[3]]()
 sys.exit(failed)

@@ -15,6 +15,8 @@
            channels; its text is 2 states of width 32, which the transformer projects to 20 features
   ltx      OUT/ltx/{transformer,vae,text_encoder,tokenizer,scheduler}: LTX-Video 0.9.1 as diffusers stores it, 6 channels,
            strides 8 x 32 x 32; T5 v1.1, width 32, with the tokenizer of tiny_wan.py
+  hunyuan1 OUT/hunyuan1/{transformer,text_encoder,tokenizer,text_encoder_2,tokenizer_2}: HunyuanVideo as diffusers stores
+           it, without an autoencoder; its texts are a Llama and the text tower of a CLIP, width 32
   hunyuan  OUT/hunyuan/{transformer,vae,text_encoder,tokenizer,text_encoder_2,tokenizer_2,scheduler,guider}:
            HunyuanVideo 1.5 as diffusers stores it, 4 channels; its texts are the language model of Qwen2.5-VL, width
            32, and T5 with the tokenizer of ByT5, width 24
@@ -318,7 +320,26 @@ def hunyuan(out):
                    "vae": ["diffusers", "AutoencoderKLHunyuanVideo15"]}, f)
 
 
-KINDS = {f.__name__: f for f in (wan, wan22, t2, t5, clip, llava, qwen, cosmos, ltx, hunyuan)}
+def hunyuan1(out):
+    from diffusers import HunyuanVideoTransformer3DModel
+    from transformers import CLIPTextConfig, CLIPTextModel, LlamaConfig, LlamaModel
+
+    folder = f"{out}/hunyuan1"
+    tower = dict(hidden_size=32, intermediate_size=64, num_attention_heads=2)
+    # a token before each text, as that of Llama 3
+    n = write_tokenizer(f"{folder}/tokenizer", end=None)
+    LlamaModel(LlamaConfig(**tower, num_hidden_layers=4, num_key_value_heads=2, vocab_size=n, max_position_embeddings=2048,
+                           pad_token_id=0, eos_token_id=1, bos_token_id=2)).eval().save_pretrained(f"{folder}/text_encoder")
+    n = write_tokenizer(f"{folder}/tokenizer_2", model_max_length=40)
+    CLIPTextModel(CLIPTextConfig(**tower, num_hidden_layers=2, vocab_size=n, max_position_embeddings=40, pad_token_id=0,
+                                 eos_token_id=1, bos_token_id=2)).eval().save_pretrained(f"{folder}/text_encoder_2")
+    HunyuanVideoTransformer3DModel(
+        in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=24, num_layers=1, num_single_layers=2,
+        num_refiner_layers=1, mlp_ratio=2.0, text_embed_dim=32, pooled_projection_dim=32,
+        rope_axes_dim=(8, 8, 8)).save_pretrained(f"{folder}/transformer")
+
+
+KINDS = {f.__name__: f for f in (wan, wan22, t2, t5, clip, llava, qwen, cosmos, ltx, hunyuan, hunyuan1)}
 
 
 def main():
