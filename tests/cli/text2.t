@@ -346,6 +346,8 @@ run "${sample[@]}" --force --text2-exec "$toy -q -n pooled -v 1 -m 2" -o x.npy
 like "$rc $err$out" "^[12] .*has 2 rows of the second text encoder, but the model reads 1" "several rows of a prompt"
 run vfm-sample -q --ckpt reads --steps 1 --size 16x16 --frames 4 --guidance 6 -p x -o x.npy
 like "$rc $err" "^2 .*--guidance: the network reads no guidance scale \(model.guidance_dim is 0\)" "a network that reads no guidance"
+run vfm-train -q "${small[@]}" --set diffusion.kind=flow --set diffusion.guidance=3 --data one.plan -o x --steps 1
+like "$rc $err" "^2 .*diffusion.guidance: the network reads no guidance scale \\(model.guidance_dim is 0\\)" "nor in training"
 for bad in "hunyuan1 single_layers=2 2 of 2 blocks" "dit single_layers=1 model.arch 'dit' has no single-stream blocks" \
 	"hunyuan guidance_dim=32 model.arch 'hunyuan' reads no guidance scale" "hunyuan1 guidance_dim=31 31 is odd" \
 	"hunyuan1 image_dim=6 model.arch 'hunyuan1' reads no image rows" \

@@ -494,6 +494,7 @@ static void configure(struct vfm_config *c, const char *preset, const char *cons
 	vfm_config_defaults(c);
 	OK(vfm_model_preset(preset, &c->model, &err));
 	c->model.adaln_lora = c->model.adaln_lora ? 8 : 0;
+	c->model.single_layers = c->model.single_layers ? 1 : 0;
 	memset(c->model.rope_axes, 0, sizeof(c->model.rope_axes));
 	for (size_t i = 0; i < sizeof(tiny) / sizeof(tiny[0]); i++)
 		OK(vfm_bench_set(c, tiny[i], &err));

@@ -459,6 +459,9 @@ int vfm_config_check(struct vfm_config *c, struct vfm_err *err)
 			"diffusion.image_cond: the model reads no mask of given frames (model.mask_channels is 1)");
 	if (c->diffusion.text_drop > 0 && !vfm_model_reads_text(&c->model))
 		c->diffusion.text_drop = 0; /* the model has no text input */
+	if (c->diffusion.guidance != 1 && !c->model.guidance_dim)
+		return vfm_fail(err, VFM_EUSAGE,
+			"diffusion.guidance: the network reads no guidance scale (model.guidance_dim is 0)");
 	if (c->diffusion.image_drop > 0 && !c->model.cond_channels && !c->model.image_dim &&
 		c->diffusion.image_cond == 0)
 		return vfm_fail(err, VFM_EUSAGE,

@@ -253,7 +253,7 @@ int sampling_check_inputs(struct vfm_sampling *s, struct vfm_err *err)
 			err, VFM_EUSAGE, "--guidance: the network reads no guidance scale (model.guidance_dim is 0)");
 	for (size_t i = 0; i < s->n; i++)
 		two = two || s->v[i].p.last_image;
-	for (size_t i = 0; i < s->n && m->guidance_dim && s->job->world->rank == 0; i++)
+	for (size_t i = 0; i < s->n && m->guidance_dim && !s->o->in_training && s->job->world->rank == 0; i++)
 		if (s->v[i].p.cfg != 1) {
 			vfm_warn("the network is distilled for guidance (%g), and --cfg %g guides it once more; "
 				 "--cfg 1 would not",
