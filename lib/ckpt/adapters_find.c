@@ -1,4 +1,5 @@
 /* The tensors of a file of adapters, and the elements of the model that each of them changes. */
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,6 +201,13 @@ static int read_dims(
 	return vfm_model_check(m, err);
 }
 
+static bool has_digit(const char *from, const char *end)
+{
+	while (from < end && !isdigit((unsigned char)*from))
+		from++;
+	return from < end;
+}
+
 /* Returns the position of the layer in a name after a prefix that ends with a dot, or with '_' in a name without dots;
  * sets *tensor to the index into map.theirs.  NULL: the model has no such tensor. */
 static const char *find_model_name(const struct model_names *m, const char *layer, const char *suffix, int *tensor)
@@ -207,7 +215,8 @@ static const char *find_model_name(const struct model_names *m, const char *laye
 	const char sep = strchr(layer, '.') ? '.' : '_';
 	const char *at = layer, *next;
 
-	for (; at; at = next ? next + 1 : NULL) {
+	/* The prefix has no number: "blocks.7." would hide a layer of a block that the model lacks. */
+	for (; at && !has_digit(layer, at); at = next ? next + 1 : NULL) {
 		struct model_key key = {.key = model_key(at, suffix)}, *hit;
 
 		hit = bsearch(&key, m->v, (size_t)m->map.n_theirs, sizeof(*m->v), model_key_cmp);

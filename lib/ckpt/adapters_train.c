@@ -5,6 +5,8 @@
 
 #include "ckpt/adapters.h"
 #include "ckpt/adapters_impl.h"
+#include "io/names.h"
+#include "spec/model/linears.h"
 
 struct trainable {
 	struct ckpt_attaching *x;
@@ -12,6 +14,9 @@ struct trainable {
 	int n;
 	int64_t rank; /* 0: not known yet */
 	double scale;
+	struct vfm_names layers; /* "blocks.0.fc1.weight" */
+	int *blocks;             /* of each: blocks of outputs (spec/model/linears.h) */
+	size_t blocks_cap;
 	struct ckpt_faults kinds, ranks, scales, parts, types;
 };
 
@@ -69,34 +74,6 @@ static bool check_terms(struct trainable *j, const struct ckpt_addition *v, size
 	return ok;
 }
 
-/* Returns the number of additions from v [n] on that are of one term and adjoin, and the number of their elements. */
-static size_t count_adjoining(const struct ckpt_addition *v, size_t n, int64_t *size)
-{
-	size_t k = 0;
-
-	*size = 0;
-	while (k < n && v[k].term == v->term && v[k].at == v->at + *size)
-		*size += v[k++].n;
-	return k;
-}
-
-/* Checks that each term is one of the equal blocks of outputs of a weight.  *block: its elements. */
-static bool check_term_blocks(
-	struct trainable *j, const struct ckpt_addition *v, size_t n, int64_t numel, int64_t *block)
-{
-	int64_t size;
-	bool ok = true;
-
-	count_adjoining(v, n, block);
-	for (size_t i = 0, k; i < n && ok; i += k) {
-		k = count_adjoining(v + i, n - i, &size);
-		ok = size == *block && numel % size == 0 && v[i].at % size == 0;
-	}
-	if (!ok)
-		ckpt_fault_add(&j->parts, v->tensor, "");
-	return ok;
-}
-
 static struct vfm_ckpt_piece *new_pieces(struct trainable *j, size_t n)
 {
 	return vfm_arena_alloc(&j->x->from->priv->arena, n * sizeof(struct vfm_ckpt_piece));
@@ -130,24 +107,117 @@ static void add_matrix(struct trainable *j, const struct ckpt_addition *of, cons
 	free(name);
 }
 
-/* Adds A [blocks * rank, in], where each layer of the file is a block, and B [rows, rank].  The blocks that the file
- * lacks have no pieces. */
-static void add_layer(struct trainable *j, const struct ckpt_addition *v, size_t n, int64_t numel, int64_t block)
+/* ---- the layers ---- */
+
+static void note_blocks(void *ctx, const struct vfm_linear_shape *l)
 {
-	struct vfm_ckpt_piece *a = new_pieces(j, n), *b = new_pieces(j, n);
-	const struct ckpt_factor *f = v->term->f;
-	const int64_t in = f->cols, r = f->rank;
-	int64_t size;
+	struct trainable *j = ctx;
+	char name[80];
+	int64_t at;
+
+	vfm_linear_name(l, ".weight", name, sizeof(name));
+	at = vfm_names_add(&j->layers, name);
+	vfm_grow(&j->blocks, &j->blocks_cap, (size_t)at + 1, sizeof(*j->blocks));
+	j->blocks[at] = l->blocks;
+}
+
+/* Lists the numbers of blocks of outputs of the model's layers. */
+static int list_blocks(struct trainable *j, struct vfm_err *err)
+{
+	struct vfm_model_spec m;
+
+	vfm_model_defaults(&m);
+	if (vfm_model_read(&m, json_object_get(j->x->c->config, "model"), "model", err) < 0 ||
+		vfm_model_check(&m, err) < 0)
+		return vfm_err_context(err, "%s", j->x->c->path);
+	vfm_model_linears(&m, &(struct vfm_pack_sums){.samples = 1, .text_rows = 1}, 0, m.layers, note_blocks, j);
+	return 0;
+}
+
+/* The adapter of one of our weights [out, in].  A block of its outputs has the A of one layer of the file, which may have
+ * further inputs, in other columns. */
+struct own_layer {
+	const struct ckpt_addition *v; /* [n] */
+	size_t n;
+	int64_t in, rows;                   /* rows: of a block */
+	const struct ckpt_addition **block; /* [blocks] one of its additions; NULL: the file has none */
+	int blocks;
+};
+
+static int64_t column_of(const struct ckpt_addition *v)
+{
+	return v->from % v->term->f->cols;
+}
+
+/* Finds the layer of each block; returns false if a block has several, or only a part of one. */
+static bool find_blocks(struct own_layer *l)
+{
+	int64_t *rows = vfm_calloc((size_t)l->blocks, sizeof(*rows));
+	bool ok = true;
+
+	for (size_t i = 0; i < l->n && ok; i++) {
+		const struct ckpt_addition *v = &l->v[i];
+		const int64_t cols = v->term->f->cols, first = v->at / l->in, end = first + v->n / l->in;
+
+		ok = v->at % l->in == 0 && v->n % l->in == 0 && column_of(v) + l->in <= cols &&
+			(v->n == l->in || cols == l->in);
+		for (int64_t k = first / l->rows; ok && k * l->rows < end; k++) {
+			const struct ckpt_addition *other = l->block[k];
+			const int64_t a = first > k * l->rows ? first : k * l->rows,
+				      b = end < (k + 1) * l->rows ? end : (k + 1) * l->rows;
+
+			ok = !other || (other->term == v->term && column_of(other) == column_of(v));
+			l->block[k] = v;
+			rows[k] += b - a;
+		}
+	}
+	for (int k = 0; k < l->blocks && ok; k++)
+		ok = rows[k] == (l->block[k] ? l->rows : 0);
+	free(rows);
+	return ok;
+}
+
+/* Adds A [blocks * rank, in] and B [out, rank].  The blocks that the file lacks have no pieces. */
+static void add_layer(struct trainable *j, const struct own_layer *l)
+{
+	const int64_t r = j->rank;
+	struct vfm_ckpt_piece *a = new_pieces(j, (size_t)(l->blocks * r)), *b = new_pieces(j, l->n);
 	int n_a = 0;
 
-	for (size_t i = 0; i < n; i += count_adjoining(v + i, n - i, &size)) {
-		f = v[i].term->f;
-		a[n_a++] = piece_of_range(f->a, f->a_row * in, v[i].at / block * r * in, r * in);
+	for (int k = 0; k < l->blocks; k++) {
+		const struct ckpt_factor *f = l->block[k] ? l->block[k]->term->f : NULL;
+		const bool whole = f && f->cols == l->in;
+
+		for (int64_t row = 0; f && row < (whole ? 1 : r); row++)
+			a[n_a++] = piece_of_range(f->a, (f->a_row + row) * f->cols + column_of(l->block[k]),
+				(k * r + row) * l->in, (whole ? r : 1) * l->in);
 	}
-	for (size_t i = 0; i < n; i++)
-		b[i] = piece_of_range(v[i].term->f->b, v[i].from / in * r, v[i].at / in * r, v[i].n / in * r);
-	add_matrix(j, v, ".lora_A.weight", f->a->dtype, numel / block * r, in, a, n_a);
-	add_matrix(j, v, ".lora_B.weight", f->b->dtype, numel / in, r, b, (int)n);
+	for (size_t i = 0; i < l->n; i++) {
+		const struct ckpt_addition *v = &l->v[i];
+
+		b[i] = piece_of_range(
+			v->term->f->b, v->from / v->term->f->cols * r, v->at / l->in * r, v->n / l->in * r);
+	}
+	add_matrix(j, l->v, ".lora_A.weight", l->v->term->f->a->dtype, l->blocks * r, l->in, a, n_a);
+	add_matrix(j, l->v, ".lora_B.weight", l->v->term->f->b->dtype, l->blocks * l->rows, r, b, (int)l->n);
+}
+
+/* Adds the adapter of w from the additions v [n]. */
+static void add_own_layer(struct trainable *j, const struct vfm_ckpt_tensor *w, const struct ckpt_addition *v, size_t n)
+{
+	const int64_t at = vfm_names_find(&j->layers, v->tensor);
+	struct own_layer l = {.v = v, .n = n, .blocks = at >= 0 ? j->blocks[at] : 0};
+
+	if (l.blocks > 0 && w->ndim == 2 && w->shape[0] % l.blocks == 0) {
+		l.in = w->shape[1];
+		l.rows = w->shape[0] / l.blocks;
+		l.block = vfm_calloc((size_t)l.blocks, sizeof(*l.block));
+	}
+	if (l.block && find_blocks(&l))
+		add_layer(j, &l);
+	else
+		ckpt_fault_add(&j->parts, v->tensor, "");
+	free(l.block);
 }
 
 static int list_trainable(struct trainable *j, struct vfm_err *err)
@@ -157,9 +227,10 @@ static int list_trainable(struct trainable *j, struct vfm_err *err)
 		"whose outputs the file divides otherwise", "of another type"};
 	struct ckpt_adapters *s = j->x->s;
 	struct vfm_buf b = {0};
-	int64_t block;
-	int rc = 0;
+	int rc;
 
+	TRY(list_blocks(j, err));
+	rc = 0;
 	if (s->n)
 		qsort(s->v, s->n, sizeof(*s->v), place_cmp);
 	j->t = vfm_calloc(2 * s->n + 1, sizeof(*j->t));
@@ -168,8 +239,8 @@ static int list_trainable(struct trainable *j, struct vfm_err *err)
 
 		for (end = i; end < s->n && !ckpt_addition_cmp(&s->v[end], &s->v[i]);)
 			end++;
-		if (check_terms(j, s->v + i, end - i) && check_term_blocks(j, s->v + i, end - i, w->numel, &block))
-			add_layer(j, s->v + i, end - i, w->numel, block);
+		if (check_terms(j, s->v + i, end - i))
+			add_own_layer(j, w, s->v + i, end - i);
 	}
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
 		ckpt_faults_report(&b, faults[i], what[i]);
@@ -222,6 +293,8 @@ int vfm_ckpt_open_adapters(struct vfm_ckpt **out, struct vfm_ckpt *base, const s
 	*alpha = alpha_of(j.scale, j.rank);
 out:
 	free(j.t);
+	free(j.blocks);
+	vfm_names_release(&j.layers);
 	ckpt_adapters_free(x.s);
 	return rc;
 }

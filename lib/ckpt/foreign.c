@@ -255,10 +255,24 @@ static void add_names(struct vfm_buf *b, const struct ckpt_fault *v, size_t i, s
 	vfm_buf_addf(b, "%s%s", many ? "}" : "", mark + 1);
 }
 
-void ckpt_faults_names(struct vfm_buf *b, struct ckpt_faults *l)
+/* Sorts the faults and drops repetitions, such as those of each row of a tensor. */
+static void sort_faults(struct ckpt_faults *l)
 {
+	size_t n = 0;
+
 	if (l->n)
 		qsort(l->v, l->n, sizeof(*l->v), fault_cmp);
+	for (size_t i = 0; i < l->n; i++)
+		if (n && fault_cmp(&l->v[i], &l->v[n - 1]) == 0)
+			free(l->v[i].text);
+		else
+			l->v[n++] = l->v[i];
+	l->n = n;
+}
+
+void ckpt_faults_names(struct vfm_buf *b, struct ckpt_faults *l)
+{
+	sort_faults(l);
 	for (size_t i = 0, end; i < l->n; i = end) {
 		for (end = i + 1; end < l->n && !strcmp(l->v[end].text, l->v[i].text);)
 			end++;
@@ -270,6 +284,7 @@ void ckpt_faults_names(struct vfm_buf *b, struct ckpt_faults *l)
 
 void ckpt_faults_report(struct vfm_buf *b, struct ckpt_faults *l, const char *what)
 {
+	sort_faults(l);
 	if (l->n)
 		vfm_buf_addf(b, "%s%zu tensor%s %s: ", b->len ? "; " : "", l->n, l->n > 1 ? "s" : "", what);
 	ckpt_faults_names(b, l);

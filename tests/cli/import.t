@@ -601,6 +601,59 @@ END
 		is "$(vfm-ckpt hash again-$m | awk 'NR == 2 { print $1 }')" "$(vfm-ckpt hash im-$m | awk 'NR == 2 { print $1 }')" "$m: which is read as it was written"
 	done
 	rm -f config.json
+	# Adapters of layers that hold several of ours: one A for q, k, v and the MLP; one B for attention and MLP.
+	"$PY" - <<'END' 2>py.err || exit 1
+import torch
+from diffusers import HunyuanVideoTransformer3DModel
+from safetensors.torch import save_file
+torch.manual_seed(4)
+m = HunyuanVideoTransformer3DModel(num_attention_heads=3, attention_head_dim=24, num_layers=2, num_single_layers=2, in_channels=3,
+                                   out_channels=3, num_refiner_layers=1, mlp_ratio=3.0, text_embed_dim=16, pooled_projection_dim=20,
+                                   rope_axes_dim=(8, 8, 8))
+for p in m.parameters():
+    torch.nn.init.normal_(p, std=0.1)
+m.save_pretrained("py-t")
+d, f, t = 72, 216, {}
+for layer, n, out in (("double_blocks.%d.img_attn_qkv", d, 3 * d), ("double_blocks.%d.txt_mlp.fc1", d, f),
+                      ("single_blocks.%d.linear1", d, 3 * d + f), ("single_blocks.%d.linear2", d + f, d)):
+    for b in range(2):
+        t["diffusion_model.%s.lora_A.weight" % (layer % b)] = torch.randn(2, n) * 0.1
+        t["diffusion_model.%s.lora_B.weight" % (layer % b)] = torch.randn(out, 2) * 0.1
+save_file(t, "fused.safetensors")
+gone = "transformer.single_transformer_blocks.%d.proj_out.lora_%s.weight"
+save_file({gone % (i, x): torch.randn((2, d + f) if x == "A" else (d, 2)) for i in (1, 7) for x in "AB"}, "gone.safetensors")
+END
+	vfm-ckpt import -q py-t im-t && vfm-ckpt merge -q im-t fused.safetensors want.safetensors || exit 1
+	if vfm-pack -q --context 64 -b 2 --steps 4 data >fused.jsonl 2>log; then
+		run vfm-train -q --device cpu --data fused.jsonl --init py-t --init-lora fused.safetensors -o fused --steps 1 \
+			--set train.lr=0 --set train.min_lr=0 --set "lora.targets=blocks.*.attn.*,blocks.*.fc?,blocks.*.text.fc1"
+		vfm-ckpt merge -q im-t fused again.safetensors
+		is "$rc $?" "0 0" "adapters of fused layers are trained further"
+		ok "they begin as the sums of vfm-ckpt merge" cmp again.safetensors want.safetensors
+		run vfm-train -q --device cpu --data fused.jsonl --init py-t -o ours --steps 3 --set lora.rank=2 --set lora.alpha=4 \
+			--set train.lr=1e-2 --set train.warmup_steps=0
+		vfm-ckpt merge -q im-t ours want.safetensors
+		for layout in peft diffusers original comfyui; do
+			run vfm-ckpt export -q -l $layout ours "ours-$layout.safetensors"
+			vfm-ckpt merge -q im-t "ours-$layout.safetensors" again.safetensors
+			ok "$layout: exported and merged, the same weights" cmp again.safetensors want.safetensors
+		done
+		run vfm-train -q --device cpu --data fused.jsonl --init py-t --init-lora ours-peft.safetensors -o x --steps 1
+		like "$rc $err" "^2 .*: 2 tensors of another rank: [^,]*single_transformer_blocks.[{]0-1[}].proj_out.lora_A.weight \(4, others 2\)" \
+			"ranks that differ; each tensor counts once"
+	else
+		skip 7 "no data of 3 channels: $(cat log)"
+	fi
+	run vfm-ckpt merge -q im-t gone.safetensors no.safetensors
+	like "$rc $err" "^2 .*1 tensor of no layer of the model [^:]*: [^ ]*blocks.7.proj_out.lora_A.weight$" "proj_out of a block that the model lacks is not the head's"
+	run vfm-ckpt merge -q --skip-missing im-t gone.safetensors yes.safetensors
+	rc_is 0 "and is left out with --skip-missing"
+	if "$PY" -c 'import peft' 2>/dev/null && [ -d ours ]; then
+		run "$PY" "$TOP/tests/ref/check_adapters.py" im-t ours
+		is "$rc $(sed 's/:.*//' <<<"$out" | tr '\n' ' ')" "0 peft diffusers " "hunyuan1: the loaders of peft and diffusers give the sums of vfm-ckpt merge"
+	else
+		skip 1 "no adapters of hunyuan1, or no peft for $PY (set VFM_PYTHON)"
+	fi
 	for m in a b i c bf16; do
 		vfm-ckpt import -q py-$m im-$m && vfm-ckpt export -q -l diffusers --shard 150000 im-$m ex-$m &&
 			vfm-ckpt export -q -l original im-$m or-$m.safetensors || exit 1
@@ -648,6 +701,6 @@ torch.save({"a": torch.arange(10)[2:6], "b": torch.zeros(0, 3), "c": torch.tenso
 	is "$(vfm-ckpt ls --format jsonl parameters.pth | jq -r .name | tr '\n' ' ')" "0.bias 0.weight 1.bias 1.weight " "parameters"
 	is "$(vfm-ckpt stat --format jsonl views.pth | jq -c '[.name, .elements, .min, .max]' | tr '\n' ' ')" '["a",4,2,5] ["b",0,null,null] ["c",1,3,3] ' "views of a storage"
 else
-	skip 58 "no PyTorch and diffusers for $PY (set VFM_PYTHON)"
+	skip 68 "no PyTorch and diffusers for $PY (set VFM_PYTHON)"
 fi
 done_testing

@@ -62,7 +62,9 @@ static int read_foreign_int(struct vfm_model_spec *m, const struct vfm_foreign_k
 	if (k->type == VFM_FOREIGN_COUNT && json_is_integer(v) && json_integer_value(v) == 0)
 		return 0;
 	if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1 << 20)
-		return bad_value(v, where, k->key, "an integer of 1 to 1048576", err);
+		return bad_value(v, where, k->key,
+			k->type == VFM_FOREIGN_COUNT ? "an integer of 0 to 1048576" : "an integer of 1 to 1048576",
+			err);
 	switch (k->type) {
 	case VFM_FOREIGN_IMAGE:
 		return 0;

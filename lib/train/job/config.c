@@ -138,6 +138,7 @@ static const struct vfm_key train_keys[] = {
 	INT(eval.sample_every, 0, 1e12, "steps between samples, of --prompts and eval.samples; 0: eval.every"),
 	INT(eval.sample_steps, 1, 1000, "steps of the sampler"),
 	NUM(eval.sample_cfg, 0, 100, "guidance scale of these samples; 1: none"),
+	NUM(eval.sample_guidance, 0, 1000, "guidance scale that a distilled network reads for them"),
 	INT(ckpt.every, 0, 1e12, "steps between checkpoints; 0: only at the end"),
 	INT(ckpt.keep, 0, 1e9, "newest checkpoints that stay; 0: all"),
 	INT(ckpt.keep_every, 0, 1e12, "checkpoints at multiples of this stay for good; 0: none"),
@@ -213,6 +214,7 @@ void vfm_config_defaults(struct vfm_config *c)
 	c->eval.times = 4;
 	c->eval.sample_steps = 20;
 	c->eval.sample_cfg = 4;
+	c->eval.sample_guidance = 6;
 	c->ckpt.every = 1000;
 	c->ckpt.keep = 2;
 }

@@ -71,12 +71,13 @@ struct vfm_config {
 		double low_lr;      /* train.lr of the low-noise network; 0: the same */
 	} experts;
 	struct {
-		int64_t every;        /* steps between evaluations of held-out data; 0: only at the end */
-		int64_t times;        /* noise levels of an evaluation, at most VFM_EVAL_TIMES_MAX */
-		int64_t samples;      /* of the held-out data that are generated (preview.h); 0: none */
-		int64_t sample_every; /* steps between samples; 0: `every` */
-		int64_t sample_steps; /* of the sampler */
-		double sample_cfg;    /* 1: no guidance */
+		int64_t every;          /* steps between evaluations of held-out data; 0: only at the end */
+		int64_t times;          /* noise levels of an evaluation, at most VFM_EVAL_TIMES_MAX */
+		int64_t samples;        /* of the held-out data that are generated (preview.h); 0: none */
+		int64_t sample_every;   /* steps between samples; 0: `every` */
+		int64_t sample_steps;   /* of the sampler */
+		double sample_cfg;      /* 1: no guidance */
+		double sample_guidance; /* that a distilled network reads */
 	} eval;
 	struct {
 		int64_t every;      /* steps between checkpoints; 0: only at the end */

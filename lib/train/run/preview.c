@@ -306,6 +306,7 @@ static void set_sampling(struct vfm_previews *p, const struct vfm_preview_opts *
 	const struct vfm_mesh *mesh = &p->r.x->mesh;
 
 	vfm_sampler_defaults(&p->opts.sampler);
+	p->opts.sampler.guidance = c->eval.sample_guidance;
 	p->opts.in_training = true;
 	p->opts.prompt = (struct vfm_prompt){.negative = "",
 		.fps_num = o->fps_num,

@@ -405,7 +405,8 @@ static int read_text2(struct vfm_sampling *s, struct vfm_sample_item *it, struct
 		return 0;
 	TRY(check_text2_prompt(it, part, err));
 	TRY(check_section_encoder(s, VFM_ENCODER_TEXT2, part, "text2", err));
-	rc = read_array(&a, part, "text2", 2, (int64_t[]){0, dim}, err);
+	rc = read_array(
+		&a, part, "text2", 2, (int64_t[]){vfm_model_arch(&s->c->model)->text2_vector ? 1 : 0, dim}, err);
 	if (rc >= 0) {
 		n = sampling_cut_text2(s, a.shape[0]);
 		it->in.n_text2 = (int32_t)n;
