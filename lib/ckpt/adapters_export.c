@@ -401,9 +401,7 @@ static int find_adapter_layout(struct adapters_export *j, struct vfm_err *err)
 	if (!j->f)
 		return vfm_fail(err, VFM_EUSAGE, "%s: no other program has models of model.arch '%s'", j->files.c->path,
 			arch ? arch : "?");
-	vfm_model_defaults(&j->m);
-	if (vfm_model_read(&j->m, model, "model", err) < 0 || vfm_model_check(&j->m, err) < 0)
-		return vfm_err_context(err, "%s", j->files.c->path);
+	TRY(ckpt_model_spec(j->files.c, &j->m, err));
 	for (size_t i = 0; i < sizeof(adapter_layouts) / sizeof(adapter_layouts[0]); i++) {
 		j->as = &adapter_layouts[i];
 		if (strcmp(j->as->name, j->x->layout) != 0 || (j->as->kohya && !j->f->lora_module))

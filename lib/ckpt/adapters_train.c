@@ -126,10 +126,7 @@ static int list_blocks(struct trainable *j, struct vfm_err *err)
 {
 	struct vfm_model_spec m;
 
-	vfm_model_defaults(&m);
-	if (vfm_model_read(&m, json_object_get(j->x->c->config, "model"), "model", err) < 0 ||
-		vfm_model_check(&m, err) < 0)
-		return vfm_err_context(err, "%s", j->x->c->path);
+	TRY(ckpt_model_spec(j->x->c, &m, err));
 	vfm_model_linears(&m, &(struct vfm_pack_sums){.samples = 1, .text_rows = 1}, 0, m.layers, note_blocks, j);
 	return 0;
 }

@@ -144,6 +144,9 @@ void ckpt_out_abandon(struct ckpt_out *o); /* closes the file, and frees o; acce
 
 int ckpt_save_fail(const char *what, struct vfm_err *err); /* with errno */
 
+/* Sets *m to the section "model" of the checkpoint's configuration, and checks it (foreign.c). */
+int ckpt_model_spec(const struct vfm_ckpt *c, struct vfm_model_spec *m, struct vfm_err *err);
+
 /* ---- files for other programs (export.c) ---- */
 
 /* Elements [a, b) of a tensor times `scale`; if src is NULL, the scale itself as one f32, or if that

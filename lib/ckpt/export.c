@@ -50,7 +50,8 @@ static int put_part(const struct ckpt_exports *x, const struct ckpt_export_part 
 
 	if (!p->src && value != 0)
 		return vfm_st_put_bytes(x->out, &value, sizeof(value), f, err);
-	memset(x->buf, 0, !p->src ? (size_t)BLOCK * vfm_dtype_size(dtype) : 0);
+	if (!p->src)
+		memset(x->buf, 0, (size_t)(p->b < BLOCK ? p->b : BLOCK) * vfm_dtype_size(dtype));
 	for (int64_t a = p->a; a < p->b; a += BLOCK) {
 		struct vfm_slice s = {.a = a, .b = a + BLOCK < p->b ? a + BLOCK : p->b};
 

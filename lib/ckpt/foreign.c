@@ -210,6 +210,14 @@ static int find_dimensions(
 
 /* ---- comparison ---- */
 
+int ckpt_model_spec(const struct vfm_ckpt *c, struct vfm_model_spec *m, struct vfm_err *err)
+{
+	vfm_model_defaults(m);
+	if (vfm_model_read(m, json_object_get(c->config, "model"), "model", err) < 0 || vfm_model_check(m, err) < 0)
+		return vfm_err_context(err, "%s", c->path);
+	return 0;
+}
+
 void ckpt_fault_add(struct ckpt_faults *l, const char *name, const char *more)
 {
 	const char *p = name, *end;

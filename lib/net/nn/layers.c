@@ -265,32 +265,38 @@ static void norm_qk(struct vfm_tape *t, struct vfm_param *qn, struct vfm_param *
 		vfm_g_qk_norm_rope(t, &a, qk);
 }
 
-/* x [R,D] -> q [R,heads,d], k, v [R,kv_heads,d], normalised and rotated.  With a layout, x is this tp rank's share of
- * the rows.  With next, another layer of x, whose results are *side. */
-static void project(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
-	const struct vfm_attn_layout *lay, struct vfm_tensor rope, struct vfm_var *qkv[3],
-	const struct vfm_linear_args *next, struct vfm_var **side)
+/* The first layers of attention.  With a layout, x is this tp rank's share of the rows. */
+struct projection {
+	const struct vfm_self_attn *attn;
+	const struct vfm_attn_layout *lay; /* NULL: none */
+	struct vfm_tensor rope;
+	const struct vfm_linear_args *next; /* another layer of x, with the same gather; NULL: none */
+	struct vfm_var *next_y;             /* its result */
+};
+
+/* x [R,D] -> q [R,heads,d], k, v [R,kv_heads,d], normalised and rotated. */
+static void project(struct vfm_tape *t, struct projection *p, struct vfm_var *x, struct vfm_var *qkv[3])
 {
+	const struct vfm_self_attn *a = p->attn;
 	bool fused = a->qkv.w;
 	struct vfm_linear_args layer[VFM_TP_COLUMN_LAYERS] = {
 		make_linear_args(fused ? &a->qkv : &a->kv, VFM_ACT_NONE, x->v.dtype)};
 	struct vfm_var *y[VFM_TP_COLUMN_LAYERS]; /* [R, 3 * heads * d], or [R, 2 * kv_heads * d] and [R, heads * d] */
-	int n = fused ? 1 : 2, all = n + (next != NULL);
+	int n = fused ? 1 : 2, all = n + (p->next != NULL);
 
 	if (!fused)
 		layer[1] = make_linear_args(&a->q, VFM_ACT_NONE, x->v.dtype);
-	if (next)
-		layer[n] = *next;
-	if (lay)
-		vfm_tp_column(t, lay, x, layer, all, y);
-	for (int i = 0; i < all && !lay; i++)
+	if (p->next)
+		layer[n] = *p->next;
+	if (p->lay)
+		vfm_tp_column(t, p->lay, x, layer, all, y);
+	for (int i = 0; i < all && !p->lay; i++)
 		y[i] = vfm_g_linear(t, x, &layer[i]);
-	if (next)
-		*side = y[n];
+	p->next_y = p->next ? y[n] : NULL;
 	qkv[0] = vfm_view_heads(t, y[n - 1], 0, a->heads, a->head_dim);
 	qkv[1] = vfm_view_heads(t, y[0], fused ? 1 : 0, a->kv_heads, a->head_dim);
 	qkv[2] = vfm_view_heads(t, y[0], fused ? 2 : 1, a->kv_heads, a->head_dim);
-	norm_qk(t, a->qn, a->kn, a->row_qk_norm, rope, a->eps, qkv);
+	norm_qk(t, a->qn, a->kn, a->row_qk_norm, p->rope, a->eps, qkv);
 }
 
 struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a, struct vfm_var *x,
@@ -298,7 +304,7 @@ struct vfm_var *vfm_self_attn(struct vfm_tape *t, const struct vfm_self_attn *a,
 {
 	struct vfm_var *qkv[3], *o;
 
-	project(t, a, x, l, rope, qkv, NULL, NULL);
+	project(t, &(struct projection){.attn = a, .lay = l, .rope = rope}, x, qkv);
 	o = vfm_m_attn(t, qkv[0], qkv[1], qkv[2], l, 1.0f / sqrtf((float)a->head_dim));
 	return vfm_linear_row(t, &a->proj, o, o->v.dtype, l);
 }
@@ -309,7 +315,7 @@ struct vfm_var *vfm_self_attn_units(struct vfm_tape *t, const struct vfm_self_at
 	struct vfm_var *qkv[3], *o;
 
 	x = vfm_m_redist(t, l->mesh, VFM_AX_CP, vfm_tp_gather(t, l, x), &u->to_units);
-	project(t, a, x, NULL, u->rope, qkv, NULL, NULL);
+	project(t, &(struct projection){.attn = a, .rope = u->rope}, x, qkv);
 	o = vfm_g_attn(t, qkv[0], qkv[1], qkv[2], &u->seqs, &u->seqs, 1.0f / sqrtf((float)a->head_dim));
 	o = vfm_m_redist(t, l->mesh, VFM_AX_CP, o, &u->from_units);
 	return vfm_linear_row(t, &a->proj, o, o->v.dtype, l);
@@ -423,10 +429,16 @@ void vfm_joint_attn(struct vfm_tape *t, const struct vfm_self_attn *const a[2], 
 	struct vfm_linear_args fc1;
 
 	for (int k = 0; k < 2; k++) {
-		if (mlp)
+		struct projection p = {.attn = a[k], .lay = l->layers[k]};
+
+		if (k == 0)
+			p.rope = rope;
+		if (mlp) {
 			fc1 = make_linear_args(&mlp->in, mlp->exact ? VFM_ACT_NONE : VFM_ACT_GELU_TANH, x[k]->v.dtype);
-		project(t, a[k], x[k], l->layers[k], k == 0 ? rope : (struct vfm_tensor){0}, of[k], mlp ? &fc1 : NULL,
-			&hidden[k]);
+			p.next = &fc1;
+		}
+		project(t, &p, x[k], of[k]);
+		hidden[k] = p.next_y;
 	}
 	for (int i = 0; i < 3; i++)
 		qkv[i] = vfm_g_join_rows(t, (struct vfm_var *[]){of[0][i], of[1][i]}, l->rows);

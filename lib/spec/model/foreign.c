@@ -261,7 +261,7 @@ static void map_rotated(
 	map_elements(e, ours, theirs, turned * width, turned * width, numel - turned * width);
 }
 
-/* Maps our tensors from `ours` on, all that there are, to the columns of their last tensor. */
+/* Maps our tensors from `ours` to the last to columns of their tensor, one after another. */
 static void map_columns(struct expansion *e, int ours, int theirs)
 {
 	const struct vfm_foreign_map *map = e->map;

@@ -237,6 +237,17 @@ static int check_item_inputs(const struct vfm_sampling *s, const struct vfm_samp
 	return 0;
 }
 
+static void warn_guided_twice(const struct vfm_sampling *s)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (s->v[i].p.cfg != 1) {
+			vfm_warn("the network is distilled for guidance (%g), and --cfg %g guides it once more; "
+				 "--cfg 1 would not",
+				s->o->sampler.guidance, s->v[i].p.cfg);
+			return;
+		}
+}
+
 int sampling_check_inputs(struct vfm_sampling *s, struct vfm_err *err)
 {
 	const struct vfm_model_spec *m = &s->c->model;
@@ -253,13 +264,8 @@ int sampling_check_inputs(struct vfm_sampling *s, struct vfm_err *err)
 			err, VFM_EUSAGE, "--guidance: the network reads no guidance scale (model.guidance_dim is 0)");
 	for (size_t i = 0; i < s->n; i++)
 		two = two || s->v[i].p.last_image;
-	for (size_t i = 0; i < s->n && m->guidance_dim && !s->o->in_training && s->job->world->rank == 0; i++)
-		if (s->v[i].p.cfg != 1) {
-			vfm_warn("the network is distilled for guidance (%g), and --cfg %g guides it once more; "
-				 "--cfg 1 would not",
-				s->o->sampler.guidance, s->v[i].p.cfg);
-			break;
-		}
+	if (m->guidance_dim && !s->o->in_training && s->job->world->rank == 0)
+		warn_guided_twice(s);
 	for (size_t i = 0; i < s->n; i++) {
 		struct vfm_sample_item *it = &s->v[i];
 
