@@ -1,16 +1,16 @@
 /* cpu_gemm.c - GEMM: blocking and threads around the kernels of cpu_gemm.inc.h.
  *
  * K is divided into slices, and slices into chunks whose panel of B fits the L1 cache.  The sums of a block of C over a
- * slice stay in the L2 cache; the epilogue runs on each tile while it is there.  Slices are added to C if C is plain
- * f32, else to a plain f32 array.
+ * slice stay in the L2 cache; the epilogue of a tile runs during the product of the next tile or right after it.  Slices
+ * are added to C if C is plain f32, else to a plain f32 array.
  *
  * Sums have three levels, each from zero: a run of K in registers (vfm_gemm_kern.tile), the runs of a slice, the
  * slices.  In f32 the error of n elements is at most (128 + SLICE / 128 + n / SLICE) 2^-24 of the sum of |a b|.
  *
- * Products of many rows pack all of B first, because several blocks of rows read it.  With one block of rows, A is
- * packed first; each thread then packs a few panels of B into its caches and uses them once.  Products of few rows read
- * B where it is (cpu_few.inc.h); those with AMX tiles pack B.  Held operands (device/ops/tensor.h) are packed once,
- * whole.
+ * Products of many rows pack all of B first, because several blocks of rows read it.  With one block of rows, or fewer
+ * rows than columns, A is packed first; each thread then packs a few panels of B into its caches and uses them once.
+ * Products of few rows read B where it is (cpu_few.inc.h); those with AMX tiles pack B.  Held operands
+ * (device/ops/tensor.h) are packed once, whole.
  *
  * The order of every sum depends only on K; with AMX in f32 also on whether N is less than TILES_MIN.  So results
  * depend neither on the number of threads nor on the other rows.
@@ -26,6 +26,7 @@ enum {
 	TILE_MAX = 32 * 32, /* the largest mr nr */
 	NC = 768,           /* columns of a block: a multiple of every nr */
 	B_BYTES = 12 << 20, /* bytes of B packed at a time */
+	L2_BYTES = 400 << 10, /* half of the room in a small L2 cache */
 	SLICE = 4096,       /* most elements of K of a slice */
 	FEW_ROWS = 16,      /* most rows of a product that reads B where it is */
 	TILES_MIN = 32,     /* least columns and elements of K for AMX tiles in f32 */
@@ -134,24 +135,26 @@ static void prefetch_result(const struct vfm_epi *e, int64_t m, int64_t n, int64
 		}
 }
 
-/* Multiplies u units of panels a and b, for the tile of panels i and j; first, last: the chunk is that of this slice.
- * scratch: [mr][nr], which keeps the sums between chunks. */
-static void add_chunk(const struct gemm *g, int64_t i, int64_t j, int64_t u, const float *a, const float *b,
-	float *scratch, bool first, bool last)
+/* Multiplies panels for the tile of panels i and j; first, last: the chunk is that of this slice.  p: the operands.
+ * scratch: [mr][nr], which keeps the sums between chunks, and the last ones until the tail of this tile has run. */
+static void add_chunk(
+	const struct gemm *g, int64_t i, int64_t j, struct vfm_product *p, float *scratch, bool first, bool last)
 {
 	const struct vfm_gemm_kern *kern = g->kern;
 	int64_t mr = kern->mr, nr = kern->nr, tm = cpu_min(mr, g->m - i * mr), tn = cpu_min(nr, g->n - j * nr);
 
-	if (g->in_c && tm == mr && tn == nr) {
-		kern->tile(u, a, b, (float *)g->epi.c + i * mr * g->epi.ldc + j * nr, g->epi.ldc,
-			first && !g->epi.accumulate);
+	bool in_c = g->in_c && tm == mr && tn == nr;
+
+	p->c = in_c ? (float *)g->epi.c + i * mr * g->epi.ldc + j * nr : scratch;
+	p->ldc = in_c ? g->epi.ldc : nr;
+	p->first = first && !(in_c && g->epi.accumulate);
+	kern->tile(p);
+	vfm_tail_run(p->tail, mr);
+	if (in_c || !last)
 		return;
-	}
-	kern->tile(u, a, b, scratch, nr, first);
-	if (last && g->add)
+	if (g->add)
 		add_total(g, scratch, i * mr, j * nr, tm, tn);
-	if (last)
-		kern->epilogue(&g->epi, scratch, i * mr, j * nr, tm, tn);
+	*p->tail = (struct vfm_tail){&g->epi, kern->epilogue, scratch, i * mr, j * nr, tm, tn, (int)nr};
 }
 
 /* Prefetches C of the tile after that of panels i and j, if this chunk stores it: the tile before hides the latency.
@@ -203,27 +206,30 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 	int64_t i0, i1, j0, j1, step = g->kc * kern->ku, a_stride = get_a_stride(g);
 	float *panels = scratch + (int64_t)kern->mc * NC;
 	bool whole = g->k1 - g->k0 <= step; /* one chunk completes a tile */
+	struct vfm_tail tail = {0};
 
 	share(g->m_panels, g->mb, bi, &i0, &i1);
 	share(g->p1 - g->p0, g->nb, bj, &j0, &j1);
 	j0 += g->p0, j1 += g->p0;
 	for (int64_t k = g->k0; k < g->k1; k += step) {
-		int64_t ke = cpu_min(k + step, g->k1), u = count_units(g, ke - k);
+		int64_t ke = cpu_min(k + step, g->k1);
+		struct vfm_product p = {.units = count_units(g, ke - k), .tail = &tail};
 
 		pack_chunk_a(g, panels, i0, i1, k, ke, g->sums && j0 == 0);
 		for (int64_t j = j0; j < j1; j++) {
-			const float *b = find_panel(g, j, k, &b_stride);
-
+			p.b = find_panel(g, j, k, &b_stride);
 			for (int64_t i = i0; i < i1; i++) {
 				int64_t nth = (j - j0) * (i1 - i0) + i - i0;
 
 				prefetch_next(g, i, j, i0, i1, j1, ke == g->k1);
-				add_chunk(g, i, j, u, panels + (i - i0) * a_stride, b,
-					scratch + (whole ? 0 : nth * mr * nr), k == g->k0, ke == g->k1);
+				p.a = panels + (i - i0) * a_stride;
+				add_chunk(g, i, j, &p, scratch + (whole ? nth % 2 : nth) * mr * nr, k == g->k0,
+					ke == g->k1);
 				prefetch_a(g, i0, i1, ke, nth, (j1 - j0) * (i1 - i0));
 			}
 		}
 	}
+	vfm_tail_run(&tail, mr);
 }
 
 static void block_range(int64_t i0, int64_t i1, void *ctx)
@@ -254,23 +260,25 @@ static void choose_chunk(struct gemm *g)
 	g->slice = cpu_ceil_div(chunks, cpu_ceil_div(chunks, most)) * g->kc * g->kern->ku;
 }
 
-/* Chooses blocks as large as the cache holds, but enough of them for all threads. */
+/* Chooses blocks as large as the cache holds, but enough of them for all threads.  A is packed nb times. */
 static void choose_blocks(struct gemm *g)
 {
 	int64_t threads = vfm_par_threads(), want = threads > 1 ? threads * 4 : 1, n_panels = g->p1 - g->p0;
 
 	g->mb = cpu_ceil_div(g->m_panels, g->kern->mc / g->kern->mr);
 	g->nb = g->k <= g->kc * g->kern->ku ? 1 : cpu_ceil_div(n_panels, NC / g->kern->nr);
-	while (g->mb * g->nb < want && (n_panels / g->nb > 4 || g->m_panels / g->mb > 4)) {
-		if (n_panels / g->nb > 4 && n_panels / g->nb >= g->m_panels / g->mb)
-			g->nb++;
-		else if (g->m_panels / g->mb > 4)
-			g->mb++;
-		else
-			g->nb++;
-	}
-	while (g->mb * g->nb % threads && g->mb * g->nb < 8 * threads * 4 && g->m_panels / g->mb > 4)
+	while (g->mb * g->nb < want && g->m_panels / g->mb > 4)
 		g->mb++;
+	while (g->mb * g->nb < want && n_panels / g->nb > 4)
+		g->nb++;
+	while (g->mb * g->nb % threads && g->mb * g->nb < 8 * threads * 4) {
+		if (g->m_panels / g->mb > 4)
+			g->mb++;
+		else if (n_panels / g->nb > 4)
+			g->nb++;
+		else
+			break;
+	}
 }
 
 /* ---- rows of one block -------------------------------------------------------------------- */
@@ -290,13 +298,14 @@ static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float 
 {
 	const struct vfm_gemm_kern *kern = g->kern;
 	int64_t mr = kern->mr, nr = kern->nr, step = g->kc * kern->ku, stride = get_a_stride(g);
-	float *panels = scratch + g->group * g->m_panels * mr * nr;
+	float *panels = scratch + (g->group * g->m_panels + 1) * mr * nr;
 	bool whole = g->k1 - g->k0 <= step;
+	struct vfm_tail tail = {0};
 
 	for (int64_t k = g->k0; k < g->k1; k += step) {
-		int64_t ke = cpu_min(k + step, g->k1), u = count_units(g, ke - k);
+		int64_t ke = cpu_min(k + step, g->k1), b_stride = count_b(g, step);
 		const float *a = g->a_packed + (k - g->k0) / step * g->m_panels * stride, *b = panels;
-		int64_t b_stride = count_b(g, step);
+		struct vfm_product p = {.units = count_units(g, ke - k), .tail = &tail};
 
 		if (g->held)
 			b = find_panel(g, j0, k, &b_stride);
@@ -305,18 +314,22 @@ static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float 
 				ke, NULL);
 		for (int64_t j = j0; j < j1; j++)
 			for (int64_t i = 0; i < g->m_panels; i++) {
+				int64_t nth = (j - j0) * g->m_panels + i;
+
 				prefetch_next(g, i, j, 0, g->m_panels, j1, ke == g->k1);
-				add_chunk(g, i, j, u, a + i * stride, b + (j - j0) * b_stride,
-					scratch + (whole ? 0 : ((j - j0) * g->m_panels + i) * mr * nr), k == g->k0,
+				p.a = a + i * stride;
+				p.b = b + (j - j0) * b_stride;
+				add_chunk(g, i, j, &p, scratch + (whole ? nth % 2 : nth) * mr * nr, k == g->k0,
 					ke == g->k1);
 			}
 	}
+	vfm_tail_run(&tail, mr);
 }
 
 static void panels_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct gemm *g = ctx;
-	int64_t tiles = g->group * g->m_panels * g->kern->mr * g->kern->nr;
+	int64_t tiles = (g->group * g->m_panels + 1) * g->kern->mr * g->kern->nr;
 	int64_t panels = g->group * count_b(g, g->kc * g->kern->ku);
 	float *scratch = vfm_cpu_scratch((size_t)(tiles + panels + 64) * sizeof(float));
 
@@ -328,12 +341,33 @@ static void panels_range(int64_t i0, int64_t i1, void *ctx)
 		g->kern->end();
 }
 
+/* Returns the panels of B that a thread computes at a time: the tiles of all rows fit the L2 cache. */
+static int64_t choose_group(const struct gemm *g)
+{
+	int64_t tiles = g->m_panels * g->kern->mr * g->kern->nr * 4 + 1;
+	int64_t group = cpu_min(g->n_panels / (4 * vfm_par_threads()), L2_BYTES / tiles);
+
+	return cpu_max(1, cpu_min(group, B_GROUP));
+}
+
+/* Returns whether A is packed first: the rows of one block, or the smaller operand, if there are columns for all threads
+ * and a chunk of A stays in the L2 cache with the tiles or serves many columns. */
+static bool suits_one_block(const struct gemm *g)
+{
+	const struct vfm_gemm_kern *kern = g->kern;
+	int64_t group = choose_group(g), chunk = g->m * (g->kc * kern->words + group * kern->nr) * 4;
+
+	if (g->m <= kern->mc || !g->n)
+		return true;
+	return g->m <= g->n && g->n_panels >= 4 * vfm_par_threads() && g->m * kern->nr * 4 * 4 <= L2_BYTES &&
+		(chunk <= L2_BYTES || group * kern->nr >= 128);
+}
+
 static int run_one_block(struct vfm_stream *s, struct gemm *g, struct vfm_err *err)
 {
-	int64_t chunks = cpu_ceil_div(g->k1 - g->k0, g->kc * g->kern->ku),
-		group = g->n_panels / (4 * vfm_par_threads());
+	int64_t chunks = cpu_ceil_div(g->k1 - g->k0, g->kc * g->kern->ku);
 
-	g->group = group < 1 ? 1 : cpu_min(group, B_GROUP);
+	g->group = choose_group(g);
 	g->a_packed =
 		vfm_cpu_ws(s, VFM_WS_PACK, (size_t)(chunks * g->m_panels * get_a_stride(g) + 16) * sizeof(float), err);
 	if (!g->a_packed)
@@ -498,7 +532,7 @@ static int run_slices(struct vfm_stream *s, struct gemm *g, float *rowsum, struc
 		choose_epilogue(g, &last, plain);
 		if (rowsum)
 			memset(g->sums, 0, (size_t)rows * sizeof(float));
-		if (g->m <= g->kern->mc || !g->n) /* without columns the row sums of A remain */
+		if (suits_one_block(g)) /* without columns the row sums of A remain */
 			TRY(run_one_block(s, g, err));
 		else
 			TRY(multiply_blocks(s, g, err));

@@ -49,11 +49,13 @@ INLINE vf unit_fma(vf a, vf b, vf c, enum unit how)
 }
 
 /* Adds to the tile in runs; each run is a sum from zero. */
-INLINE void tile_units(
-	int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first, enum unit how)
+INLINE void tile_units(const struct vfm_product *p, enum unit how)
 {
-	for (int64_t k0 = 0; k0 < units; k0 += VFM_GEMM_RUN, first = false) {
-		int64_t n = units - k0 < VFM_GEMM_RUN ? units - k0 : VFM_GEMM_RUN;
+	const float *a = p->a, *b = p->b;
+	bool first = p->first;
+
+	for (int64_t k0 = 0; k0 < p->units; k0 += VFM_GEMM_RUN, first = false) {
+		int64_t n = p->units - k0 < VFM_GEMM_RUN ? p->units - k0 : VFM_GEMM_RUN;
 		vf c[MR][2];
 
 		tile_zero(c);
@@ -74,13 +76,13 @@ INLINE void tile_units(
 				c[i][1] = unit_fma(x, b1, c[i][1], how);
 			}
 		}
-		tile_add(c, tile, ld, first);
+		tile_add(c, p->c, p->ldc, first);
 	}
 }
 
-static void tile_f32(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first)
+static void tile_f32(const struct vfm_product *p)
 {
-	tile_units(units, a, b, tile, ld, first, UNIT_F32);
+	tile_units(p, UNIT_F32);
 }
 
 /* ---- packing --------------------------------------------------------------------------- */
@@ -252,9 +254,9 @@ static void pack_f32(float *dst, bool of_a, int64_t stride, const struct vfm_mat
 }
 
 #ifdef __AVX512BF16__
-static void tile_bf16(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first)
+static void tile_bf16(const struct vfm_product *p)
 {
-	tile_units(units, a, b, tile, ld, first, UNIT_PAIR);
+	tile_units(p, UNIT_PAIR);
 }
 
 static void pack_bf16(float *dst, bool of_a, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,

@@ -97,9 +97,9 @@ static void pack_split(float *dst, bool of_a, int64_t stride, const struct vfm_m
 		pack_panels(pack_unit, UNIT, dst, false, stride, m, r0, n, k0, k1, sum);
 }
 
-static void tile_split(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first)
+static void tile_split(const struct vfm_product *p)
 {
-	bf16x3_tile(true, true, units, a, b, tile, ld, !first);
+	bf16x3_tile(true, true, p->units, p->a, p->b, p->c, p->ldc, !p->first);
 }
 
 TSTATIC void split_line(float *dst, int64_t part, const float *p, size_t bytes)

@@ -182,24 +182,27 @@ static void pack_tile(float *dst, bool of_a, int64_t stride, const struct vfm_ma
 		pack_panels(pack_step, TWORDS, dst, false, stride, m, r0, n, k0, k1, sum);
 }
 
-static void tile_32x32(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first)
+/* The epilogue of the tile before runs between the products, which leave the vector units idle. */
+static void tile_32x32(const struct vfm_product *p)
 {
 	enum { SA = STEP * 4, SB = TROWS * 4 };
-	float *low = tile + 16 * ld;
-	size_t row = (size_t)ld * 4;
+	const float *a = p->a, *b = p->b;
+	float *low = p->c + 16 * p->ldc;
+	size_t row = (size_t)p->ldc * 4;
+	int64_t part = (p->tail->rows + p->units - 1) / p->units;
 
-	if (first) {
+	if (p->first) {
 		TILE_ZERO(0);
 		TILE_ZERO(1);
 		TILE_ZERO(2);
 		TILE_ZERO(3);
 	} else {
-		TILE_LOAD(0, tile, row);
-		TILE_LOAD(1, tile + 16, row);
+		TILE_LOAD(0, p->c, row);
+		TILE_LOAD(1, p->c + 16, row);
 		TILE_LOAD(2, low, row);
 		TILE_LOAD(3, low + 16, row);
 	}
-	for (int64_t u = 0; u < units; u++, a += TWORDS, b += TWORDS) {
+	for (int64_t u = 0; u < p->units; u++, a += TWORDS, b += TWORDS) {
 		TILE_LOAD(4, a, SA);
 		TILE_LOAD(6, b, SB);
 		TILE_MAC(0, 4, 6);
@@ -211,9 +214,10 @@ static void tile_32x32(int64_t units, const float *a, const float *b, float *til
 			__builtin_prefetch(a + AHEAD * TWORDS + i, 0, 3);
 		TILE_MAC(2, 5, 6);
 		TILE_MAC(3, 5, 7);
+		vfm_tail_run(p->tail, part);
 	}
-	TILE_STORE(0, tile, row);
-	TILE_STORE(1, tile + 16, row);
+	TILE_STORE(0, p->c, row);
+	TILE_STORE(1, p->c + 16, row);
 	TILE_STORE(2, low, row);
 	TILE_STORE(3, low + 16, row);
 }

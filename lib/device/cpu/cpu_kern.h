@@ -26,6 +26,38 @@ struct vfm_epi {
 	const void *add; /* added last; dtype and ldc of c, may be c; may be NULL */
 };
 
+/* The epilogue of a finished tile, whose rows are nr floats apart; it may run in parts. */
+struct vfm_tail {
+	const struct vfm_epi *epi;
+	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
+	const float *tile;
+	int64_t m, n, rows, cols; /* place of the rows that remain, and their number; 0: none */
+	int width;                /* nr */
+};
+
+/* Runs the epilogue of up to n of the rows that remain. */
+static inline void vfm_tail_run(struct vfm_tail *t, int64_t n)
+{
+	if (n > t->rows)
+		n = t->rows;
+	if (n <= 0)
+		return;
+	t->epilogue(t->epi, t->tile, t->m, t->n, n, t->cols);
+	t->tile += n * t->width;
+	t->m += n;
+	t->rows -= n;
+}
+
+/* A product of a panel of A and a panel of B over `units` units. */
+struct vfm_product {
+	int64_t units;
+	const float *a, *b;
+	float *c; /* [mr][nr], rows ldc floats apart, = (first ? 0 : c) + a b */
+	int64_t ldc;
+	bool first;
+	struct vfm_tail *tail; /* of the tile before; a kernel may run parts of it between its products */
+};
+
 /* The part of K that a convolution sums at a time (cpu_conv.c): unit u multiplies the lines from a + off[u] on, of mr
  * neighbouring pixels, by unit u of b.  A line is one unit of a pixel, 16 words; its part p begins p * part floats
  * later. */
@@ -57,9 +89,8 @@ struct vfm_gemm_kern {
 	 * the sums over k. */
 	void (*pack)(float *dst, bool of_a, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
 		int64_t k1, float *sum);
-	/* tile [mr][nr], rows ld floats apart, = (first ? 0 : tile) + A panel * B panel over `units` units.  Units are
-	 * summed from zero in runs of at most VFM_GEMM_RUN; an AMX run is a unit or a chunk. */
-	void (*tile)(int64_t units, const float *a, const float *b, float *tile, int64_t ld, bool first);
+	/* Units are summed from zero in runs of at most VFM_GEMM_RUN; an AMX run is a unit or a chunk. */
+	void (*tile)(const struct vfm_product *p);
 	/* applies the epilogue to the valid mr x nr part of a tile and stores it at row m, column n of C */
 	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
 	void (*lines)(const struct vfm_patch_lines *x);
