@@ -1,4 +1,4 @@
-/* cpu_attn_vec.h - vector functions of attention, and of norms over channels, beyond cpu_vec.h. */
+/* cpu_attn_vec.h - vector functions of attention beyond cpu_vec.h. */
 #ifndef VFM_DEVICE_CPU_CPU_ATTN_VEC_H
 #define VFM_DEVICE_CPU_CPU_ATTN_VEC_H
 
@@ -15,14 +15,6 @@ static inline bool v_any_lt(vf a, vf b)
 {
 	return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ) != 0;
 }
-static inline vf v_clamp2(vf x)
-{
-	return x;
-}
-static inline vf v_reciprocal_bf16(vf x) /* relative error 6e-5 */
-{
-	return _mm512_rcp14_ps(x);
-}
 
 #elif defined(__AVX2__) && defined(__FMA__)
 enum { NVMAX = 2 };
@@ -34,14 +26,6 @@ static inline vf v_xor(vf a, uint32_t bits)
 static inline bool v_any_lt(vf a, vf b)
 {
 	return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ)) != 0;
-}
-static inline vf v_clamp2(vf x)
-{
-	return v_max(v_set(-126.0f), x); /* NaN in the second operand propagates */
-}
-static inline vf v_reciprocal_bf16(vf x)
-{
-	return v_set(1.0f) / x;
 }
 
 #else
@@ -59,14 +43,6 @@ static inline bool v_any_lt(vf a, vf b)
 
 	return (m[0] | m[1] | m[2] | m[3]) != 0;
 }
-static inline vf v_clamp2(vf x)
-{
-	return v_max(v_set(-126.0f), x);
-}
-static inline vf v_reciprocal_bf16(vf x)
-{
-	return v_set(1.0f) / x;
-}
 #endif
 
 /* Loads the first n of VW elements of an f32 or bf16 row (all if n is larger); zeros beyond. */
@@ -77,32 +53,6 @@ static inline vf v_read(const void *p, bool bf16, int n)
 static inline void v_write(void *p, bool bf16, int n, vf v)
 {
 	v_put(p, 0, v, n < VW ? n : VW, bf16);
-}
-
-/* 2^x, relative error 8e-8 (minimax on [-1/2, 1/2]). */
-static inline vf v_exp2(vf x)
-{
-	x = v_clamp2(x);
-	vf n = v_round(x), f = x - n;
-	vf p = v_fma(v_set(1.327647217e-3f), f, v_set(9.675541331e-3f));
-
-	p = v_fma(p, f, v_set(5.550713273e-2f));
-	p = v_fma(p, f, v_set(2.402211972e-1f));
-	p = v_fma(p, f, v_set(6.931469671e-1f));
-	p = v_fma(p, f, v_set(1.000000072f));
-	return v_scale2(p, n);
-}
-
-/* 2^x, relative error 8e-5: a fiftieth of the rounding error of bf16. */
-static inline vf v_exp2_bf16(vf x)
-{
-	x = v_clamp2(x);
-	vf n = v_round(x), f = x - n;
-	vf p = v_fma(v_set(5.517166909e-2f), f, v_set(2.426111222e-1f));
-
-	p = v_fma(p, f, v_set(6.932609855e-1f));
-	p = v_fma(p, f, v_set(9.999280735e-1f));
-	return v_scale2(p, n);
 }
 
 #endif

@@ -1,9 +1,9 @@
 /* cpu_elem.inc.h - elementwise kernels and random numbers.  Included by cpu_kern_<isa>.c after cpu_rows.inc.h. */
 
-INLINE vf act_fwd(enum vfm_act act, vf x)
+INLINE vf act_fwd(enum vfm_act act, vf x, bool bf)
 {
-	return act == VFM_ACT_GELU_TANH ? v_gelu(x)
-		: act == VFM_ACT_SILU   ? v_silu(x)
+	return act == VFM_ACT_GELU_TANH ? v_gelu(x, bf)
+		: act == VFM_ACT_SILU   ? v_silu(x, bf)
 		: act == VFM_ACT_GELU   ? v_gelu_erf(x)
 					: x;
 }
@@ -18,7 +18,7 @@ INLINE vf act_bwd(enum vfm_act act, vf x)
 INLINE void unary_fwd(const struct vfm_unary *a, int64_t i0, int64_t i1, enum vfm_act act, bool xb, bool yb)
 {
 	V_FOR(i, n, i0, i1)
-	v_put(a->y.data, i, act_fwd(act, v_get(a->x.data, i, n, xb)), n, yb);
+	v_put(a->y.data, i, act_fwd(act, v_get(a->x.data, i, n, xb), yb), n, yb);
 }
 INLINE void unary_bwd(const struct vfm_unary *a, int64_t i0, int64_t i1, enum vfm_act act, bool xb, bool yb)
 {
@@ -159,7 +159,7 @@ static void softmax_bwd(const struct vfm_softmax_bwd *a, int64_t t0, int64_t t1)
 
 /* y = act(a) * b, x = [a | b] */
 INLINE void gated_rows(const struct vfm_tensor *xt, const struct vfm_tensor *yt, int64_t t0, int64_t t1,
-	vf (*act)(vf x), bool xb, bool yb)
+	vf (*act)(vf x, bool bf), bool xb, bool yb)
 {
 	int64_t f = yt->shape[1];
 
@@ -168,7 +168,7 @@ INLINE void gated_rows(const struct vfm_tensor *xt, const struct vfm_tensor *yt,
 		void *y = row(yt, t);
 
 		V_FOR(i, n, 0, f)
-		v_put(y, i, act(v_get(x, i, n, xb)) * v_get(x, f + i, n, xb), n, yb);
+		v_put(y, i, act(v_get(x, i, n, xb), yb) * v_get(x, f + i, n, xb), n, yb);
 	}
 }
 
@@ -196,7 +196,7 @@ INLINE void swiglu_bwd_rows(const struct vfm_swiglu_bwd *a, int64_t t0, int64_t 
 			vf g = v_get(x, i, n, xb), d = v_get(dy, i, n, yb), b = v_get(x, f + i, n, xb);
 
 			v_put(dx, i, d * b * v_dsilu(g), n, db);
-			v_put(dx, f + i, d * v_silu(g), n, db);
+			v_put(dx, f + i, d * v_silu(g, xb), n, db);
 		}
 	}
 }

@@ -1,18 +1,8 @@
 /* cpu_encoder.inc.h - norms over channels.  Included by cpu_kern_<isa>.c after cpu_rows.inc.h. */
-#include "device/cpu/cpu_attn_vec.h"
 
 INLINE void *pixel(const struct vfm_tensor *t, int64_t i)
 {
 	return (char *)t->data + i * t->shape[2] * (is_bf(t) ? 2 : 4);
-}
-
-/* SiLU; with bf the relative error is 1.5e-4, a thirtieth of the rounding error of bf16. */
-INLINE vf silu_for(vf x, bool bf)
-{
-	/* NaN in the second operand propagates */
-	vf t = v_max(v_set(-126.0f), v_min(v_set(126.0f), x * v_set(-1.44269504f)));
-
-	return bf ? x * v_reciprocal_bf16(v_set(1.0f) + v_exp2_bf16(t)) : x / (v_set(1.0f) + v_exp2(t));
 }
 
 /* y[c] = act((x[c] - mean[c]) r mul[c] + add[c]); mean NULL: 0 */
@@ -29,7 +19,7 @@ INLINE void norm_pixel(const struct vfm_channel_norm *a, int64_t i, const float 
 		if (mean)
 			v -= v_get(mean, k, n, false);
 		v = v_fma(v * v_set(r), v_get(mul, k, n, false), v_get(add, k, n, false));
-		v_put(y, k, silu ? silu_for(v, bf) : v, n, bf);
+		v_put(y, k, silu ? v_silu(v, bf) : v, n, bf);
 	}
 }
 

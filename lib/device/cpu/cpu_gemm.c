@@ -138,7 +138,7 @@ static void prefetch_result(const struct vfm_epi *e, int64_t m, int64_t n, int64
 /* Multiplies panels for the tile of panels i and j; first, last: the chunk is that of this slice.  p: the operands.
  * scratch: [mr][nr], which keeps the sums between chunks, and the last ones until the tail of this tile has run. */
 static void add_chunk(
-	const struct gemm *g, int64_t i, int64_t j, struct vfm_product *p, float *scratch, bool first, bool last)
+	const struct gemm *g, int64_t i, int64_t j, struct vfm_panel_product *p, float *scratch, bool first, bool last)
 {
 	const struct vfm_gemm_kern *kern = g->kern;
 	int64_t mr = kern->mr, nr = kern->nr, tm = cpu_min(mr, g->m - i * mr), tn = cpu_min(nr, g->n - j * nr);
@@ -213,7 +213,7 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 	j0 += g->p0, j1 += g->p0;
 	for (int64_t k = g->k0; k < g->k1; k += step) {
 		int64_t ke = cpu_min(k + step, g->k1);
-		struct vfm_product p = {.units = count_units(g, ke - k), .tail = &tail};
+		struct vfm_panel_product p = {.units = count_units(g, ke - k), .tail = &tail};
 
 		pack_chunk_a(g, panels, i0, i1, k, ke, g->sums && j0 == 0);
 		for (int64_t j = j0; j < j1; j++) {
@@ -305,7 +305,7 @@ static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float 
 	for (int64_t k = g->k0; k < g->k1; k += step) {
 		int64_t ke = cpu_min(k + step, g->k1), b_stride = count_b(g, step);
 		const float *a = g->a_packed + (k - g->k0) / step * g->m_panels * stride, *b = panels;
-		struct vfm_product p = {.units = count_units(g, ke - k), .tail = &tail};
+		struct vfm_panel_product p = {.units = count_units(g, ke - k), .tail = &tail};
 
 		if (g->held)
 			b = find_panel(g, j0, k, &b_stride);

@@ -49,7 +49,7 @@ INLINE vf unit_fma(vf a, vf b, vf c, enum unit how)
 }
 
 /* Adds to the tile in runs; each run is a sum from zero. */
-INLINE void tile_units(const struct vfm_product *p, enum unit how)
+INLINE void tile_units(const struct vfm_panel_product *p, enum unit how)
 {
 	const float *a = p->a, *b = p->b;
 	bool first = p->first;
@@ -80,7 +80,7 @@ INLINE void tile_units(const struct vfm_product *p, enum unit how)
 	}
 }
 
-static void tile_f32(const struct vfm_product *p)
+static void tile_f32(const struct vfm_panel_product *p)
 {
 	tile_units(p, UNIT_F32);
 }
@@ -254,7 +254,7 @@ static void pack_f32(float *dst, bool of_a, int64_t stride, const struct vfm_mat
 }
 
 #ifdef __AVX512BF16__
-static void tile_bf16(const struct vfm_product *p)
+static void tile_bf16(const struct vfm_panel_product *p)
 {
 	tile_units(p, UNIT_PAIR);
 }
@@ -289,7 +289,7 @@ INLINE void epilogue_as(const struct vfm_epi *e, const float *tile, int64_t m, i
 					/* of the rounded input, as a backward computes it that kept only aux */
 					z = bf ? v_get(aux, j, n, bf) : z;
 				}
-				z = act_fwd(act, z);
+				z = act_fwd(act, z, bf);
 			}
 			if (dact)
 				z *= act_bwd(dact, v_get(aux, j, n, bf));

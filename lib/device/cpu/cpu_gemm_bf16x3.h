@@ -97,7 +97,7 @@ static void pack_split(float *dst, bool of_a, int64_t stride, const struct vfm_m
 		pack_panels(pack_unit, UNIT, dst, false, stride, m, r0, n, k0, k1, sum);
 }
 
-static void tile_split(const struct vfm_product *p)
+static void tile_split(const struct vfm_panel_product *p)
 {
 	bf16x3_tile(true, true, p->units, p->a, p->b, p->c, p->ldc, !p->first);
 }

@@ -183,7 +183,7 @@ static void pack_tile(float *dst, bool of_a, int64_t stride, const struct vfm_ma
 }
 
 /* The epilogue of the tile before runs between the products, which leave the vector units idle. */
-static void tile_32x32(const struct vfm_product *p)
+static void tile_32x32(const struct vfm_panel_product *p)
 {
 	enum { SA = STEP * 4, SB = TROWS * 4 };
 	const float *a = p->a, *b = p->b;

@@ -49,7 +49,7 @@ static inline void vfm_tail_run(struct vfm_tail *t, int64_t n)
 }
 
 /* A product of a panel of A and a panel of B over `units` units. */
-struct vfm_product {
+struct vfm_panel_product {
 	int64_t units;
 	const float *a, *b;
 	float *c; /* [mr][nr], rows ldc floats apart, = (first ? 0 : c) + a b */
@@ -90,7 +90,7 @@ struct vfm_gemm_kern {
 	void (*pack)(float *dst, bool of_a, int64_t stride, const struct vfm_mat *m, int64_t r0, int64_t n, int64_t k0,
 		int64_t k1, float *sum);
 	/* Units are summed from zero in runs of at most VFM_GEMM_RUN; an AMX run is a unit or a chunk. */
-	void (*tile)(const struct vfm_product *p);
+	void (*tile)(const struct vfm_panel_product *p);
 	/* applies the epilogue to the valid mr x nr part of a tile and stores it at row m, column n of C */
 	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
 	void (*lines)(const struct vfm_patch_lines *x);

@@ -182,6 +182,14 @@ INLINE void v_transpose(vf r[VW])
 		r[12 + i] = _mm512_shuffle_f32x4(b, e, 0xdd);
 	}
 }
+INLINE vf v_clamp2(vf x)
+{
+	return x;
+}
+INLINE vf v_reciprocal_bf16(vf x) /* relative error 6e-5 */
+{
+	return _mm512_rcp14_ps(x);
+}
 
 #elif defined(__AVX2__) && defined(__FMA__)
 INLINE vf v_set(float x)
@@ -413,6 +421,14 @@ INLINE void v_storeb_n(uint16_t *p, vf x, int64_t n)
 	v_storeb(t, x);
 	memcpy(p, t, (size_t)n * sizeof(*p));
 }
+INLINE vf v_clamp2(vf x)
+{
+	return v_max(v_set(-126.0f), x);
+}
+INLINE vf v_reciprocal_bf16(vf x)
+{
+	return v_set(1.0f) / x;
+}
 #endif
 
 /* Accesses n elements of an f32 (bf false) or bf16 array from element i, as VW floats. */
@@ -472,24 +488,59 @@ INLINE vf v_exp(vf x)
 	p = v_fma(p, r * r, r + v_set(1.0f));
 	return v_scale2(p, n);
 }
-INLINE vf v_sigmoid(vf x)
+/* 2^x, relative error 8e-8 (minimax on [-1/2, 1/2]). */
+INLINE vf v_exp2(vf x)
 {
-	return v_set(1.0f) / (v_set(1.0f) + v_exp(-x));
+	x = v_clamp2(x);
+	vf n = v_round(x), f = x - n;
+	vf p = v_fma(v_set(1.327647217e-3f), f, v_set(9.675541331e-3f));
+
+	p = v_fma(p, f, v_set(5.550713273e-2f));
+	p = v_fma(p, f, v_set(2.402211972e-1f));
+	p = v_fma(p, f, v_set(6.931469671e-1f));
+	p = v_fma(p, f, v_set(1.000000072f));
+	return v_scale2(p, n);
 }
 
-/* gelu_tanh(x) = x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3): Hendrycks & Gimpel, 2016 */
-INLINE vf v_gelu(vf x)
+/* 2^x, relative error 8e-5: a fiftieth of the rounding error of bf16. */
+INLINE vf v_exp2_bf16(vf x)
 {
-	vf u2 = x * v_fma(x * x, v_set(0.07135481627f), v_set(1.5957691216f));
+	x = v_clamp2(x);
+	vf n = v_round(x), f = x - n;
+	vf p = v_fma(v_set(5.517166909e-2f), f, v_set(2.426111222e-1f));
 
-	return x * v_sigmoid(u2);
+	p = v_fma(p, f, v_set(6.932609855e-1f));
+	p = v_fma(p, f, v_set(9.999280735e-1f));
+	return v_scale2(p, n);
+}
+
+/* Returns 1 / (1 + e^-x) for a result in bf16: the error is a fiftieth of its rounding error. */
+INLINE vf v_sigmoid_bf16(vf x)
+{
+	/* NaN in the second operand propagates */
+	return v_reciprocal_bf16(v_set(1.0f) + v_exp2_bf16(v_min(v_set(126.0f), x * v_set(-1.44269504f))));
+}
+/* The same in f32; *e = e^-x, so that 1 - sigmoid(x) is *e times the result, without cancellation. */
+INLINE vf v_sigmoid(vf x, vf *e)
+{
+	*e = v_exp(-x);
+	return v_set(1.0f) / (v_set(1.0f) + *e);
+}
+
+/* gelu_tanh(x) = x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3): Hendrycks & Gimpel, 2016.
+ * bf: for a result in bf16. */
+INLINE vf v_gelu(vf x, bool bf)
+{
+	vf e, u2 = x * v_fma(x * x, v_set(0.07135481627f), v_set(1.5957691216f));
+
+	return x * (bf ? v_sigmoid_bf16(u2) : v_sigmoid(u2, &e));
 }
 INLINE vf v_dgelu(vf x)
 {
-	vf x2 = x * x, s = v_sigmoid(x * v_fma(x2, v_set(0.07135481627f), v_set(1.5957691216f)));
+	vf e, x2 = x * x, s = v_sigmoid(x * v_fma(x2, v_set(0.07135481627f), v_set(1.5957691216f)), &e);
 	vf du = v_fma(x2, v_set(0.21406444881f), v_set(1.5957691216f));
 
-	return v_fma(x * s * (v_set(1.0f) - s), du, s);
+	return v_fma(x * s * (e * s), du, s);
 }
 /* gelu(x) = x Phi(x), one element at a time, because no block of a model computes it. */
 INLINE vf v_gelu_erf(vf x)
@@ -504,15 +555,17 @@ INLINE vf v_dgelu_erf(vf x)
 		x[i] = 0.5f * (1.0f + erff(0.70710678f * x[i])) + 0.39894228f * x[i] * expf(-0.5f * x[i] * x[i]);
 	return x;
 }
-INLINE vf v_silu(vf x)
+INLINE vf v_silu(vf x, bool bf)
 {
-	return x * v_sigmoid(x);
+	vf e;
+
+	return x * (bf ? v_sigmoid_bf16(x) : v_sigmoid(x, &e));
 }
 INLINE vf v_dsilu(vf x)
 {
-	vf s = v_sigmoid(x);
+	vf e, s = v_sigmoid(x, &e);
 
-	return s * v_fma(x, v_set(1.0f) - s, v_set(1.0f));
+	return s * v_fma(x, e * s, v_set(1.0f));
 }
 
 #endif
