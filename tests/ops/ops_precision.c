@@ -187,3 +187,79 @@ void test_gemm_precision(void **state)
 			drop_product(&p);
 		}
 }
+
+/* ---- a row alone ---- */
+
+enum { ALL_ROWS = 40 };
+
+struct alone {
+	int64_t n, k;
+	bool bf, trans_a, trans_b;
+};
+
+/* Computes rows [first, first + m) of gelu(a b + bias) into c[m][n]. */
+static void multiply_some(struct vfm_stream *s, const struct alone *x, const struct product *p, const float *bias,
+	int64_t first, int64_t m, float *c)
+{
+	enum vfm_dtype t = x->bf ? VFM_BF16 : VFM_F32;
+	int64_t esize = x->bf ? 2 : 4, ka = x->trans_a ? ALL_ROWS : x->k;
+	char *a = (char *)p->a + (x->trans_a ? first : first * x->k) * esize;
+	struct vfm_gemm g = {.trans_a = x->trans_a,
+		.trans_b = x->trans_b,
+		.act = VFM_ACT_GELU_TANH,
+		.a = x->trans_a ? vfm_t2(a, t, x->k, m) : vfm_t2(a, t, m, x->k),
+		.b = x->trans_b ? vfm_t2(p->b, t, x->n, x->k) : vfm_t2(p->b, t, x->k, x->n),
+		.c = vfm_t2(c, t, m, x->n),
+		.bias = vfm_t1((void *)(uintptr_t)bias, VFM_F32, x->n)};
+	struct vfm_err err = {0};
+
+	g.a.stride[0] = ka;
+	assert_int_equal(vfm_op_gemm(s, &g, &err), 0);
+}
+
+static void check_alone(struct vfm_stream *s, const char *level, const struct alone *x)
+{
+	static const int64_t some[] = {1, 2, 5, 6, 7, 8, 9, 14, 15, 16, 17};
+	struct product p = {.m = ALL_ROWS, .n = x->n, .k = x->k, .trans_a = x->trans_a, .trans_b = x->trans_b};
+	size_t row = (size_t)x->n * (x->bf ? 2 : 4);
+	float *bias = vfm_calloc((size_t)x->n, sizeof(*bias)), *all, *part;
+
+	make_product(&p);
+	all = p.c;
+	part = vfm_calloc((size_t)(ALL_ROWS * x->n), sizeof(*part));
+	for (int64_t j = 0; j < x->n; j++)
+		bias[j] = (float)(j % 7) - 3;
+	for (int64_t i = 0; x->bf && i < ALL_ROWS * x->k; i++)
+		((uint16_t *)p.a)[i] = vfm_f32_to_bf16(p.a[i]);
+	for (int64_t i = 0; x->bf && i < x->k * x->n; i++)
+		((uint16_t *)p.b)[i] = vfm_f32_to_bf16(p.b[i]);
+	multiply_some(s, x, &p, bias, 0, ALL_ROWS, all);
+	for (size_t i = 0; i < sizeof(some) / sizeof(*some); i++) {
+		multiply_some(s, x, &p, bias, 3, some[i], part);
+		if (memcmp(part, (char *)all + 3 * row, (size_t)some[i] * row) != 0)
+			fail_msg("%s, %s, %lld x %lld%s%s: %lld rows have other bits than in %d rows", level,
+				x->bf ? "bf16" : "f32", (long long)x->n, (long long)x->k,
+				x->trans_a ? ", A transposed" : "", x->trans_b ? ", B transposed" : "",
+				(long long)some[i], ALL_ROWS);
+	}
+	free(bias);
+	free(part);
+	drop_product(&p);
+}
+
+/* A row has the same bits in a product of any number of rows. */
+void test_rows_alone(void **state)
+{
+	static const int64_t n[] = {33, 96, 130}, k[] = {7, 256, 300, 1001, 4500};
+
+	(void)state;
+	for (int i = 0; i < 3 * 5 * 8; i++) {
+		struct alone x = {n[i / 8 / 5], k[i / 8 % 5], i & 1, i & 2, i & 4};
+
+		for (int l = 0; l <= n_isa; l++) {
+			const struct op_level *v = &levels[l < n_isa ? l : n_full]; /* last: the model of AMX */
+
+			check_alone(v->s, v->name, &x);
+		}
+	}
+}

@@ -52,7 +52,7 @@ static void check_sums(
 struct wide {
 	const char *what;
 	int64_t m, n;
-	bool trans_a, trans_b; /* not trans_a and few rows: B is read where it is */
+	bool trans_a, trans_b;
 	bool bf, accumulate, bias;
 };
 
@@ -61,6 +61,9 @@ static const struct wide wides[] = {
 	{"the same, many rows", 335, 37, true, false, false, true, false},
 	{"the same in bf16", 335, 37, true, false, true, true, false},
 	{"product of few rows", 7, 70, false, false, false, false, true},
+	{"the same, B along K", 7, 70, false, true, false, false, true},
+	{"the same in bf16", 9, 70, false, true, true, false, true},
+	{"the same in bf16, k-major", 9, 70, false, false, true, false, true},
 	{"product", 40, 33, false, true, false, false, true},
 	{"product in bf16", 40, 33, false, true, true, false, true},
 };

@@ -118,6 +118,7 @@ void test_bad_indices_of_kernels(void **state);
 void test_normals(void **state);
 void test_gemm_noise(void **state);
 void test_gemm_precision(void **state);
+void test_rows_alone(void **state);
 void test_long_sums(void **state);
 
 #endif

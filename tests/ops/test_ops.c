@@ -106,6 +106,7 @@ int main(void)
 		cmocka_unit_test(test_normals),
 		cmocka_unit_test(test_gemm_noise),
 		cmocka_unit_test(test_gemm_precision),
+		cmocka_unit_test(test_rows_alone),
 		cmocka_unit_test(test_long_sums),
 		cmocka_unit_test(test_isa_names),
 	};

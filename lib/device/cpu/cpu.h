@@ -16,7 +16,7 @@ struct vfm_dev *vfm_cpu_open(struct vfm_err *err); /* free with dev->t->dev_free
 
 /* Which products keep a packed copy of a held operand b (device/ops/tensor.h).  Copies count as memory of the device.
  *
- *   rows of the product   more than `few`, or any with a transposed b; at most `rows`
+ *   rows of the product   more than `few`, at most `rows`
  *   size of the copy      `bytes` for each element of b, with the columns of c rounded up to multiples of `columns` and
  *                         the depth of the sums to multiples of `depth` */
 struct vfm_cpu_copies {

@@ -9,7 +9,7 @@
  *
  * Products of many rows pack all of B first, because several blocks of rows read it.  With one block of rows, or fewer
  * rows than columns, A is packed first; each thread then packs a few panels of B into its caches and uses them once.
- * Products of few rows read B where it is (cpu_few.inc.h); those with AMX tiles pack B.  Held operands
+ * Products of few rows do not pack B as a whole (cpu_few.inc.h), except with AMX tiles.  For more rows, held operands
  * (device/ops/tensor.h) are packed once, whole.
  *
  * The order of every sum depends only on K; with AMX in f32 also on whether N is less than TILES_MIN.  So results
@@ -23,13 +23,13 @@
 #include "base/par.h"
 
 enum {
-	TILE_MAX = 32 * 32, /* the largest mr nr */
-	NC = 768,           /* columns of a block: a multiple of every nr */
-	B_BYTES = 12 << 20, /* bytes of B packed at a time */
+	TILE_MAX = 32 * 32,   /* the largest mr nr */
+	NC = 768,             /* columns of a block: a multiple of every nr */
+	B_BYTES = 12 << 20,   /* bytes of B packed at a time */
 	L2_BYTES = 400 << 10, /* half of the room in a small L2 cache */
-	SLICE = 4096,       /* most elements of K of a slice */
-	FEW_ROWS = 16,      /* most rows of a product that reads B where it is */
-	TILES_MIN = 32,     /* least columns and elements of K for AMX tiles in f32 */
+	SLICE = 4096,         /* most elements of K of a slice */
+	FEW_ROWS = 16,        /* most rows of a product that reads B where it is */
+	TILES_MIN = 32,       /* least columns and elements of K for AMX tiles in f32 */
 };
 
 struct gemm {
@@ -383,7 +383,7 @@ struct few_job {
 	const struct gemm *g;
 	const struct vfm_cpu_kern *kern;
 	struct vfm_few few;
-	float *x; /* the rows of A in f32 and contiguous along K, where A has another form */
+	void *x; /* a copy of A, [m][k] in f32 or in bf16 with rows of whole pairs, where A has another form */
 };
 
 enum { FEW_GROUP = 32 }; /* a thread reads long pieces of the rows of B */
@@ -392,7 +392,7 @@ static void few_range(int64_t i0, int64_t i1, void *ctx)
 {
 	const struct few_job *j = ctx;
 	const struct gemm *g = j->g;
-	int64_t nr = j->kern->gemm_f32.nr, rows = g->m, width = g->group * nr;
+	int64_t nr = g->kern->nr, rows = g->m, width = g->group * nr;
 	float *tiles = vfm_cpu_scratch((size_t)(3 * width * rows + 16) * sizeof(float));
 
 	for (int64_t i = i0; i < i1; i++) {
@@ -400,49 +400,70 @@ static void few_range(int64_t i0, int64_t i1, void *ctx)
 
 		j->kern->few_rows(&j->few, n0, n1, tiles);
 		for (int64_t n = n0; n < n1; n += nr)
-			j->kern->gemm_f32.epilogue(&g->epi, tiles + (n - n0) * rows, 0, n, rows, cpu_min(nr, n1 - n));
+			g->kern->epilogue(&g->epi, tiles + (n - n0) * rows, 0, n, rows, cpu_min(nr, n1 - n));
 	}
 }
 
-static void widen_rows_range(int64_t k0, int64_t k1, void *ctx)
+static void copy_rows_range(int64_t k0, int64_t k1, void *ctx)
 {
 	const struct few_job *j = ctx;
 	const struct gemm *g = j->g;
 	const uint16_t *half = g->a.p;
 	const float *whole = g->a.p;
+	float *x = j->x;
+	uint16_t *pairs = j->x;
 
 	for (int64_t m = 0; m < g->m; m++)
-		if (g->a.kmajor)
-			for (int64_t k = k0; k < k1; k++)
-				j->x[m * g->k + k] =
-					g->a.bf ? vfm_bf16_to_f32(half[k * g->a.ld + m]) : whole[k * g->a.ld + m];
-		else
-			j->kern->axpby(1, half + m * g->a.ld + k0, true, 0, j->x + m * g->k + k0, false, k1 - k0);
+		for (int64_t k = k0; k < k1; k++) {
+			int64_t at = g->a.kmajor ? k * g->a.ld + m : m * g->a.ld + k;
+
+			if (j->few.pairs)
+				pairs[m * 2 * j->few.units + k] = half[at];
+			else
+				x[m * g->k + k] = g->a.bf ? vfm_bf16_to_f32(half[at]) : whole[at];
+		}
+}
+
+/* Returns whether the kernel of few rows can read A where it is. */
+static bool is_few_operand(const struct gemm *g, bool pairs)
+{
+	return !g->a.kmajor && (pairs ? g->k % 2 == 0 && g->a.ld % 2 == 0 : !g->a.bf);
 }
 
 static int run_few_rows(struct vfm_stream *s, struct gemm *g, struct vfm_err *err)
 {
+	bool pairs = g->kern->ku == 2;
 	struct few_job j = {.g = g, .kern = vfm_cpu_of(s)->kern};
-	int64_t panels = cpu_ceil_div(g->n, j.kern->gemm_f32.nr);
+	int64_t panels = cpu_ceil_div(g->n, g->kern->nr), units = count_units(g, g->k);
+	size_t bytes = (size_t)(g->m * units + 1) * sizeof(float);
 
-	j.few = (struct vfm_few){.x = g->a.p, .ldx = g->a.ld, .rows = g->m, .k = g->k, .slice = g->slice, .b = g->b};
-	if (g->a.bf || g->a.kmajor) {
-		j.x = vfm_cpu_ws(s, VFM_WS_PACK, (size_t)(g->m * g->k) * sizeof(float), err);
+	j.few = (struct vfm_few){.x = g->a.p,
+		.ldx = g->a.ld / g->kern->ku,
+		.rows = g->m,
+		.k = g->k,
+		.units = units,
+		.slice = g->slice / g->kern->ku,
+		.pairs = pairs,
+		.b = g->b};
+	if (!is_few_operand(g, pairs)) {
+		j.x = vfm_cpu_ws(s, VFM_WS_PACK, bytes, err);
 		if (!j.x)
 			return VFM_EENV;
-		vfm_par_for(g->k, 4096, widen_rows_range, &j);
+		if (g->k % 2)
+			memset(j.x, 0, bytes);
+		vfm_par_for(g->k, 4096, copy_rows_range, &j);
 		j.few.x = j.x;
-		j.few.ldx = g->k;
+		j.few.ldx = units;
 	}
 	g->group = cpu_min(FEW_GROUP, cpu_ceil_div(panels, vfm_par_threads()));
 	vfm_par_for(cpu_ceil_div(panels, g->group), 1, few_range, &j);
 	return 0;
 }
 
-/* Returns whether few_rows sums in the order of the other kernels: one element of K at a time, and not from C. */
+/* Returns whether few_rows sums in the order of the other kernels: one unit at a time, and not from C. */
 static bool suits_few_rows(const struct gemm *g, const struct vfm_gemm *a)
 {
-	return g->m <= FEW_ROWS && g->b.kmajor && g->kern->ku == 1 && !g->epi.accumulate && !vfm_has(&a->a_rowsum);
+	return g->m <= FEW_ROWS && g->kern->words == 1 && !g->epi.accumulate && !vfm_has(&a->a_rowsum);
 }
 
 /* ---- many rows ---------------------------------------------------------------------------- */
@@ -489,7 +510,7 @@ struct vfm_cpu_copies vfm_cpu_copies_of(const struct vfm_dev *d, enum vfm_dtype 
 	if (strcmp(d->t->name, "cpu") != 0)
 		return (struct vfm_cpu_copies){.columns = 1, .depth = 1};
 	k = dtype == VFM_BF16 ? &c->gemm_bf16 : &c->gemm_f32;
-	return (struct vfm_cpu_copies){.few = k->ku == 1 ? FEW_ROWS : 0,
+	return (struct vfm_cpu_copies){.few = FEW_ROWS,
 		.rows = k->held_rows,
 		.columns = k->nr,
 		.depth = k->ku,
@@ -553,7 +574,7 @@ static int run_gemm(struct vfm_stream *s, struct gemm *g, const struct vfm_gemm 
 		if (!g->sums)
 			return VFM_EENV;
 	}
-	if (a->b.version && g->n && g->m <= g->kern->held_rows)
+	if (a->b.version && g->n && g->m > FEW_ROWS && g->m <= g->kern->held_rows)
 		get_held(s, g, a->b.version);
 	return run_slices(s, g, rowsum, err);
 }

@@ -104,11 +104,12 @@ struct vfm_gemm_kern {
 
 enum { VFM_GEMM_RUN = 128 }; /* units of a run of the sums of a product (cpu_gemm.c) */
 
-/* A product of few rows.  b is k-major. */
+/* A product of few rows.  A unit is an element of K, or two neighbouring bf16 (pairs; with AVX-512 bf16). */
 struct vfm_few {
-	const float *x; /* [rows][k], rows ldx elements apart */
-	int64_t ldx, rows, k;
-	int64_t slice; /* elements of K of a slice: a multiple of VFM_GEMM_RUN, or k */
+	const float *x; /* [rows][units], rows ldx floats apart: f32, or pairs with zeros past the end of K */
+	int64_t ldx, rows, k, units;
+	int64_t slice; /* units of a slice: a multiple of VFM_GEMM_RUN, or all */
+	bool pairs;
 	struct vfm_mat b;
 };
 

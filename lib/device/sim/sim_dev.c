@@ -246,9 +246,8 @@ static void keep_copy(struct sim *d, const struct vfm_gemm *g)
 		.n = g->c.shape[1],
 		.k = g->a.shape[g->trans_a ? 0 : 1],
 		.trans = g->trans_b};
-	bool few = m <= r->few && !g->trans_b && !g->accumulate && !vfm_has(&g->a_rowsum);
 
-	if (!g->b.version || m < 1 || c.n < 1 || c.k < 1 || few || m > r->rows || vfm_has(&g->scale_a))
+	if (!g->b.version || m <= r->few || m < 1 || c.n < 1 || c.k < 1 || m > r->rows || vfm_has(&g->scale_a))
 		return;
 	for (size_t i = 0; i < d->n_copies; i++) {
 		const struct sim_copy *x = &d->copy[i];
