@@ -4,7 +4,8 @@
  * Its kernels are one source, compiled for the compiler's default target, AVX2, AVX-512 and AVX-512 bf16, and selected
  * at run time.  On CPUs with AMX, GEMM and attention use tiles: for bf16 (cpu_gemm_tile.h), and for f32 as six products
  * of bf16 (cpu_bf16x3.h), whose error is at most that of f32 FMAs except for values near 2^-126.
- * VFM_CPU_ISA=base|avx2|avx512|avx512_bf16|amx lowers the selection; avx512_bf16 selects FMAs.
+ * VFM_CPU_ISA=base|avx2|avx512|avx512_bf16|amx lowers the selection.  Without AMX, bf16 is multiplied by vdpbf16ps if
+ * the CPU does that faster than FMAs of f32, else by these.
  */
 #ifndef VFM_DEVICE_CPU_CPU_H
 #define VFM_DEVICE_CPU_CPU_H

@@ -5,8 +5,8 @@
  * keys, the backward also allocates an f32 copy of their dq on the stream's device.
  *
  * Results have the same bits for any number of threads, and are equal to rounding between instruction sets.  Sums and
- * softmax are f32.  bf16 operands are multiplied as bf16 with avx512_bf16, and converted to f32 tile by tile otherwise;
- * with AMX, products of f32 are six products of bf16 (cpu_bf16x3.h).  vfm_op_attn has checked the operands.
+ * softmax are f32.  bf16 operands are multiplied as bf16 if the CPU does it faster, and converted to f32 tile by tile
+ * otherwise; with AMX, products of f32 are six products of bf16 (cpu_bf16x3.h).  vfm_op_attn has checked the operands.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -295,10 +295,10 @@ static const struct attn_isa *pick(const struct vfm_stream *s, bool bf16)
 {
 	enum vfm_isa isa = vfm_cpu_of(s)->isa;
 
-	if (isa >= VFM_ISA_AVX512_BF16 && bf16)
-		return isa >= VFM_ISA_AMX ? &vfm_attn_amx : &vfm_attn_avx512bf16;
 	if (isa >= VFM_ISA_AMX)
-		return &vfm_attn_amx_f32;
+		return bf16 ? &vfm_attn_amx : &vfm_attn_amx_f32;
+	if (bf16 && vfm_cpu_of(s)->pairs)
+		return &vfm_attn_avx512bf16;
 	return isa >= VFM_ISA_AVX512 ? &vfm_attn_avx512 : isa >= VFM_ISA_AVX2 ? &vfm_attn_avx2 : &vfm_attn_base;
 }
 

@@ -628,7 +628,8 @@ struct vfm_dev *vfm_cpu_open(struct vfm_err *err)
 	c->isa = isa;
 	c->kern = kernels[isa];
 	c->pool = vfm_calloc(1, sizeof(*c->pool));
-	vfm_cpu_set_gemm(c, &c->kern->gemm_f32, &c->kern->gemm_bf16);
+	c->pairs = isa >= VFM_ISA_AVX512_BF16 && vfm_isa_fast_pairs();
+	vfm_cpu_set_gemm(c, &c->kern->gemm_f32, c->pairs ? &c->kern->gemm_bf16 : &c->kern->gemm_f32);
 #ifdef __x86_64__
 	if (isa == VFM_ISA_AMX)
 		vfm_cpu_set_gemm(c, &vfm_gemm_amx_f32, &vfm_gemm_amx);

@@ -16,9 +16,10 @@ struct vfm_cpu_held; /* cpu_held.c */
 struct vfm_cpu {
 	struct vfm_dev dev; /* first */
 	enum vfm_isa isa;
+	bool pairs; /* products of bf16 by vdpbf16ps; else, without tiles, by FMAs of f32 */
 	const struct vfm_cpu_kern *kern;
 	struct vfm_cpu_pool *pool;
-	struct vfm_gemm_kern gemm_f32, gemm_bf16; /* those of kern, or of AMX tiles */
+	struct vfm_gemm_kern gemm_f32, gemm_bf16; /* of kern, or of AMX tiles */
 	struct vfm_cpu_held *held;                /* NULL: no copies */
 	struct {
 		void *p;

@@ -1,7 +1,6 @@
 /* cpu_isa.c - queries CPUID for the best instruction set, which VFM_CPU_ISA may lower. */
 #include "device/cpu/cpu_isa.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -42,10 +41,25 @@ enum vfm_isa vfm_isa_best(void)
 		return VFM_ISA_AVX512_BF16;
 	return VFM_ISA_AMX;
 }
+bool vfm_isa_fast_pairs(void)
+{
+	enum { COOPER_LAKE = 0x55 };
+	unsigned a, b, c, d;
+
+	__builtin_cpu_init();
+	if (!__builtin_cpu_is("intel"))
+		return true;
+	return __get_cpuid(1, &a, &b, &c, &d) && ((a >> 4 & 0xf) | (a >> 12 & 0xf0)) == COOPER_LAKE;
+}
 #else
 enum vfm_isa vfm_isa_best(void)
 {
 	return VFM_ISA_BASE;
+}
+
+bool vfm_isa_fast_pairs(void)
+{
+	return false;
 }
 #endif
 

@@ -2,6 +2,8 @@
 #ifndef VFM_DEVICE_CPU_CPU_ISA_H
 #define VFM_DEVICE_CPU_CPU_ISA_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 
 /* Each level includes those before it. */
@@ -17,6 +19,9 @@ enum vfm_isa {
 enum vfm_isa vfm_isa_best(void); /* of this CPU */
 /* Selects the best level, lowered by VFM_CPU_ISA.  VFM_EUSAGE: VFM_CPU_ISA is not a level, or this CPU lacks it. */
 int vfm_isa_choose(enum vfm_isa *isa, struct vfm_err *err);
+/* Returns whether vdpbf16ps multiplies faster than FMAs of f32: not on CPUs of Intel with AMX, or that hide it (half as
+ * fast on Sapphire Rapids; the fast ones are Cooper Lake's). */
+bool vfm_isa_fast_pairs(void);
 const char *vfm_isa_name(enum vfm_isa isa); /* "avx512_bf16" */
 
 #endif
