@@ -434,45 +434,68 @@ struct bwd_scratch {
 } ALIGNED;
 
 #if defined(ATTN_PAIR) || defined(ATTN_SPLIT)
+/* The constants of 16 queries: -lse log2(e), and the sum of dO O. */
+struct query_lanes {
+	vf neg_lse2, delta;
+};
+
 /* Stores vectors v and v + 1 of key j of P and dS as rows of bf16, which are operands A, and returns dS.  Pairs are
  * stored in place: their rows are half as long, so they overwrite only values already read. */
 static inline __attribute__((always_inline)) void dsoftmax_row(
-	struct bwd_scratch *x, int j, int v, bool two, vf sc, vf g[2])
+	struct bwd_scratch *x, int j, int v, bool two, const struct query_lanes q[2], vf sc, vf g[2])
 {
-	float *s = x->s + j * ATTN_LD, *ds = x->ds + j * ATTN_LD;
-	vf p0 = EXP2(v_fma(v_load(s + v * VW), sc, v_load(x->neg_lse2 + v * VW))), p1 = v_set(0);
+	const float *s = x->s + j * ATTN_LD + v * VW, *ds = x->ds + j * ATTN_LD + v * VW;
+	vf p0 = EXP2(v_fma(v_load(s), sc, q[0].neg_lse2)), p1 = v_set(0);
 
-	g[0] = p0 * (v_load(ds + v * VW) - v_load(x->delta + v * VW));
+	g[0] = p0 * (v_load(ds) - q[0].delta);
 	if (two) {
-		p1 = EXP2(v_fma(v_load(s + (v + 1) * VW), sc, v_load(x->neg_lse2 + (v + 1) * VW)));
-		g[1] = p1 * (v_load(ds + (v + 1) * VW) - v_load(x->delta + (v + 1) * VW));
+		p1 = EXP2(v_fma(v_load(s + VW), sc, q[1].neg_lse2));
+		g[1] = p1 * (v_load(ds + VW) - q[1].delta);
 	}
 	put_row(SPLIT ? x->p_split : x->s, j, v, p0, p1);
 	put_row(SPLIT ? x->ds_split : x->ds, j, v, g[0], g[1]);
 }
-#endif
 
-/* Computes P = 2^(scale2 S - lse2) and dS = P (dP - delta) in the forms that the products need. */
+/* Keys [j, j + 2), or the last one, of vectors v and v + 1. */
+static inline __attribute__((always_inline)) void dsoftmax_keys(
+	struct bwd_scratch *x, int j, int v, bool both, bool two, const struct query_lanes q[2], vf sc)
+{
+	vf g[2][2] = {{v_set(0), v_set(0)}, {v_set(0), v_set(0)}};
+
+	dsoftmax_row(x, j, v, two, q, sc, g[0]);
+	if (both)
+		dsoftmax_row(x, j + 1, v, two, q, sc, g[1]);
+	put_steps(x->dss, j, v, g[0][0], g[1][0]);
+	if (two)
+		put_steps(x->dss, j, v + 1, g[0][1], g[1][1]);
+}
+
+/* Computes P = 2^(scale2 S - lse2) and dS = P (dP - delta) in the forms that the products need.  Not inlined: the loop
+ * needs all registers. */
+static __attribute__((noinline)) void dsoftmax(struct bwd_scratch *x, int n, int nv, float scale2)
+{
+	const vf sc = v_set(scale2);
+
+	for (int v = 0; v < nv; v += 2) {
+		struct query_lanes q[2];
+		int j = 0;
+
+		for (int i = 0; i < 2; i++) {
+			q[i].neg_lse2 = v_load(x->neg_lse2 + (v + i) % (ATTN_BQ / VW) * VW);
+			q[i].delta = v_load(x->delta + (v + i) % (ATTN_BQ / VW) * VW);
+		}
+		if (v + 1 < nv)
+			for (; j + 1 < n; j += 2)
+				dsoftmax_keys(x, j, v, true, true, q, sc);
+		for (; j < n; j += 2)
+			dsoftmax_keys(x, j, v, j + 1 < n, v + 1 < nv, q, sc);
+	}
+}
+#else
 static void dsoftmax(struct bwd_scratch *x, int n, int nv, float scale2)
 {
 	const vf sc = v_set(scale2);
 
-#if defined(ATTN_PAIR) || defined(ATTN_SPLIT)
-	for (int v = 0; v < nv; v += 2) {
-		const bool two = v + 1 < nv;
-
-		for (int j = 0; j < n; j += 2) {
-			vf g[2][2] = {{v_set(0), v_set(0)}, {v_set(0), v_set(0)}};
-
-			dsoftmax_row(x, j, v, two, sc, g[0]);
-			if (j + 1 < n)
-				dsoftmax_row(x, j + 1, v, two, sc, g[1]);
-			put_steps(x->dss, j, v, g[0][0], g[1][0]);
-			if (two)
-				put_steps(x->dss, j, v + 1, g[0][1], g[1][1]);
-		}
-	}
-#else
 	for (int j = 0; j < n; j++)
 		for (int v = 0; v < nv; v++) {
 			float *s = x->s + j * ATTN_LD + v * VW, *ds = x->ds + j * ATTN_LD + v * VW;
@@ -481,8 +504,8 @@ static void dsoftmax(struct bwd_scratch *x, int n, int nv, float scale2)
 			v_store(s, p);
 			v_store(ds, p * (v_load(ds) - v_load(x->delta + v * VW)));
 		}
-#endif
 }
+#endif
 
 /* Packs a block of queries and computes all values that do not depend on the keys. */
 static void load_queries(

@@ -1,8 +1,8 @@
 /* cpu_gemm.c - GEMM: blocking and threads around the kernels of cpu_gemm.inc.h.
  *
  * K is divided into slices, and slices into chunks whose panel of B fits the L1 cache.  The sums of a block of C over a
- * slice stay in the L2 cache; the epilogue of a tile runs during the product of the next tile or right after it.  Slices
- * are added to C if C is plain f32, else to a plain f32 array.
+ * slice stay in the L2 cache; the epilogue of a tile runs during the product of the next tile or right after it.
+ * Slices are added to C if C is plain f32, else to a plain f32 array.
  *
  * Sums have three levels, each from zero: a run of K in registers (vfm_gemm_kern.tile), the runs of a slice, the
  * slices.  In f32 the error of n elements is at most (128 + SLICE / 128 + n / SLICE) 2^-24 of the sum of |a b|.
@@ -12,8 +12,8 @@
  * Products of few rows do not pack B as a whole (cpu_few.inc.h), except with AMX tiles.  For more rows, held operands
  * (device/ops/tensor.h) are packed once, whole.
  *
- * The order of every sum depends only on K; with AMX in f32 also on whether N is less than TILES_MIN.  So results
- * depend neither on the number of threads nor on the other rows.
+ * The order of every sum depends only on K; with AMX in f32 also on vfm_gemm.few and whether N is less than TILES_MIN.
+ * So results depend neither on the number of threads nor on the other rows.
  */
 #include "device/cpu/cpu.h"
 #include "device/cpu/cpu_impl.h"
@@ -350,7 +350,7 @@ static int64_t choose_group(const struct gemm *g)
 	return cpu_max(1, cpu_min(group, B_GROUP));
 }
 
-/* Returns whether A is packed first: the rows of one block, or the smaller operand, if there are columns for all threads
+/* Returns whether A is packed first: the rows of one block, or the smaller operand if there are columns for all threads
  * and a chunk of A stays in the L2 cache with the tiles or serves many columns. */
 static bool suits_one_block(const struct gemm *g)
 {
@@ -608,13 +608,13 @@ static int get_bias(struct vfm_stream *s, struct vfm_epi *epi, const struct vfm_
 	return 0;
 }
 
-/* Few columns or a short K do not pay for splitting the elements of A.  The number of rows has no part in it, so that a
- * row has the same bits in any product. */
+/* Few columns or a short K do not pay for splitting the elements of A, nor few rows for those of B.  The number of rows
+ * has no part in it, so that a row has the same bits in any product. */
 static const struct vfm_gemm_kern *choose_f32(const struct vfm_cpu *c, const struct vfm_gemm *a)
 {
 	int64_t n = a->c.shape[1], k = a->a.shape[a->trans_a ? 0 : 1];
 
-	return n < TILES_MIN || k < TILES_MIN ? &c->kern->gemm_f32 : &c->gemm_f32;
+	return a->few || n < TILES_MIN || k < TILES_MIN ? &c->kern->gemm_f32 : &c->gemm_f32;
 }
 
 int vfm_cpu_gemm(struct vfm_stream *s, const struct vfm_gemm *a, struct vfm_err *err)

@@ -53,6 +53,9 @@ struct vfm_gemm {
 	struct vfm_tensor c; /* [M,N]; f32 or bf16; rows may be strided */
 	bool trans_a, trans_b;
 	bool accumulate; /* C += instead of C = (without act) */
+	/* The rows are few by nature, such as one a sample.  A backend may then use kernels for few rows, whatever their
+	 * number; results of the other kernels are equal to rounding. */
+	bool few;
 	/* optional [N] f32 or bf16, added before the activation; a backend may round it to the dtype of c first */
 	struct vfm_tensor bias;
 	/* C = act(z), z = op(A) op(B) + bias; a backend may first round z to the dtype of c, the dtype of aux */

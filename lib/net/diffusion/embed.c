@@ -78,7 +78,8 @@ static void declare_refiner_block(struct vfm_refiner_block *b, struct vfm_params
 				.in = layers[k].in,
 				.out = layers[k].out,
 				.groups = layers[k].groups,
-				.zero = layers[k].l == &b->ada},
+				.zero = layers[k].l == &b->ada,
+				.few = layers[k].l == &b->ada},
 			"refiner.%d.%s", (int)i, layers[k].name);
 }
 

@@ -47,8 +47,9 @@ static void declare_time(struct vfm_model *d)
 {
 	const int64_t h = d->m.hidden;
 	const bool low = d->arch->mod == VFM_MOD_LOW_RANK, no_bias = d->arch->no_bias_ends;
-	const struct vfm_linear_desc first = {.in = low ? h : VFM_TIME_FEATURES, .out = h, .no_bias = no_bias},
-				     second = {.in = h, .out = low ? 3 * h : h, .zero = low, .no_bias = no_bias};
+	const struct vfm_linear_desc
+		first = {.in = low ? h : VFM_TIME_FEATURES, .out = h, .no_bias = no_bias, .few = true},
+		second = {.in = h, .out = low ? 3 * h : h, .zero = low, .no_bias = no_bias, .few = true};
 
 	vfm_linear_declare(&d->t0, d->ps, &first, "t_mlp.0");
 	vfm_linear_declare(&d->t2, d->ps, &second, "t_mlp.2");
@@ -59,8 +60,8 @@ static void declare_time(struct vfm_model *d)
 /* Two layers with a SiLU, whose result is added to the conditioning. */
 static void declare_added(struct vfm_model *d, struct vfm_linear l[2], int64_t in, const char *name)
 {
-	const struct vfm_linear_desc first = {.in = in, .out = d->m.hidden},
-				     second = {.in = d->m.hidden, .out = d->m.hidden};
+	const struct vfm_linear_desc first = {.in = in, .out = d->m.hidden, .few = true},
+				     second = {.in = d->m.hidden, .out = d->m.hidden, .few = true};
 
 	vfm_linear_declare(&l[0], d->ps, &first, "%s.0", name);
 	vfm_linear_declare(&l[1], d->ps, &second, "%s.2", name);
@@ -81,7 +82,7 @@ static void declare_conditioning(struct vfm_model *d)
 		vfm_embedders_declare(&d->embed, m, d->ps, UNIT_COND);
 	if (vfm_model_has_shared_mod(m)) {
 		struct vfm_linear_desc ada = {
-			.in = h, .out = d->arch->n_mod * h, .zero = d->arch->mod == VFM_MOD_MATRIX};
+			.in = h, .out = d->arch->n_mod * h, .zero = d->arch->mod == VFM_MOD_MATRIX, .few = true};
 
 		vfm_linear_declare(&d->ada_shared, d->ps, &ada, "ada_shared");
 	}
@@ -99,12 +100,13 @@ static void declare_head(struct vfm_model *d, int unit)
 	const struct vfm_pdesc row = {.ndim = 1, .shape = {h}};
 	const float std = 1 / sqrtf((float)h);
 	struct vfm_linear_desc ada = {
-		.unit = unit, .in = h, .out = 2 * h, .zero = true, .no_bias = d->arch->no_bias_ends};
+		.unit = unit, .in = h, .out = 2 * h, .zero = true, .no_bias = d->arch->no_bias_ends, .few = true};
 
 	if (d->arch->mod == VFM_MOD_LOW_RANK) {
 		ada.in = d->m.adaln_lora;
 		vfm_linear_declare(&d->ada_a, d->ps,
-			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = ada.in, .no_bias = true}, "ada_a");
+			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = ada.in, .no_bias = true, .few = true},
+			"ada_a");
 		vfm_linear_declare(&d->ada, d->ps, &ada, "ada_b");
 	} else if (d->arch->head_table) {
 		d->head_shift = vfm_param_add(d->ps, unit, &row, VFM_INIT_NORMAL, std, "head_shift");

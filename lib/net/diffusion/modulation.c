@@ -60,12 +60,13 @@ static void declare_parts(
 	struct vfm_modulation *mod, const struct vfm_model_spec *m, struct vfm_params *ps, int unit, int64_t first)
 {
 	const int64_t h = m->hidden, r = m->adaln_lora;
-	const struct vfm_linear_desc a = {.unit = unit, .in = h, .out = mod->parts * r, .no_bias = true},
+	const struct vfm_linear_desc a = {.unit = unit, .in = h, .out = mod->parts * r, .no_bias = true, .few = true},
 				     b = {.unit = unit,
 					     .in = r,
 					     .out = mod->n_mod / mod->parts * h,
 					     .zero = true,
-					     .no_bias = true};
+					     .no_bias = true,
+					     .few = true};
 
 	mod->a = declare_linears(mod, ps, &a, "ada_a", first);
 	mod->b = vfm_calloc((size_t)(mod->layers * mod->parts), sizeof(*mod->b));
@@ -92,14 +93,16 @@ void vfm_modulation_declare(struct vfm_modulation *mod, const struct vfm_model_s
 		declare_parts(mod, m, ps, unit, first);
 	} else if (r) {
 		mod->a = declare_linears(mod, ps,
-			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = r, .no_bias = true}, "ada_a", first);
+			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = r, .no_bias = true, .few = true},
+			"ada_a", first);
 		mod->b = declare_linears(mod, ps,
-			&(struct vfm_linear_desc){.unit = unit, .in = r, .out = n_mod * h, .zero = true}, "ada_b",
-			first);
+			&(struct vfm_linear_desc){.unit = unit, .in = r, .out = n_mod * h, .zero = true, .few = true},
+			"ada_b", first);
 		vfm_linear_stack(&mod->a_all, mod->a, mod->layers);
 	} else {
 		mod->ada = declare_linears(mod, ps,
-			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = n_mod * h, .zero = true}, "ada", first);
+			&(struct vfm_linear_desc){.unit = unit, .in = h, .out = n_mod * h, .zero = true, .few = true},
+			"ada", first);
 		vfm_linear_stack(&mod->ada_all, mod->ada, mod->layers);
 	}
 }

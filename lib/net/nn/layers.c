@@ -68,6 +68,7 @@ void vfm_linear_declare(
 	if (d->fp8)
 		vfm_param_base(l->w);
 	l->keep = d->keep;
+	l->few = d->few;
 	l->b = d->no_bias ? NULL : vfm_param_add(ps, d->unit, &b, VFM_INIT_ZERO, 0, "%s.bias", name);
 	if (l->b)
 		l->b->bias = true;
@@ -85,6 +86,7 @@ static struct vfm_linear_args make_linear_args(const struct vfm_linear *l, enum 
 		.act = act,
 		.out = out,
 		.keep = l->keep,
+		.few = l->few,
 		.fp8 = l->w->fp8 && l->w->ps->fp8 && w->v.shape[0] % 16 == 0 && w->v.shape[1] % 16 == 0,
 		.past = l->w->past};
 
@@ -116,6 +118,7 @@ void vfm_linear_stack(struct vfm_linear_stack *s, const struct vfm_linear *l, in
 				"lora.targets: %s is computed with other layers in one product and can have no adapter",
 				p[i]->name);
 	}
+	s->few = l->few;
 	s->w = vfm_params_stack(l->w->ps, p, n);
 	for (int i = 0; i < n; i++)
 		p[i] = l[i].b;
@@ -125,7 +128,7 @@ void vfm_linear_stack(struct vfm_linear_stack *s, const struct vfm_linear *l, in
 
 struct vfm_var *vfm_linears(struct vfm_tape *t, const struct vfm_linear_stack *s, struct vfm_var *x, enum vfm_dtype out)
 {
-	return vfm_g_linear(t, x, &(struct vfm_linear_args){.w = s->w, .b = s->b, .out = out});
+	return vfm_g_linear(t, x, &(struct vfm_linear_args){.w = s->w, .b = s->b, .out = out, .few = s->few});
 }
 
 struct vfm_var *vfm_linear_column(struct vfm_tape *t, const struct vfm_linear *l, struct vfm_var *x, enum vfm_act act,

@@ -15,6 +15,7 @@
 struct vfm_linear {
 	struct vfm_param *w, *b; /* b NULL: no bias */
 	bool skip_bias;          /* row split: another rank adds the bias */
+	bool few;                /* as in struct vfm_linear_args */
 	enum vfm_keep keep;      /* as in struct vfm_linear_args */
 	/* The adapter "….lora_A.weight" [groups * rank, in], "….lora_B.weight" [out, rank]; declared if the tuning of
 	 * the parameters names the layer (spec/model/tuning.h), else NULL.  Column split: B is split like W, A is
@@ -31,6 +32,7 @@ struct vfm_linear_desc {
 	int groups;         /* equal blocks of outputs, each split over tp: 3 for a fused qkv; 0 means 1 */
 	bool zero;          /* initialised to zero (adaLN-Zero) */
 	bool no_bias;
+	bool few; /* as in struct vfm_linear_args: a row of x for each sample */
 	/* a layer of a block; multiplies in fp8 if vfm_params.fp8 is set and its local dimensions are multiples of
 	 * 16 */
 	bool fp8;
@@ -43,6 +45,7 @@ struct vfm_var *vfm_linear(
  * another, without a split, in one unit; either all or none have a bias. */
 struct vfm_linear_stack {
 	struct vfm_var *w, *b; /* [sum of out, in], [sum of out]; b NULL: no bias */
+	bool few;
 };
 void vfm_linear_stack(struct vfm_linear_stack *s, const struct vfm_linear *l, int n);
 struct vfm_var *vfm_linears(

@@ -29,6 +29,7 @@ struct vfm_linear_args {
 	enum vfm_act act;
 	enum vfm_dtype out;              /* of y */
 	enum vfm_keep keep;              /* the group of y or, with an activation, of its input; 0: VFM_KEEP_OTHER */
+	bool few;                        /* vfm_gemm.few, for the forward and for the gradient of x */
 	bool fp8;                        /* products in fp8 (gops_fp8.c); in and out are multiples of 16 */
 	const struct vfm_fp8_past *past; /* fp8: delayed scaling, alive until the backward; NULL: current scaling */
 	struct vfm_lora_args lora;

@@ -51,6 +51,7 @@ int vfm_product_dx(struct vfm_tape *t, struct vfm_var *x, bool lora, struct vfm_
 struct vfm_linear_ctx {
 	struct vfm_var *x; /* vfm_product.saved, or again */
 	bool q8;           /* x is the q8 of the input */
+	bool few;          /* vfm_linear_args.few */
 	const struct vfm_fp8_past *past;
 	struct vfm_lora_args lora;
 	struct vfm_var *lora_x; /* vfm_product.lora_x, or again; NULL: no adapter */

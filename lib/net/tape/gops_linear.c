@@ -82,6 +82,7 @@ struct vfm_linear_ctx vfm_product_ctx(const struct vfm_product *p)
 {
 	return (struct vfm_linear_ctx){.x = read_later(p, p->saved),
 		.q8 = p->saved == p->x->q8,
+		.few = p->args.few,
 		.past = p->args.past,
 		.lora = p->args.lora,
 		.lora_x = p->lora_x ? read_later(p, p->lora_x) : NULL};
@@ -183,7 +184,7 @@ static int linear_backward(struct vfm_tape *t, struct vfm_node *n, struct vfm_er
 
 	TRY_OUT(vfm_product_dz(t, n->out, w->v.dtype, &dz, &cast, err));
 	if (vfm_wants_grad(x)) {
-		struct vfm_gemm a = {.a = dz, .b = w->v};
+		struct vfm_gemm a = {.few = c->few, .a = dz, .b = w->v};
 
 		TRY_OUT(vfm_product_dx(t, x, c->lora.a != NULL, &dx, err));
 		a.c = dx.c, a.accumulate = dx.accumulate, a.dact = dx.dact, a.aux = dx.aux;
@@ -207,7 +208,7 @@ void vfm_product_open(struct vfm_tape *t, struct vfm_product *p)
 		return;
 	if (p->keeps)
 		p->known = vfm_product_kept(t, p);
-	p->gemm = (struct vfm_gemm){.trans_b = true, .b = a->w->v, .c = p->y->v, .act = a->act};
+	p->gemm = (struct vfm_gemm){.trans_b = true, .few = a->few, .b = a->w->v, .c = p->y->v, .act = a->act};
 	if (a->b)
 		p->gemm.bias = a->b->v;
 	if (p->z)
