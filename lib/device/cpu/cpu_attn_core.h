@@ -62,6 +62,18 @@ static void row_ptrs(
 	}
 }
 
+/* Prefetches rows, numbered as in row_ptrs, of d elements: no stream that the CPU would recognise. */
+static void prefetch_rows(const struct attn_view *v, int d, int64_t t0, int64_t nt, int64_t head0, int64_t first, int n)
+{
+	const int bytes = d * (v->bf16 ? 2 : 4);
+	char *rows[ATTN_BK];
+
+	row_ptrs(v, t0, nt, head0, first, n, rows);
+	for (int i = 0; i < n; i++)
+		for (int b = 0; b < bytes; b += 64)
+			__builtin_prefetch(rows[i] + b, 0, 2);
+}
+
 #ifdef ATTN_SPLIT
 #include "device/cpu/cpu_attn_split.h"
 #else
@@ -537,6 +549,16 @@ static void load_queries(
 		x->delta[i] = x->neg_lse2[i] = 0;
 }
 
+/* Prefetches the rows that load_queries reads for n queries from `first` on. */
+static void prefetch_queries(const struct attn_call *c, const struct attn_item *it, int64_t first, int n)
+{
+	const int64_t q0 = c->cu_q[it->sample], nq = attn_nq(c, it->sample), h0 = (int64_t)it->kvh * c->group;
+
+	prefetch_rows(&c->q, c->d, q0, nq, h0, first, n);
+	prefetch_rows(&c->dout, c->d, q0, nq, h0, first, n);
+	prefetch_rows(&c->o, c->d, q0, nq, h0, first, n);
+}
+
 /* Waits until the preceding item has added its part of block b, then loads dq of the block to x->dqt. */
 static void get_dq(
 	const struct attn_call *c, const struct attn_item *it, int64_t b, struct bwd_scratch *x, _Atomic int64_t *done)
@@ -653,6 +675,9 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 			add_floats(x->all_dv, x->dv, size, i > ATTN_RUN * ATTN_BQ);
 		}
 		load_queries(c, it, first, nl, x);
+		if (i + nl < it->q_n)
+			prefetch_queries(
+				c, it, first + nl, (int)(it->q_n - i - nl < ATTN_BQ ? it->q_n - i - nl : ATTN_BQ));
 		for (int j = 0; j < nk; j += bk) {
 			int n = (int)(nk - j < bk ? nk - j : bk);
 			const float *k = x->k + j / bk * A_WORDS, *v = x->v + j / bk * A_WORDS;
