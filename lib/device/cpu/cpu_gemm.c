@@ -26,6 +26,7 @@ enum {
 	TILE_MAX = 32 * 32,   /* the largest mr nr */
 	NC = 768,             /* columns of a block: a multiple of every nr */
 	B_BYTES = 12 << 20,   /* bytes of B packed at a time */
+	L1_BYTES = 24 << 10,  /* of panels of B, beside one of A */
 	L2_BYTES = 400 << 10, /* half of the room in a small L2 cache */
 	SLICE = 4096,         /* most elements of K of a slice */
 	FEW_ROWS = 16,        /* most rows of a product that reads B where it is */
@@ -157,17 +158,33 @@ static void add_chunk(
 	*p->tail = (struct vfm_tail){&g->epi, kern->epilogue, scratch, i * mr, j * nr, tm, tn, (int)nr};
 }
 
+/* The tiles of a block, of panels [i0, i1) and [j0, j1): column by column, or by rows if all of B stays in the L1 cache, so
+ * that C is read and written in the order of memory. */
+struct tile_walk {
+	int64_t i0, i1, j0, j1;
+	bool by_rows;
+};
+
+/* Sets i and j to the next tile; past the last one, *j is j1 or *i is i1. */
+static void step_tile(const struct tile_walk *w, int64_t *i, int64_t *j)
+{
+	if (w->by_rows && ++*j == w->j1) {
+		*j = w->j0;
+		++*i;
+	} else if (!w->by_rows && ++*i == w->i1) {
+		*i = w->i0;
+		++*j;
+	}
+}
+
 /* Prefetches C of the tile after that of panels i and j, if this chunk stores it: the tile before hides the latency.
- * The panels are [i0, i1) for each j up to j1; last: the chunk is that of this slice. */
-static void prefetch_next(const struct gemm *g, int64_t i, int64_t j, int64_t i0, int64_t i1, int64_t j1, bool last)
+ * last: the chunk is that of this slice. */
+static void prefetch_next(const struct gemm *g, const struct tile_walk *w, int64_t i, int64_t j, bool last)
 {
 	int64_t mr = g->kern->mr, nr = g->kern->nr;
 
-	if (++i == i1) {
-		i = i0;
-		j++;
-	}
-	if ((g->in_c || last) && j < j1)
+	step_tile(w, &i, &j);
+	if ((g->in_c || last) && i < w->i1 && j < w->j1)
 		prefetch_result(&g->epi, i * mr, j * nr, cpu_min(mr, g->m - i * mr), cpu_min(nr, g->n - j * nr));
 }
 
@@ -202,34 +219,30 @@ static void pack_chunk_a(const struct gemm *g, float *dst, int64_t i0, int64_t i
 static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 {
 	const struct vfm_gemm_kern *kern = g->kern;
-	int64_t mr = kern->mr, nr = kern->nr, b_stride;
-	int64_t i0, i1, j0, j1, step = g->kc * kern->ku, a_stride = get_a_stride(g);
+	int64_t tile = (int64_t)kern->mr * kern->nr, step = g->kc * kern->ku, a_stride = get_a_stride(g), b_stride;
 	float *panels = scratch + (int64_t)kern->mc * NC;
 	bool whole = g->k1 - g->k0 <= step; /* one chunk completes a tile */
 	struct vfm_tail tail = {0};
+	struct tile_walk w;
 
-	share(g->m_panels, g->mb, bi, &i0, &i1);
-	share(g->p1 - g->p0, g->nb, bj, &j0, &j1);
-	j0 += g->p0, j1 += g->p0;
+	share(g->m_panels, g->mb, bi, &w.i0, &w.i1);
+	share(g->p1 - g->p0, g->nb, bj, &w.j0, &w.j1);
+	w.j0 += g->p0, w.j1 += g->p0;
+	w.by_rows = whole && (w.j1 - w.j0) * count_b(g, g->k1 - g->k0) * 4 <= L1_BYTES;
 	for (int64_t k = g->k0; k < g->k1; k += step) {
-		int64_t ke = cpu_min(k + step, g->k1);
+		int64_t ke = cpu_min(k + step, g->k1), n = (w.i1 - w.i0) * (w.j1 - w.j0), i = w.i0, j = w.j0;
 		struct vfm_panel_product p = {.units = count_units(g, ke - k), .tail = &tail};
 
-		pack_chunk_a(g, panels, i0, i1, k, ke, g->sums && j0 == 0);
-		for (int64_t j = j0; j < j1; j++) {
+		pack_chunk_a(g, panels, w.i0, w.i1, k, ke, g->sums && w.j0 == 0);
+		for (int64_t nth = 0; nth < n; nth++, step_tile(&w, &i, &j)) {
+			p.a = panels + (i - w.i0) * a_stride;
 			p.b = find_panel(g, j, k, &b_stride);
-			for (int64_t i = i0; i < i1; i++) {
-				int64_t nth = (j - j0) * (i1 - i0) + i - i0;
-
-				prefetch_next(g, i, j, i0, i1, j1, ke == g->k1);
-				p.a = panels + (i - i0) * a_stride;
-				add_chunk(g, i, j, &p, scratch + (whole ? nth % 2 : nth) * mr * nr, k == g->k0,
-					ke == g->k1);
-				prefetch_a(g, i0, i1, ke, nth, (j1 - j0) * (i1 - i0));
-			}
+			prefetch_next(g, &w, i, j, ke == g->k1);
+			add_chunk(g, i, j, &p, scratch + (whole ? nth % 2 : nth) * tile, k == g->k0, ke == g->k1);
+			prefetch_a(g, w.i0, w.i1, ke, nth, n);
 		}
 	}
-	vfm_tail_run(&tail, mr);
+	vfm_tail_run(&tail, kern->mr);
 }
 
 static void block_range(int64_t i0, int64_t i1, void *ctx)
@@ -297,14 +310,15 @@ static void pack_a_range(int64_t i0, int64_t i1, void *ctx)
 static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float *scratch)
 {
 	const struct vfm_gemm_kern *kern = g->kern;
-	int64_t mr = kern->mr, nr = kern->nr, step = g->kc * kern->ku, stride = get_a_stride(g);
-	float *panels = scratch + (g->group * g->m_panels + 1) * mr * nr;
+	int64_t nr = kern->nr, tile = kern->mr * nr, step = g->kc * kern->ku, a_stride = get_a_stride(g);
+	float *panels = scratch + (g->group * g->m_panels + 1) * tile;
 	bool whole = g->k1 - g->k0 <= step;
 	struct vfm_tail tail = {0};
+	struct tile_walk w = {0, g->m_panels, j0, j1, whole && (j1 - j0) * count_b(g, g->k1 - g->k0) * 4 <= L1_BYTES};
 
 	for (int64_t k = g->k0; k < g->k1; k += step) {
-		int64_t ke = cpu_min(k + step, g->k1), b_stride = count_b(g, step);
-		const float *a = g->a_packed + (k - g->k0) / step * g->m_panels * stride, *b = panels;
+		int64_t ke = cpu_min(k + step, g->k1), b_stride = count_b(g, step), i = 0, j = j0;
+		const float *a = g->a_packed + (k - g->k0) / step * g->m_panels * a_stride, *b = panels;
 		struct vfm_panel_product p = {.units = count_units(g, ke - k), .tail = &tail};
 
 		if (g->held)
@@ -312,18 +326,14 @@ static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float 
 		else
 			kern->pack(panels, false, b_stride, &g->b, j0 * nr, cpu_min((j1 - j0) * nr, g->n - j0 * nr), k,
 				ke, NULL);
-		for (int64_t j = j0; j < j1; j++)
-			for (int64_t i = 0; i < g->m_panels; i++) {
-				int64_t nth = (j - j0) * g->m_panels + i;
-
-				prefetch_next(g, i, j, 0, g->m_panels, j1, ke == g->k1);
-				p.a = a + i * stride;
-				p.b = b + (j - j0) * b_stride;
-				add_chunk(g, i, j, &p, scratch + (whole ? nth % 2 : nth) * mr * nr, k == g->k0,
-					ke == g->k1);
-			}
+		for (int64_t nth = 0; nth < g->m_panels * (j1 - j0); nth++, step_tile(&w, &i, &j)) {
+			p.a = a + i * a_stride;
+			p.b = b + (j - j0) * b_stride;
+			prefetch_next(g, &w, i, j, ke == g->k1);
+			add_chunk(g, i, j, &p, scratch + (whole ? nth % 2 : nth) * tile, k == g->k0, ke == g->k1);
+		}
 	}
-	vfm_tail_run(&tail, mr);
+	vfm_tail_run(&tail, kern->mr);
 }
 
 static void panels_range(int64_t i0, int64_t i1, void *ctx)
@@ -427,7 +437,8 @@ static void copy_rows_range(int64_t k0, int64_t k1, void *ctx)
 /* Returns whether the kernel of few rows can read A where it is. */
 static bool is_few_operand(const struct gemm *g, bool pairs)
 {
-	return !g->a.kmajor && (pairs ? g->k % 2 == 0 && g->a.ld % 2 == 0 : !g->a.bf);
+	return !g->a.kmajor &&
+		(pairs ? g->k % 2 == 0 && g->a.ld % 2 == 0 && (uintptr_t)g->a.p % sizeof(float) == 0 : !g->a.bf);
 }
 
 static int run_few_rows(struct vfm_stream *s, struct gemm *g, struct vfm_err *err)
