@@ -1,7 +1,7 @@
 /* cpu_few.inc.h - products of few rows.  Their time is that of reading B, so B is not packed as a whole: k-major f32 is
- * read in place, other forms are packed into a block of the L1 cache.  Included by cpu_kern_<isa>.c after
- * cpu_gemm.inc.h.  Each element is summed in the order of cpu_gemm.c, so a row has the same bits as in a product of many
- * rows. */
+ * read in place, other forms are packed into a block of the L1 cache.  Each element is summed in the order of
+ * cpu_gemm.c, so a row has the same bits as in a product of many rows.  Included by cpu_kern_<isa>.c after
+ * cpu_gemm.inc.h. */
 
 #ifdef __AVX512F__
 enum { SUM_ROWS = 8 }; /* of x, by two vectors of B */

@@ -29,7 +29,7 @@ enum {
 	L1_BYTES = 24 << 10,  /* of panels of B, beside one of A */
 	L2_BYTES = 400 << 10, /* half of the room in a small L2 cache */
 	SLICE = 4096,         /* most elements of K of a slice */
-	FEW_ROWS = 16,        /* most rows of a product that reads B where it is */
+	FEW_ROWS = 16,        /* most rows of a product that does not pack all of B */
 	TILES_MIN = 32,       /* least columns and elements of K for AMX tiles in f32 */
 };
 
@@ -143,7 +143,6 @@ static void add_chunk(
 {
 	const struct vfm_gemm_kern *kern = g->kern;
 	int64_t mr = kern->mr, nr = kern->nr, tm = cpu_min(mr, g->m - i * mr), tn = cpu_min(nr, g->n - j * nr);
-
 	bool in_c = g->in_c && tm == mr && tn == nr;
 
 	p->c = in_c ? (float *)g->epi.c + i * mr * g->epi.ldc + j * nr : scratch;
@@ -158,8 +157,8 @@ static void add_chunk(
 	*p->tail = (struct vfm_tail){&g->epi, kern->epilogue, scratch, i * mr, j * nr, tm, tn, (int)nr};
 }
 
-/* The tiles of a block, of panels [i0, i1) and [j0, j1): column by column, or by rows if all of B stays in the L1 cache, so
- * that C is read and written in the order of memory. */
+/* The tiles of a block, of panels [i0, i1) and [j0, j1).  Their order is column by column, or by rows if all of B stays
+ * in the L1 cache, so that C is read and written in the order of memory. */
 struct tile_walk {
 	int64_t i0, i1, j0, j1;
 	bool by_rows;
