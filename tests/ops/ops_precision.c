@@ -198,7 +198,7 @@ struct alone {
 };
 
 /* Computes rows [first, first + m) of gelu(a b + bias) into c[m][n]. */
-static void multiply_some(struct vfm_stream *s, const struct alone *x, const struct product *p, const float *bias,
+static void multiply_some(struct vfm_stream *s, const struct alone *x, const struct product *p, float *bias,
 	int64_t first, int64_t m, float *c)
 {
 	enum vfm_dtype t = x->bf ? VFM_BF16 : VFM_F32;
@@ -210,7 +210,7 @@ static void multiply_some(struct vfm_stream *s, const struct alone *x, const str
 		.a = x->trans_a ? vfm_t2(a, t, x->k, m) : vfm_t2(a, t, m, x->k),
 		.b = x->trans_b ? vfm_t2(p->b, t, x->n, x->k) : vfm_t2(p->b, t, x->k, x->n),
 		.c = vfm_t2(c, t, m, x->n),
-		.bias = vfm_t1((void *)(uintptr_t)bias, VFM_F32, x->n)};
+		.bias = vfm_t1(bias, VFM_F32, x->n)};
 	struct vfm_err err = {0};
 
 	g.a.stride[0] = ka;

@@ -62,7 +62,13 @@ static void row_ptrs(
 	}
 }
 
-/* Prefetches rows, numbered as in row_ptrs, of d elements: no stream that the CPU would recognise. */
+/* Returns the queries of the block that begins with query i of an item. */
+static inline int block_queries(const struct attn_item *it, int64_t i)
+{
+	return (int)(it->q_n - i < ATTN_BQ ? it->q_n - i : ATTN_BQ);
+}
+
+/* Prefetches rows, numbered as in row_ptrs, of d elements.  Their strides are too long for the prefetchers of a CPU. */
 static void prefetch_rows(const struct attn_view *v, int d, int64_t t0, int64_t nt, int64_t head0, int64_t first, int n)
 {
 	const int bytes = d * (v->bf16 ? 2 : 4);
@@ -384,7 +390,7 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 	for (int i = 0; i < nb; i++) {
 		struct fwd_block *b = &x->b[i];
 
-		b->n = (int)(it->q_n - i * ATTN_BQ < ATTN_BQ ? it->q_n - i * ATTN_BQ : ATTN_BQ);
+		b->n = block_queries(it, (int64_t)i * ATTN_BQ);
 		row_ptrs(&c->q, q0, nq, h0, it->q_first + i * ATTN_BQ, b->n, rows);
 		pack_lanes(b->qt, rows, c->q.bf16, b->n, d, c->scale < 0);
 		for (int j = 0; j < ATTN_BQ; j++)
@@ -446,7 +452,7 @@ struct bwd_scratch {
 } ALIGNED;
 
 #if defined(ATTN_PAIR) || defined(ATTN_SPLIT)
-/* The constants of 16 queries: -lse log2(e), and the sum of dO O. */
+/* A vector of queries: bwd_scratch.neg_lse2 and delta. */
 struct query_lanes {
 	vf neg_lse2, delta;
 };
@@ -493,8 +499,8 @@ static __attribute__((noinline)) void dsoftmax(struct bwd_scratch *x, int n, int
 		int j = 0;
 
 		for (int i = 0; i < 2; i++) {
-			q[i].neg_lse2 = v_load(x->neg_lse2 + (v + i) % (ATTN_BQ / VW) * VW);
-			q[i].delta = v_load(x->delta + (v + i) % (ATTN_BQ / VW) * VW);
+			q[i].neg_lse2 = v_load(x->neg_lse2 + (v + i) * VW);
+			q[i].delta = v_load(x->delta + (v + i) * VW);
 		}
 		if (v + 1 < nv)
 			for (; j + 1 < n; j += 2)
@@ -667,7 +673,7 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 	product_begin();
 	for (int64_t i = 0; i < it->q_n; i += ATTN_BQ) {
 		const int64_t first = it->q_first + i;
-		const int nl = (int)(it->q_n - i < ATTN_BQ ? it->q_n - i : ATTN_BQ), nv = vecs(nl);
+		const int nl = block_queries(it, i), nv = vecs(nl);
 		const int64_t run = i % (ATTN_RUN * ATTN_BQ);
 
 		if (run == 0 && i > 0) {
@@ -675,9 +681,7 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 			add_floats(x->all_dv, x->dv, size, i > ATTN_RUN * ATTN_BQ);
 		}
 		load_queries(c, it, first, nl, x);
-		if (i + nl < it->q_n)
-			prefetch_queries(
-				c, it, first + nl, (int)(it->q_n - i - nl < ATTN_BQ ? it->q_n - i - nl : ATTN_BQ));
+		prefetch_queries(c, it, first + nl, block_queries(it, i + nl));
 		for (int j = 0; j < nk; j += bk) {
 			int n = (int)(nk - j < bk ? nk - j : bk);
 			const float *k = x->k + j / bk * A_WORDS, *v = x->v + j / bk * A_WORDS;

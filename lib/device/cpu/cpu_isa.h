@@ -19,8 +19,8 @@ enum vfm_isa {
 enum vfm_isa vfm_isa_best(void); /* of this CPU */
 /* Selects the best level, lowered by VFM_CPU_ISA.  VFM_EUSAGE: VFM_CPU_ISA is not a level, or this CPU lacks it. */
 int vfm_isa_choose(enum vfm_isa *isa, struct vfm_err *err);
-/* Returns whether vdpbf16ps multiplies faster than FMAs of f32: not on CPUs of Intel with AMX, or that hide it (half as
- * fast on Sapphire Rapids; the fast ones are Cooper Lake's). */
+/* Returns whether vdpbf16ps multiplies faster than FMAs of f32.  Of Intel's CPUs, only Cooper Lake's does: it is half as
+ * fast on Sapphire Rapids. */
 bool vfm_isa_fast_pairs(void);
 const char *vfm_isa_name(enum vfm_isa isa); /* "avx512_bf16" */
 

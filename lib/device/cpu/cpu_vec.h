@@ -488,6 +488,7 @@ INLINE vf v_exp(vf x)
 	p = v_fma(p, r * r, r + v_set(1.0f));
 	return v_scale2(p, n);
 }
+
 /* 2^x, relative error 8e-8 (minimax on [-1/2, 1/2]). */
 INLINE vf v_exp2(vf x)
 {
@@ -514,33 +515,31 @@ INLINE vf v_exp2_bf16(vf x)
 	return v_scale2(p, n);
 }
 
-/* Returns 1 / (1 + e^-x) for a result in bf16.  The relative error is 6e-5, a thirtieth of its rounding error. */
+INLINE vf v_sigmoid(vf x)
+{
+	return v_set(1.0f) / (v_set(1.0f) + v_exp(-x));
+}
+/* The same for a result in bf16: the relative error is 6e-5, a thirtieth of the rounding error of bf16. */
 INLINE vf v_sigmoid_bf16(vf x)
 {
 	/* NaN in the second operand propagates */
 	return v_reciprocal_bf16(v_set(1.0f) + v_exp2(v_min(v_set(126.0f), x * v_set(-1.44269504f))));
-}
-/* The same in f32; *e = e^-x, so that 1 - sigmoid(x) is *e times the result, without cancellation. */
-INLINE vf v_sigmoid(vf x, vf *e)
-{
-	*e = v_exp(-x);
-	return v_set(1.0f) / (v_set(1.0f) + *e);
 }
 
 /* gelu_tanh(x) = x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3): Hendrycks & Gimpel, 2016.
  * bf: for a result in bf16. */
 INLINE vf v_gelu(vf x, bool bf)
 {
-	vf e, u2 = x * v_fma(x * x, v_set(0.07135481627f), v_set(1.5957691216f));
+	vf u2 = x * v_fma(x * x, v_set(0.07135481627f), v_set(1.5957691216f));
 
-	return x * (bf ? v_sigmoid_bf16(u2) : v_sigmoid(u2, &e));
+	return x * (bf ? v_sigmoid_bf16(u2) : v_sigmoid(u2));
 }
 INLINE vf v_dgelu(vf x)
 {
-	vf e, x2 = x * x, s = v_sigmoid(x * v_fma(x2, v_set(0.07135481627f), v_set(1.5957691216f)), &e);
+	vf x2 = x * x, s = v_sigmoid(x * v_fma(x2, v_set(0.07135481627f), v_set(1.5957691216f)));
 	vf du = v_fma(x2, v_set(0.21406444881f), v_set(1.5957691216f));
 
-	return v_fma(x * s * (e * s), du, s);
+	return v_fma(x * s * (v_set(1.0f) - s), du, s);
 }
 /* gelu(x) = x Phi(x), one element at a time, because no block of a model computes it. */
 INLINE vf v_gelu_erf(vf x)
@@ -557,15 +556,13 @@ INLINE vf v_dgelu_erf(vf x)
 }
 INLINE vf v_silu(vf x, bool bf)
 {
-	vf e;
-
-	return x * (bf ? v_sigmoid_bf16(x) : v_sigmoid(x, &e));
+	return x * (bf ? v_sigmoid_bf16(x) : v_sigmoid(x));
 }
 INLINE vf v_dsilu(vf x)
 {
-	vf e, s = v_sigmoid(x, &e);
+	vf s = v_sigmoid(x);
 
-	return s * v_fma(x, e * s, v_set(1.0f));
+	return s * v_fma(x, v_set(1.0f) - s, v_set(1.0f));
 }
 
 #endif

@@ -144,18 +144,19 @@ static void bench_linear(struct vfm_cases *l, unsigned flags, const char *what, 
 	int64_t in, int64_t out, enum vfm_act act, enum vfm_act dact)
 {
 	struct vfm_case *c;
+	const bool few = rows < 16; /* one a sample */
 	char name[48];
 
 	snprintf(name, sizeof(name), "%s-fwd", what);
 	c = add_gemm(l, flags, name, rows, out, in, false, true, t, t, 0);
-	c->args.gemm.few = rows < 16;
+	c->args.gemm.few = few;
 	c->args.gemm.bias = vec(VFM_F32, out);
 	c->args.gemm.act = act;
 	if (act)
 		c->args.gemm.aux = mat(t, rows, out, 0);
 	snprintf(name, sizeof(name), "%s-dgrad", what);
 	c = add_gemm(l, flags, name, rows, in, out, false, false, t, t, 0);
-	c->args.gemm.few = rows < 16;
+	c->args.gemm.few = few;
 	c->args.gemm.dact = dact;
 	if (dact)
 		c->args.gemm.aux = mat(t, rows, in, 0);

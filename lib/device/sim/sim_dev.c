@@ -247,7 +247,7 @@ static void keep_copy(struct sim *d, const struct vfm_gemm *g)
 		.k = g->a.shape[g->trans_a ? 0 : 1],
 		.trans = g->trans_b};
 
-	if (!g->b.version || m <= r->few || m < 1 || c.n < 1 || c.k < 1 || m > r->rows || vfm_has(&g->scale_a))
+	if (!g->b.version || m <= r->few || c.n < 1 || c.k < 1 || m > r->rows || vfm_has(&g->scale_a))
 		return;
 	for (size_t i = 0; i < d->n_copies; i++) {
 		const struct sim_copy *x = &d->copy[i];
