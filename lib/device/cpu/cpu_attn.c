@@ -134,7 +134,7 @@ static int64_t plan_by_queries(
 	struct attn_work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, float *mem)
 {
 	int64_t parts = cpu_ceil_div(nq, ATTN_QS), step = cpu_ceil_div(cpu_ceil_div(nq, parts), ATTN_BQ) * ATTN_BQ;
-	int64_t size = 2 * nk * ((c->d + 15) / 16 * 16);
+	int64_t size = 2 * nk * attn_ldd(c->d);
 
 	parts = cpu_ceil_div(nq, step);
 	for (int h = 0; h < c->kv_heads; h++) {
@@ -162,7 +162,7 @@ static int64_t plan_by_queries(
 static int64_t plan_by_keys(
 	struct attn_work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, int64_t step, float *mem)
 {
-	int64_t size = cpu_ceil_div(nq, ATTN_BQ) * ATTN_BQ * c->d;
+	int64_t size = cpu_ceil_div(nq, ATTN_BQ) * ATTN_QLD * c->d;
 
 	/* the inner loop is over heads, so that neighbours rarely wait for each other */
 	for (int64_t first = 0; first == 0 || first < nk; first += step)
@@ -196,7 +196,7 @@ static int64_t plan_bwd(struct attn_work *w, const struct attn_call *c, int samp
 		if (nk > 0 && nk <= ATTN_KS && nq >= 2 * ATTN_QS)
 			used += plan_by_queries(w, c, s, nq, nk, at);
 		else if (nq || nk)
-			used += plan_by_keys(w, c, s, nq, nk, blocks * attn_key_block(nk), at);
+			used += plan_by_keys(w, c, s, nq, nk, blocks * attn_key_block(nk, w->isa->bwd_keys), at);
 	}
 	free(order);
 	return used;
@@ -256,7 +256,7 @@ int vfm_attn_bwd_isa(
 {
 	struct attn_call c = begin_attn_call(&a->q, &a->k, &a->v, &a->o, a->scale);
 	struct attn_work w = {.isa = isa, .call = &c};
-	int64_t blocks = ATTN_KS / ATTN_BK;
+	int64_t blocks = ATTN_KS / isa->bwd_keys;
 	float *mem = NULL;
 	size_t bytes;
 	int rc = 0;

@@ -17,7 +17,9 @@ enum {
 	ATTN_RUN = 16,  /* blocks of keys (or of queries) per run, summed before they are added to the total */
 	ATTN_KS = 512,  /* most keys of a backward item; they share its packed queries */
 	ATTN_QS = 1024, /* queries of a backward item, roughly, if several items share the keys */
-	ATTN_LD = 144,  /* words between rows of a packed operand: 9 cache lines, to avoid set conflicts */
+	/* Words between rows: odd numbers of cache lines, so that the rows of a tile are in different sets. */
+	ATTN_LD = 144, /* of a packed operand */
+	ATTN_QLD = 80, /* of BQ lanes */
 };
 
 /* [tokens, heads, d] seen as bytes. */
@@ -57,7 +59,7 @@ struct attn_item {
 	int64_t k_first, k_n; /* keys; the forward takes all */
 	/* Backward only.  `self` is the index of the item and of its counter in `done`. */
 	int64_t self;
-	/* Items with the same queries and different keys accumulate block b of dq, [d][BQ], one after another.  An item
+	/* Items with the same queries and different keys accumulate block b of dq, [d][QLD], one after another.  An item
 	 * raises its counter to b + 1 when it has added its part.  prev < 0: the item starts the sum; last: it stores
 	 * the result. */
 	float *dq;
@@ -65,22 +67,29 @@ struct attn_item {
 	bool last;
 	/* Items with the same keys and different queries store dk and dv in parts.  The item that finishes last
 	 * (counted in done[counter]) adds the parts in order.  parts <= 1: not divided. */
-	float *part; /* [parts][2][k_n][d rounded up to 16] */
+	float *part; /* [parts][2][k_n][ldd] */
 	int32_t part_i, parts;
 	int64_t counter;
 };
 
-/* Returns the keys per tile, a multiple of 16; tiles have equal sizes. */
-static inline int64_t attn_key_block(int64_t n)
+/* Returns the keys per tile, a multiple of 16, at most `most`; tiles have equal sizes. */
+static inline int64_t attn_key_block(int64_t n, int64_t most)
 {
-	int64_t blocks = (n + ATTN_BK - 1) / ATTN_BK, size = blocks ? (n + blocks - 1) / blocks : 16;
+	int64_t blocks = (n + most - 1) / most, size = blocks ? (n + blocks - 1) / blocks : 16;
 
 	return (size + 15) / 16 * 16;
+}
+
+/* Returns the floats between rows of partial dk and dv: an odd number of cache lines. */
+static inline int attn_ldd(int d)
+{
+	return ((d + 15) / 16 | 1) * 16;
 }
 
 struct attn_isa {
 	enum vfm_isa isa; /* the CPU must support it */
 	bool bf16;        /* all operands of the products must be bf16 */
+	int bwd_keys;     /* most keys of a tile of the backward */
 	size_t scratch;   /* bytes per thread */
 	void (*fwd)(const struct attn_call *c, const struct attn_item *it, void *scratch);
 	void (*bwd)(const struct attn_call *c, const struct attn_item *it, void *scratch, _Atomic int64_t *done);

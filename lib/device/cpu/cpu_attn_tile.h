@@ -14,6 +14,7 @@
 
 #include "device/cpu/cpu_attn_impl.h"
 #include "device/cpu/cpu_attn_vec.h"
+#include "device/cpu/cpu_overlap.h"
 #ifdef ATTN_AMX
 #include "device/cpu/cpu_bf16x3.h"
 #endif
@@ -27,6 +28,23 @@ enum {
 #else
 enum { SPLIT = 0, PANEL = 1, A_WORDS = ATTN_BK * ATTN_LD };
 #endif
+
+#if defined(ATTN_PAIR) || defined(ATTN_SPLIT)
+enum { PAIR = 1 }; /* elements of consecutive steps share a word */
+#else
+enum { PAIR = 0 };
+#endif
+
+/* Returns the number of words of n steps of k. */
+static inline int words(int n)
+{
+	return PAIR ? (n + 1) / 2 : n;
+}
+
+static inline int vecs(int n)
+{
+	return (n + VW - 1) / VW;
+}
 
 #ifdef ATTN_PAIR
 static inline vf v_mac(vf acc, const float *a, vf b)
@@ -46,6 +64,29 @@ enum side {
 	BY_COL, /* A(m, k) = a[k * LD + m]; with AMX as above */
 };
 
+struct attn_product {
+	enum side side;
+	int m, nv, k; /* rows, at least 1; lanes, in vectors; words */
+	const float *a, *b;
+	int ldb;
+	float *c; /* (add ? c : 0) + a b */
+	int ldc;
+	bool add;
+	struct vfm_overlap *overlap;
+};
+
+/* Returns row `row`, a multiple of 32, of an operand A. */
+static inline const float *a_row(const float *a, int row)
+{
+	return a + (SPLIT ? row / 32 * PANEL : row * ATTN_LD);
+}
+
+/* Returns vector v, an even number, of the lanes of an operand B. */
+static inline const float *b_lanes(const float *b, int v)
+{
+	return b + (SPLIT ? v / 2 * PANEL : v * VW);
+}
+
 #ifdef ATTN_AMX
 /* Words of k are read 16 at a time: operands are padded with zeros to a multiple of 16. */
 enum { KWORDS = 16 };
@@ -61,82 +102,152 @@ static void product_end(void)
 }
 
 #ifdef ATTN_SPLIT
-static void multiply_tile(
-	enum side side, int m, int nv, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
+enum { STEPS = 6 }; /* of a product, for each 16 words of k and each tile of C */
+
+static void multiply_tile(const struct attn_product *p)
 {
-	const int units = (k + KWORDS - 1) / KWORDS;
+	const int units = (p->k + KWORDS - 1) / KWORDS;
 
-	(void)side, (void)ldb;
-	for (int v = 0; v < nv; v += 2)
-		for (int i = 0; i < m; i += WIDE) {
-			const float *x = a + i / WIDE * PANEL, *y = b + v / 2 * PANEL;
-			float *out = c + (size_t)i * (size_t)ldc + v * VW;
+	for (int v = 0; v < p->nv; v += 2)
+		for (int i = 0; i < p->m; i += WIDE) {
+			const float *a = p->a + i / WIDE * PANEL, *b = p->b + v / 2 * PANEL;
+			float *c = p->c + (size_t)i * (size_t)p->ldc + v * VW;
 
-			if (m - i > 16 && nv - v > 1)
-				bf16x3_tile(true, true, units, x, y, out, ldc, add);
+			if (p->m - i > 16 && p->nv - v > 1)
+				bf16x3_tile(true, true, units, a, b, c, p->ldc, p->add, p->overlap);
 			else
-				bf16x3_tile(m - i > 16, nv - v > 1, units, x, y, out, ldc, add);
+				bf16x3_tile(
+					p->m - i > 16, p->nv - v > 1, units, a, b, c, p->ldc, p->add, p->overlap);
 		}
 }
 
 #else
-/* Computes up to 32 x 32 of C in tiles 0 to 3; writes whole tiles, so C has room for a multiple of 16 rows. */
-static inline void tile_2x2(
-	bool rows2, bool cols2, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
-{
-	const size_t sa = ATTN_LD * 4, sb = (size_t)ldb * 4, sc = (size_t)ldc * 4;
-	float *c1 = c + 16 * ldc;
+enum { STEPS = 1 };
 
-	if (add) {
+/* Stores tile t of those due, and begins that of c. */
+#define NEXT_TILE(t, at)                                                                                               \
+	do {                                                                                                           \
+		if (due)                                                                                               \
+			TILE_STORE(t, due + (at), sc);                                                                 \
+		if (p->add)                                                                                            \
+			TILE_LOAD(t, c + (at), sc);                                                                    \
+		else                                                                                                   \
+			TILE_ZERO(t);                                                                                  \
+	} while (0)
+
+/* Computes 32 x 32 of C in tiles 0 to 3, which remain to be stored: the stores of the ones before, at due, run between
+ * the first products, so that none waits for its product.  due may be NULL. */
+static inline void tile_whole(const struct attn_product *p, const float *a, const float *b, float *c, float *due)
+{
+	const size_t sa = ATTN_LD * 4, sb = (size_t)p->ldb * 4, sc = (size_t)p->ldc * 4;
+	const int low = 16 * p->ldc;
+
+	TILE_LOAD(4, a, sa);
+	TILE_LOAD(6, b, sb);
+	TILE_LOAD(7, b + 16, sb);
+	TILE_LOAD(5, a + 16 * ATTN_LD, sa);
+	NEXT_TILE(0, 0);
+	TILE_MAC(0, 4, 6);
+	NEXT_TILE(1, 16);
+	TILE_MAC(1, 4, 7);
+	NEXT_TILE(2, low);
+	TILE_MAC(2, 5, 6);
+	NEXT_TILE(3, low + 16);
+	TILE_MAC(3, 5, 7);
+	vfm_overlap_run(p->overlap, p->overlap->pace);
+	for (int k = KWORDS; k < p->k; k += KWORDS) {
+		const float *bk = b + (size_t)k * (size_t)p->ldb;
+
+		TILE_LOAD(4, a + k, sa);
+		TILE_LOAD(6, bk, sb);
+		TILE_MAC(0, 4, 6);
+		TILE_LOAD(7, bk + 16, sb);
+		TILE_MAC(1, 4, 7);
+		TILE_LOAD(5, a + 16 * ATTN_LD + k, sa);
+		TILE_MAC(2, 5, 6);
+		TILE_MAC(3, 5, 7);
+		vfm_overlap_run(p->overlap, p->overlap->pace);
+	}
+}
+
+static inline void store_whole(float *c, size_t sc)
+{
+	TILE_STORE(0, c, sc);
+	TILE_STORE(1, c + 16, sc);
+	TILE_STORE(2, c + 4 * sc, sc);
+	TILE_STORE(3, c + 4 * sc + 16, sc);
+}
+
+/* Computes and stores up to three tiles of C.  All rows of a tile are written: C has room for them. */
+static void tile_edge(
+	const struct attn_product *p, bool rows2, bool cols2, const float *a, const float *b, float *c)
+{
+	const size_t sa = ATTN_LD * 4, sb = (size_t)p->ldb * 4, sc = (size_t)p->ldc * 4;
+	const int low = 16 * p->ldc;
+
+	TILE_ZERO(0);
+	TILE_ZERO(1);
+	TILE_ZERO(2);
+	if (p->add) {
 		TILE_LOAD(0, c, sc);
 		if (cols2)
 			TILE_LOAD(1, c + 16, sc);
 		if (rows2)
-			TILE_LOAD(2, c1, sc);
-		if (rows2 && cols2)
-			TILE_LOAD(3, c1 + 16, sc);
-	} else {
-		TILE_ZERO(0);
-		TILE_ZERO(1);
-		TILE_ZERO(2);
-		TILE_ZERO(3);
+			TILE_LOAD(2, c + low, sc);
 	}
-	for (int p = 0; p < k; p += KWORDS) {
-		const float *bp = b + (size_t)p * (size_t)ldb;
+	for (int k = 0; k < p->k; k += KWORDS) {
+		const float *bk = b + (size_t)k * (size_t)p->ldb;
 
-		TILE_LOAD(4, a + p, sa);
-		TILE_LOAD(6, bp, sb);
+		TILE_LOAD(4, a + k, sa);
+		TILE_LOAD(6, bk, sb);
 		TILE_MAC(0, 4, 6);
 		if (cols2) {
-			TILE_LOAD(7, bp + 16, sb);
+			TILE_LOAD(7, bk + 16, sb);
 			TILE_MAC(1, 4, 7);
 		}
 		if (rows2) {
-			TILE_LOAD(5, a + 16 * ATTN_LD + p, sa);
+			TILE_LOAD(5, a + 16 * ATTN_LD + k, sa);
 			TILE_MAC(2, 5, 6);
-			if (cols2)
-				TILE_MAC(3, 5, 7);
 		}
+		vfm_overlap_run(p->overlap, p->overlap->pace);
 	}
 	TILE_STORE(0, c, sc);
 	if (cols2)
 		TILE_STORE(1, c + 16, sc);
 	if (rows2)
-		TILE_STORE(2, c1, sc);
-	if (rows2 && cols2)
-		TILE_STORE(3, c1 + 16, sc);
+		TILE_STORE(2, c + low, sc);
 }
 
-static void multiply_tile(
-	enum side side, int m, int nv, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
+static void multiply_tile(const struct attn_product *p)
 {
-	(void)side;
-	for (int v = 0; v < nv; v += 2)
-		for (int i = 0; i < m; i += 32)
-			tile_2x2(m - i > 16, nv - v > 1, k, a + i * ATTN_LD, b + v * VW, ldb,
-				c + (size_t)i * (size_t)ldc + v * VW, ldc, add);
+	const size_t sc = (size_t)p->ldc * 4;
+	float *due = NULL;
+
+	for (int v = 0; v < p->nv; v += 2)
+		for (int i = 0; i < p->m; i += 32) {
+			const float *a = p->a + i * ATTN_LD, *b = p->b + v * VW;
+			float *c = p->c + (size_t)i * (size_t)p->ldc + v * VW;
+
+			if (p->m - i > 16 && p->nv - v > 1) {
+				tile_whole(p, a, b, c, due);
+				due = c;
+				continue;
+			}
+			if (due)
+				store_whole(due, sc);
+			due = NULL;
+			tile_edge(p, p->m - i > 16, p->nv - v > 1, a, b, c);
+		}
+	if (due)
+		store_whole(due, sc);
 }
 #endif
+
+/* Returns the steps of a product of these sizes, after each of which it runs the overlap. */
+static int count_steps(int m, int nv, int k)
+{
+	return (m + 31) / 32 * ((nv + 1) / 2) * ((k + KWORDS - 1) / KWORDS) * STEPS;
+}
 
 #else
 enum { KWORDS = 1 };
@@ -211,24 +322,29 @@ TILES(TILE)
 #define TILE_ENTRY(r, nv) [nv][r] = {tile_row_##r##_##nv, tile_col_##r##_##nv},
 static tile_fn *const tiles[NVMAX + 1][13][2] = {TILES(TILE_ENTRY)};
 
-/* m >= 1, lanes in vectors, k in words.  Rows and lanes are divided evenly over tiles. */
-static void multiply_tile(
-	enum side side, int m, int nv, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
+/* Rows and lanes are divided evenly over tiles. */
+static void multiply_tile(const struct attn_product *p)
 {
-	int parts = (nv + NVMAX - 1) / NVMAX;
+	int parts = (p->nv + NVMAX - 1) / NVMAX;
 
 	for (int x = 0, v0 = 0; x < parts; x++) {
-		int v = (nv - v0 + parts - x - 1) / (parts - x), rows = (m + TILE_ROWS(v) - 1) / TILE_ROWS(v);
+		int v = (p->nv - v0 + parts - x - 1) / (parts - x), rows = (p->m + TILE_ROWS(v) - 1) / TILE_ROWS(v);
 
 		for (int y = 0, m0 = 0; y < rows; y++) {
-			int r = (m - m0 + rows - y - 1) / (rows - y);
+			int r = (p->m - m0 + rows - y - 1) / (rows - y);
 
-			tiles[v][r][side](k, a + m0 * (side == BY_ROW ? ATTN_LD : 1), b + v0 * VW, ldb,
-				c + (int64_t)m0 * ldc + v0 * VW, ldc, add);
+			tiles[v][r][p->side](p->k, p->a + m0 * (p->side == BY_ROW ? ATTN_LD : 1), p->b + v0 * VW,
+				p->ldb, p->c + (int64_t)m0 * p->ldc + v0 * VW, p->ldc, p->add);
 			m0 += r;
 		}
 		v0 += v;
 	}
+}
+
+static int count_steps(int m, int nv, int k)
+{
+	(void)m, (void)nv, (void)k;
+	return 1;
 }
 #endif
 
