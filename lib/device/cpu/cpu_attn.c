@@ -108,13 +108,13 @@ static void plan_fwd(struct attn_work *w, const struct attn_call *c, int samples
 	int64_t blocks = 0, per_item;
 
 	for (int i = 0; i < samples; i++)
-		blocks += c->kv_heads * cpu_ceil_div(attn_nq(c, i) * c->group, ATTN_BQ);
+		blocks += c->kv_heads * cpu_ceil_div(attn_nq(c, i) * c->group, ATTN_FQ);
 	/* results do not depend on this division: as fine as the threads need */
 	per_item = blocks / (4 * (int64_t)vfm_par_threads());
 	per_item = per_item < 1 ? 1 : per_item > ATTN_NQB ? ATTN_NQB : per_item;
 	for (int i = 0; i < samples; i++) {
 		int32_t s = order[i].sample;
-		int64_t nq = attn_nq(c, s) * c->group, step = per_item * ATTN_BQ;
+		int64_t nq = attn_nq(c, s) * c->group, step = per_item * ATTN_FQ;
 
 		for (int h = 0; h < c->kv_heads; h++)
 			for (int64_t first = 0; first < nq; first += step) {
@@ -162,7 +162,7 @@ static int64_t plan_by_queries(
 static int64_t plan_by_keys(
 	struct attn_work *w, const struct attn_call *c, int32_t s, int64_t nq, int64_t nk, int64_t step, float *mem)
 {
-	int64_t size = cpu_ceil_div(nq, ATTN_BQ) * ATTN_QLD * c->d;
+	int64_t size = cpu_ceil_div(nq, ATTN_BQ) * ATTN_LD * c->d;
 
 	/* the inner loop is over heads, so that neighbours rarely wait for each other */
 	for (int64_t first = 0; first == 0 || first < nk; first += step)
@@ -196,7 +196,7 @@ static int64_t plan_bwd(struct attn_work *w, const struct attn_call *c, int samp
 		if (nk > 0 && nk <= ATTN_KS && nq >= 2 * ATTN_QS)
 			used += plan_by_queries(w, c, s, nq, nk, at);
 		else if (nq || nk)
-			used += plan_by_keys(w, c, s, nq, nk, blocks * attn_key_block(nk, w->isa->bwd_keys), at);
+			used += plan_by_keys(w, c, s, nq, nk, blocks * attn_key_block(nk), at);
 	}
 	free(order);
 	return used;
@@ -256,7 +256,7 @@ int vfm_attn_bwd_isa(
 {
 	struct attn_call c = begin_attn_call(&a->q, &a->k, &a->v, &a->o, a->scale);
 	struct attn_work w = {.isa = isa, .call = &c};
-	int64_t blocks = ATTN_KS / isa->bwd_keys;
+	int64_t blocks = ATTN_KS / ATTN_BK;
 	float *mem = NULL;
 	size_t bytes;
 	int rc = 0;

@@ -11,15 +11,16 @@
 
 enum {
 	ATTN_D = 128,   /* maximum head dim */
-	ATTN_BQ = 64,   /* queries of a tile, one a vector lane */
+	ATTN_FQ = 64,   /* queries of a tile of the forward, one a vector lane */
+	ATTN_BQ = 128,  /* queries of a tile of the backward */
 	ATTN_BK = 128,  /* keys of a tile */
 	ATTN_NQB = 8,   /* query blocks of a forward item, which share the packed keys */
-	ATTN_RUN = 16,  /* blocks of keys (or of queries) per run, summed before they are added to the total */
+	ATTN_RUN = 16,  /* blocks of keys per run, summed before they are added to the total */
+	ATTN_BRUN = 8,  /* blocks of queries per run of the backward */
 	ATTN_KS = 512,  /* most keys of a backward item; they share its packed queries */
 	ATTN_QS = 1024, /* queries of a backward item, roughly, if several items share the keys */
-	/* Words between rows: odd numbers of cache lines, so that the rows of a tile are in different sets. */
-	ATTN_LD = 144, /* of a packed operand */
-	ATTN_QLD = 80, /* of BQ lanes */
+	ATTN_LD =
+		144, /* words between rows: 9 cache lines, an odd number, so that the rows of a tile are in different sets */
 };
 
 /* [tokens, heads, d] seen as bytes. */
@@ -55,11 +56,11 @@ static inline int64_t attn_nk(const struct attn_call *c, int sample)
 
 struct attn_item {
 	int32_t sample, kvh;
-	int64_t q_first, q_n; /* queries, in the numbering above; q_first is a multiple of BQ */
+	int64_t q_first, q_n; /* queries, in the numbering above; q_first is a multiple of FQ or BQ */
 	int64_t k_first, k_n; /* keys; the forward takes all */
 	/* Backward only.  `self` is the index of the item and of its counter in `done`. */
 	int64_t self;
-	/* Items with the same queries and different keys accumulate block b of dq, [d][QLD], one after another.  An item
+	/* Items with the same queries and different keys accumulate block b of dq, [d][LD], one after another.  An item
 	 * raises its counter to b + 1 when it has added its part.  prev < 0: the item starts the sum; last: it stores
 	 * the result. */
 	float *dq;
@@ -72,10 +73,10 @@ struct attn_item {
 	int64_t counter;
 };
 
-/* Returns the keys per tile, a multiple of 16, at most `most`; tiles have equal sizes. */
-static inline int64_t attn_key_block(int64_t n, int64_t most)
+/* Returns the keys per tile, a multiple of 16; tiles have equal sizes. */
+static inline int64_t attn_key_block(int64_t n)
 {
-	int64_t blocks = (n + most - 1) / most, size = blocks ? (n + blocks - 1) / blocks : 16;
+	int64_t blocks = (n + ATTN_BK - 1) / ATTN_BK, size = blocks ? (n + blocks - 1) / blocks : 16;
 
 	return (size + 15) / 16 * 16;
 }
@@ -89,7 +90,6 @@ static inline int attn_ldd(int d)
 struct attn_isa {
 	enum vfm_isa isa; /* the CPU must support it */
 	bool bf16;        /* all operands of the products must be bf16 */
-	int bwd_keys;     /* most keys of a tile of the backward */
 	size_t scratch;   /* bytes per thread */
 	void (*fwd)(const struct attn_call *c, const struct attn_item *it, void *scratch);
 	void (*bwd)(const struct attn_call *c, const struct attn_item *it, void *scratch, _Atomic int64_t *done);

@@ -15,7 +15,7 @@ static inline vf load_words(const char *row, bool bf16, int c, int d)
 #endif
 }
 
-/* dst[word of d][QLD] = n rows as lanes; negated with `neg`. */
+/* dst[word of d][LD] = n rows as lanes; negated with `neg`. */
 static void pack_lanes(float *dst, char *const *rows, bool bf16, int n, int d, bool neg)
 {
 	uint32_t sign = !neg ? 0 : PAIR ? 0x80008000u : 0x80000000u;
@@ -28,7 +28,7 @@ static void pack_lanes(float *dst, char *const *rows, bool bf16, int n, int d, b
 				x[i] = r + i < n ? load_words(rows[r + i], bf16, c, d) : v_set(0);
 			v_transpose(x);
 			for (int i = 0; i < VW; i++)
-				v_store(dst + (c + i) * ATTN_QLD + r, v_xor(x[i], sign));
+				v_store(dst + (c + i) * ATTN_LD + r, v_xor(x[i], sign));
 		}
 }
 
@@ -89,11 +89,11 @@ static void pack_cols(float *dst, char *const *rows, bool bf16, int n, int d)
 }
 
 /* Appends zero steps up to the multiple that products read. */
-static void pad_words(float *p, int n, int ld, int lanes)
+static void pad_words(float *p, int n, int lanes)
 {
 	for (int i = n; i < (n + KWORDS - 1) / KWORDS * KWORDS; i++)
 		for (int j = 0; j < lanes; j += VW)
-			v_store(p + i * ld + j, v_set(0));
+			v_store(p + i * ATTN_LD + j, v_set(0));
 }
 
 /* Packs n queries as steps, and zeros up to a whole vector, because P is 1 there. */
@@ -105,7 +105,7 @@ static void pack_queries(float *dst, char *const *rows, bool bf16, int n, int d)
 	for (int i = words(n); i < words(lanes); i++)
 		for (int j = 0; j < d; j += VW)
 			v_store(dst + i * ATTN_LD + j, v_set(0));
-	pad_words(dst, words(lanes), ATTN_LD, d);
+	pad_words(dst, words(lanes), d);
 }
 
 #ifdef ATTN_PAIR
@@ -121,15 +121,15 @@ static inline void put_steps(float *dst, int j, int v, vf a, vf b)
 	const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
 		21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
 
-	v_store(dst + j / 2 * ATTN_QLD + v * VW,
+	v_store(dst + j / 2 * ATTN_LD + v * VW,
 		_mm512_castsi512_ps(_mm512_permutexvar_epi16(zip, (__m512i)_mm512_cvtne2ps_pbh(b, a))));
 }
 #endif
 
-/* Appends zero steps to the n words of put_steps, in vectors [v, v + nv). */
-static void pad_steps(float *p, int n, int v, int nv)
+/* Appends zero steps to those of put_steps. */
+static void pad_steps(float *p, int n, int nv)
 {
-	pad_words(p + v * VW, n, ATTN_QLD, nv * VW);
+	pad_words(p, n, nv * VW);
 }
 
 #endif

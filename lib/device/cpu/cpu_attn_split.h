@@ -46,12 +46,12 @@ static inline __attribute__((always_inline)) void put_steps(float *dst, int j, i
 	put_split(at_b(dst, j / 2, v * VW), a, b);
 }
 
-/* Appends zero words up to a whole unit, in vectors [v, v + nv). */
-static void pad_steps(float *dst, int n, int v, int nv)
+/* Appends zero words up to a whole unit. */
+static void pad_steps(float *dst, int n, int nv)
 {
 	for (int i = n; i < (n + 15) / 16 * 16; i++)
-		for (int j = v; j < v + nv; j++)
-			put_split(at_b(dst, i, j * VW), v_set(0), v_set(0));
+		for (int v = 0; v < nv; v++)
+			put_split(at_b(dst, i, v * VW), v_set(0), v_set(0));
 }
 
 /* Loads elements c to c + VW of a row of d; zeros beyond its end, and for an absent row. */

@@ -14,7 +14,6 @@
 
 #include "device/cpu/cpu_attn_impl.h"
 #include "device/cpu/cpu_attn_vec.h"
-#include "device/cpu/cpu_overlap.h"
 #ifdef ATTN_AMX
 #include "device/cpu/cpu_bf16x3.h"
 #endif
@@ -72,20 +71,7 @@ struct attn_product {
 	float *c; /* (add ? c : 0) + a b */
 	int ldc;
 	bool add;
-	struct vfm_overlap *overlap;
 };
-
-/* Returns row `row`, a multiple of 32, of an operand A. */
-static inline const float *a_row(const float *a, int row)
-{
-	return a + (SPLIT ? row / 32 * PANEL : row * ATTN_LD);
-}
-
-/* Returns vector v, an even number, of the lanes of an operand B. */
-static inline const float *b_lanes(const float *b, int v)
-{
-	return b + (SPLIT ? v / 2 * PANEL : v * VW);
-}
 
 #ifdef ATTN_AMX
 /* Words of k are read 16 at a time: operands are padded with zeros to a multiple of 16. */
@@ -102,8 +88,6 @@ static void product_end(void)
 }
 
 #ifdef ATTN_SPLIT
-enum { STEPS = 6 }; /* of a product, for each 16 words of k and each tile of C */
-
 static void multiply_tile(const struct attn_product *p)
 {
 	const int units = (p->k + KWORDS - 1) / KWORDS;
@@ -114,16 +98,13 @@ static void multiply_tile(const struct attn_product *p)
 			float *c = p->c + (size_t)i * (size_t)p->ldc + v * VW;
 
 			if (p->m - i > 16 && p->nv - v > 1)
-				bf16x3_tile(true, true, units, a, b, c, p->ldc, p->add, p->overlap);
+				bf16x3_tile(true, true, units, a, b, c, p->ldc, p->add);
 			else
-				bf16x3_tile(
-					p->m - i > 16, p->nv - v > 1, units, a, b, c, p->ldc, p->add, p->overlap);
+				bf16x3_tile(p->m - i > 16, p->nv - v > 1, units, a, b, c, p->ldc, p->add);
 		}
 }
 
 #else
-enum { STEPS = 1 };
-
 /* Stores tile t of those due, and begins that of c. */
 #define NEXT_TILE(t, at)                                                                                               \
 	do {                                                                                                           \
@@ -154,7 +135,6 @@ static inline void tile_whole(const struct attn_product *p, const float *a, cons
 	TILE_MAC(2, 5, 6);
 	NEXT_TILE(3, low + 16);
 	TILE_MAC(3, 5, 7);
-	vfm_overlap_run(p->overlap, p->overlap->pace);
 	for (int k = KWORDS; k < p->k; k += KWORDS) {
 		const float *bk = b + (size_t)k * (size_t)p->ldb;
 
@@ -166,7 +146,6 @@ static inline void tile_whole(const struct attn_product *p, const float *a, cons
 		TILE_LOAD(5, a + 16 * ATTN_LD + k, sa);
 		TILE_MAC(2, 5, 6);
 		TILE_MAC(3, 5, 7);
-		vfm_overlap_run(p->overlap, p->overlap->pace);
 	}
 }
 
@@ -179,8 +158,7 @@ static inline void store_whole(float *c, size_t sc)
 }
 
 /* Computes and stores up to three tiles of C.  All rows of a tile are written: C has room for them. */
-static void tile_edge(
-	const struct attn_product *p, bool rows2, bool cols2, const float *a, const float *b, float *c)
+static void tile_edge(const struct attn_product *p, bool rows2, bool cols2, const float *a, const float *b, float *c)
 {
 	const size_t sa = ATTN_LD * 4, sb = (size_t)p->ldb * 4, sc = (size_t)p->ldc * 4;
 	const int low = 16 * p->ldc;
@@ -209,7 +187,6 @@ static void tile_edge(
 			TILE_LOAD(5, a + 16 * ATTN_LD + k, sa);
 			TILE_MAC(2, 5, 6);
 		}
-		vfm_overlap_run(p->overlap, p->overlap->pace);
 	}
 	TILE_STORE(0, c, sc);
 	if (cols2)
@@ -242,12 +219,6 @@ static void multiply_tile(const struct attn_product *p)
 		store_whole(due, sc);
 }
 #endif
-
-/* Returns the steps of a product of these sizes, after each of which it runs the overlap. */
-static int count_steps(int m, int nv, int k)
-{
-	return (m + 31) / 32 * ((nv + 1) / 2) * ((k + KWORDS - 1) / KWORDS) * STEPS;
-}
 
 #else
 enum { KWORDS = 1 };
@@ -339,12 +310,6 @@ static void multiply_tile(const struct attn_product *p)
 		}
 		v0 += v;
 	}
-}
-
-static int count_steps(int m, int nv, int k)
-{
-	(void)m, (void)nv, (void)k;
-	return 1;
 }
 #endif
 

@@ -12,7 +12,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "device/cpu/cpu_overlap.h"
 #include "device/cpu/cpu_tiles.h"
 
 typedef uint32_t words16 __attribute__((vector_size(64)));
@@ -187,7 +186,7 @@ TSTATIC bool bf16x3_finite(const float *c, int64_t ldc)
 		if (cols2)                                                                                             \
 			TILE_LOAD(7, b + (k)*PART + 16, SB);                                                           \
 	} while (0)
-#define BF16X3_STEP()                                                                                                  \
+#define BF16X3_MAC()                                                                                                   \
 	do {                                                                                                           \
 		TILE_MAC(0, 4, 6);                                                                                     \
 		if (cols2)                                                                                             \
@@ -196,13 +195,11 @@ TSTATIC bool bf16x3_finite(const float *c, int64_t ldc)
 			TILE_MAC(2, 5, 6);                                                                             \
 		if (rows2 && cols2)                                                                                    \
 			TILE_MAC(3, 5, 7);                                                                             \
-		if (o)                                                                                                 \
-			vfm_overlap_run(o, o->pace);                                                                   \
 	} while (0)
 
-/* Stores the product of two panels in up to 2 x 2 tiles.  o may be NULL. */
-TSTATIC void bf16x3_product(bool rows2, bool cols2, int64_t units, const struct bf16x3_rows *a, const float *b,
-	float *c, int64_t ldc, struct vfm_overlap *o)
+/* Stores the product of two panels in up to 2 x 2 tiles. */
+TSTATIC void bf16x3_product(
+	bool rows2, bool cols2, int64_t units, const struct bf16x3_rows *a, const float *b, float *c, int64_t ldc)
 {
 	enum { SA = 16 * 4, SB = WIDE * 4 };
 	const size_t sc = (size_t)ldc * 4;
@@ -216,17 +213,17 @@ TSTATIC void bf16x3_product(bool rows2, bool cols2, int64_t units, const struct 
 
 		BF16X3_A(2);
 		BF16X3_B(0);
-		BF16X3_STEP();
+		BF16X3_MAC();
 		BF16X3_A(1);
-		BF16X3_STEP();
+		BF16X3_MAC();
 		BF16X3_B(1);
-		BF16X3_STEP();
+		BF16X3_MAC();
 		BF16X3_A(0);
-		BF16X3_STEP();
+		BF16X3_MAC();
 		BF16X3_B(2);
-		BF16X3_STEP();
+		BF16X3_MAC();
 		BF16X3_B(0);
-		BF16X3_STEP();
+		BF16X3_MAC();
 	}
 	TILE_STORE(0, c, sc);
 	if (cols2)
@@ -237,15 +234,14 @@ TSTATIC void bf16x3_product(bool rows2, bool cols2, int64_t units, const struct 
 		TILE_STORE(3, c + 16 * ldc + 16, sc);
 }
 
-/* c = (add ? c : 0) + a b for `units` units, in up to 2 x 2 tiles of 16 x 16; rows2, cols2: the second ones exist.
- * o may be NULL. */
+/* c = (add ? c : 0) + a b for `units` units, in up to 2 x 2 tiles of 16 x 16; rows2, cols2: the second ones exist. */
 TSTATIC void bf16x3_multiply(bool rows2, bool cols2, int64_t units, const struct bf16x3_rows *a, const float *b,
-	float *c, int64_t ldc, bool add, struct vfm_overlap *o)
+	float *c, int64_t ldc, bool add)
 {
 	float sums[WIDE * WIDE] __attribute__((aligned(64))), *t = add ? sums : c;
 	int64_t ld = add ? WIDE : ldc;
 
-	bf16x3_product(rows2, cols2, units, a, b, t, ld, o);
+	bf16x3_product(rows2, cols2, units, a, b, t, ld);
 	for (int i = 0; i <= 16 * rows2; i += 16)
 		for (int j = 0; j <= 16 * cols2; j += 16)
 			if (__builtin_expect(!bf16x3_finite(t + i * ld + j, ld), 0)) {
@@ -265,12 +261,12 @@ TSTATIC void bf16x3_multiply(bool rows2, bool cols2, int64_t units, const struct
 }
 
 /* bf16x3_multiply for a panel of A. */
-TSTATIC void bf16x3_tile(bool rows2, bool cols2, int64_t units, const float *a, const float *b, float *c, int64_t ldc,
-	bool add, struct vfm_overlap *o)
+TSTATIC void bf16x3_tile(
+	bool rows2, bool cols2, int64_t units, const float *a, const float *b, float *c, int64_t ldc, bool add)
 {
 	const struct bf16x3_rows rows = {a, NULL, PART};
 
-	bf16x3_multiply(rows2, cols2, units, &rows, b, c, ldc, add, o);
+	bf16x3_multiply(rows2, cols2, units, &rows, b, c, ldc, add);
 }
 
 #endif

@@ -136,27 +136,10 @@ static void prefetch_result(const struct vfm_epi *e, int64_t m, int64_t n, int64
 		}
 }
 
-/* The epilogue of a finished tile, which overlaps the next product.  A part is a row. */
-struct epilogue {
-	struct vfm_overlap overlap;
-	const struct gemm *g;
-	const float *tile; /* [mr][nr] */
-	int64_t m, n, cols; /* its place in C; valid columns */
-};
-
-static void run_epilogue(void *arg, int64_t first, int64_t end)
-{
-	const struct epilogue *e = arg;
-	const struct vfm_gemm_kern *kern = e->g->kern;
-
-	kern->epilogue(&e->g->epi, e->tile + first * kern->nr, e->m + first, e->n, end - first, e->cols);
-}
-
 /* Multiplies panels for the tile of panels i and j; first, last: the chunk is that of this slice.  p: the operands.
- * scratch: [mr][nr], which keeps the sums between chunks, and the last ones until the epilogue *e of this tile has
- * run. */
-static void add_chunk(const struct gemm *g, int64_t i, int64_t j, struct vfm_panel_product *p, struct epilogue *e,
-	float *scratch, bool first, bool last)
+ * scratch: [mr][nr], which keeps the sums between chunks, and the last ones until the tail of this tile has run. */
+static void add_chunk(
+	const struct gemm *g, int64_t i, int64_t j, struct vfm_panel_product *p, float *scratch, bool first, bool last)
 {
 	const struct vfm_gemm_kern *kern = g->kern;
 	int64_t mr = kern->mr, nr = kern->nr, tm = cpu_min(mr, g->m - i * mr), tn = cpu_min(nr, g->n - j * nr);
@@ -165,15 +148,13 @@ static void add_chunk(const struct gemm *g, int64_t i, int64_t j, struct vfm_pan
 	p->c = in_c ? (float *)g->epi.c + i * mr * g->epi.ldc + j * nr : scratch;
 	p->ldc = in_c ? g->epi.ldc : nr;
 	p->first = first && !(in_c && g->epi.accumulate);
-	p->overlap = &e->overlap;
 	kern->tile(p);
-	vfm_overlap_finish(&e->overlap);
+	vfm_tail_run(p->tail, mr);
 	if (in_c || !last)
 		return;
 	if (g->add)
 		add_total(g, scratch, i * mr, j * nr, tm, tn);
-	*e = (struct epilogue){
-		{run_epilogue, e, 0, tm, cpu_ceil_div(tm, p->units)}, g, scratch, i * mr, j * nr, tn};
+	*p->tail = (struct vfm_tail){&g->epi, kern->epilogue, scratch, i * mr, j * nr, tm, tn, (int)nr};
 }
 
 /* The tiles of a block, of panels [i0, i1) and [j0, j1).  Their order is column by column, or by rows if all of B stays
@@ -240,7 +221,7 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 	int64_t tile = (int64_t)kern->mr * kern->nr, step = g->kc * kern->ku, a_stride = get_a_stride(g), b_stride;
 	float *panels = scratch + (int64_t)kern->mc * NC;
 	bool whole = g->k1 - g->k0 <= step; /* one chunk completes a tile */
-	struct epilogue epilogue = {0};
+	struct vfm_tail tail = {0};
 	struct tile_walk w;
 
 	share(g->m_panels, g->mb, bi, &w.i0, &w.i1);
@@ -249,18 +230,18 @@ static void block(const struct gemm *g, int64_t bi, int64_t bj, float *scratch)
 	w.by_rows = whole && (w.j1 - w.j0) * count_b(g, g->k1 - g->k0) * 4 <= L1_BYTES;
 	for (int64_t k = g->k0; k < g->k1; k += step) {
 		int64_t ke = cpu_min(k + step, g->k1), n = (w.i1 - w.i0) * (w.j1 - w.j0), i = w.i0, j = w.j0;
-		struct vfm_panel_product p = {.units = count_units(g, ke - k)};
+		struct vfm_panel_product p = {.units = count_units(g, ke - k), .tail = &tail};
 
 		pack_chunk_a(g, panels, w.i0, w.i1, k, ke, g->sums && w.j0 == 0);
 		for (int64_t nth = 0; nth < n; nth++, step_tile(&w, &i, &j)) {
 			p.a = panels + (i - w.i0) * a_stride;
 			p.b = find_panel(g, j, k, &b_stride);
 			prefetch_next(g, &w, i, j, ke == g->k1);
-			add_chunk(g, i, j, &p, &epilogue, scratch + (whole ? nth % 2 : nth) * tile, k == g->k0, ke == g->k1);
+			add_chunk(g, i, j, &p, scratch + (whole ? nth % 2 : nth) * tile, k == g->k0, ke == g->k1);
 			prefetch_a(g, w.i0, w.i1, ke, nth, n);
 		}
 	}
-	vfm_overlap_finish(&epilogue.overlap);
+	vfm_tail_run(&tail, kern->mr);
 }
 
 static void block_range(int64_t i0, int64_t i1, void *ctx)
@@ -331,13 +312,13 @@ static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float 
 	int64_t nr = kern->nr, tile = kern->mr * nr, step = g->kc * kern->ku, a_stride = get_a_stride(g);
 	float *panels = scratch + (g->group * g->m_panels + 1) * tile;
 	bool whole = g->k1 - g->k0 <= step;
-	struct epilogue epilogue = {0};
+	struct vfm_tail tail = {0};
 	struct tile_walk w = {0, g->m_panels, j0, j1, whole && (j1 - j0) * count_b(g, g->k1 - g->k0) * 4 <= L1_BYTES};
 
 	for (int64_t k = g->k0; k < g->k1; k += step) {
 		int64_t ke = cpu_min(k + step, g->k1), b_stride = count_b(g, step), i = 0, j = j0;
 		const float *a = g->a_packed + (k - g->k0) / step * g->m_panels * a_stride, *b = panels;
-		struct vfm_panel_product p = {.units = count_units(g, ke - k)};
+		struct vfm_panel_product p = {.units = count_units(g, ke - k), .tail = &tail};
 
 		if (g->held)
 			b = find_panel(g, j0, k, &b_stride);
@@ -348,10 +329,10 @@ static void multiply_panels(const struct gemm *g, int64_t j0, int64_t j1, float 
 			p.a = a + i * a_stride;
 			p.b = b + (j - j0) * b_stride;
 			prefetch_next(g, &w, i, j, ke == g->k1);
-			add_chunk(g, i, j, &p, &epilogue, scratch + (whole ? nth % 2 : nth) * tile, k == g->k0, ke == g->k1);
+			add_chunk(g, i, j, &p, scratch + (whole ? nth % 2 : nth) * tile, k == g->k0, ke == g->k1);
 		}
 	}
-	vfm_overlap_finish(&epilogue.overlap);
+	vfm_tail_run(&tail, kern->mr);
 }
 
 static void panels_range(int64_t i0, int64_t i1, void *ctx)

@@ -99,7 +99,7 @@ static void pack_split(float *dst, bool of_a, int64_t stride, const struct vfm_m
 
 static void tile_split(const struct vfm_panel_product *p)
 {
-	bf16x3_tile(true, true, p->units, p->a, p->b, p->c, p->ldc, !p->first, p->overlap);
+	bf16x3_tile(true, true, p->units, p->a, p->b, p->c, p->ldc, !p->first);
 }
 
 TSTATIC void split_line(float *dst, int64_t part, const float *p, size_t bytes)
@@ -139,9 +139,9 @@ static void conv_split(
 	const struct bf16x3_rows rows = {a, u->off, u->part};
 
 	if (cols > 16)
-		bf16x3_multiply(true, true, u->n, &rows, b, tile, WIDE, !first, NULL);
+		bf16x3_multiply(true, true, u->n, &rows, b, tile, WIDE, !first);
 	else
-		bf16x3_multiply(true, false, u->n, &rows, b, tile, WIDE, !first, NULL);
+		bf16x3_multiply(true, false, u->n, &rows, b, tile, WIDE, !first);
 }
 
 /* Uses the epilogue of the table of kernels. */

@@ -182,12 +182,14 @@ static void pack_tile(float *dst, bool of_a, int64_t stride, const struct vfm_ma
 		pack_panels(pack_step, TWORDS, dst, false, stride, m, r0, n, k0, k1, sum);
 }
 
+/* The epilogue of the tile before runs between the products, which leave the vector units idle. */
 static void tile_32x32(const struct vfm_panel_product *p)
 {
 	enum { SA = STEP * 4, SB = TROWS * 4 };
 	const float *a = p->a, *b = p->b;
 	float *low = p->c + 16 * p->ldc;
 	size_t row = (size_t)p->ldc * 4;
+	int64_t part = (p->tail->rows + p->units - 1) / p->units;
 
 	if (p->first) {
 		TILE_ZERO(0);
@@ -212,7 +214,7 @@ static void tile_32x32(const struct vfm_panel_product *p)
 			__builtin_prefetch(a + AHEAD * TWORDS + i, 0, 3);
 		TILE_MAC(2, 5, 6);
 		TILE_MAC(3, 5, 7);
-		vfm_overlap_run(p->overlap, p->overlap->pace);
+		vfm_tail_run(p->tail, part);
 	}
 	TILE_STORE(0, p->c, row);
 	TILE_STORE(1, p->c + 16, row);

@@ -5,7 +5,6 @@
 #ifndef VFM_DEVICE_CPU_CPU_KERN_H
 #define VFM_DEVICE_CPU_CPU_KERN_H
 
-#include "device/cpu/cpu_overlap.h"
 #include "device/ops/ops.h"
 
 /* A GEMM operand as rows along K: element (r, k) is p[r ld + k], or p[k ld + r] if kmajor. */
@@ -27,6 +26,28 @@ struct vfm_epi {
 	const void *add; /* added last; dtype and ldc of c, may be c; may be NULL */
 };
 
+/* The epilogue of a finished tile, whose rows are nr floats apart; it may run in parts. */
+struct vfm_tail {
+	const struct vfm_epi *epi;
+	void (*epilogue)(const struct vfm_epi *e, const float *tile, int64_t m, int64_t n, int64_t mr, int64_t nr);
+	const float *tile;
+	int64_t m, n, rows, cols; /* place of the rows that remain, and their number; 0: none */
+	int width;                /* nr */
+};
+
+/* Runs the epilogue of up to n of the rows that remain. */
+static inline void vfm_tail_run(struct vfm_tail *t, int64_t n)
+{
+	if (n > t->rows)
+		n = t->rows;
+	if (n <= 0)
+		return;
+	t->epilogue(t->epi, t->tile, t->m, t->n, n, t->cols);
+	t->tile += n * t->width;
+	t->m += n;
+	t->rows -= n;
+}
+
 /* A product of a panel of A and a panel of B over `units` units. */
 struct vfm_panel_product {
 	int64_t units;
@@ -34,7 +55,7 @@ struct vfm_panel_product {
 	float *c; /* [mr][nr], rows ldc floats apart, = (first ? 0 : c) + a b */
 	int64_t ldc;
 	bool first;
-	struct vfm_overlap *overlap;
+	struct vfm_tail *tail; /* of the tile before; a kernel may run parts of it between its products */
 };
 
 /* The part of K that a convolution sums at a time (cpu_conv.c): unit u multiplies the lines from a + off[u] on, of mr
