@@ -23,6 +23,14 @@ static void declare_layer(
 	vfm_linear_declare(l, ps, &(struct vfm_linear_desc){.unit = unit, .in = in, .out = out}, "%s", name);
 }
 
+/* As declare_layer, for an input of one row a sample. */
+static void declare_few(
+	struct vfm_linear *l, struct vfm_params *ps, int unit, int64_t in, int64_t out, const char *name)
+{
+	vfm_linear_declare(
+		l, ps, &(struct vfm_linear_desc){.unit = unit, .in = in, .out = out, .few = true}, "%s", name);
+}
+
 static void declare_text(struct vfm_embedders *c, struct vfm_params *ps, int unit)
 {
 	const struct vfm_model_spec *m = &c->m;
@@ -87,10 +95,10 @@ static void declare_refiner(struct vfm_embedders *c, struct vfm_params *ps, int 
 {
 	const int64_t h = c->m.hidden;
 
-	declare_layer(&c->time[0], ps, unit, VFM_TIME_FEATURES, h, "refiner.t.0");
-	declare_layer(&c->time[1], ps, unit, h, h, "refiner.t.2");
-	declare_layer(&c->pool[0], ps, unit, c->m.text_dim, h, "refiner.pool.0");
-	declare_layer(&c->pool[1], ps, unit, h, h, "refiner.pool.2");
+	declare_few(&c->time[0], ps, unit, VFM_TIME_FEATURES, h, "refiner.t.0");
+	declare_few(&c->time[1], ps, unit, h, h, "refiner.t.2");
+	declare_few(&c->pool[0], ps, unit, c->m.text_dim, h, "refiner.pool.0");
+	declare_few(&c->pool[1], ps, unit, h, h, "refiner.pool.2");
 	c->refiner = vfm_calloc((size_t)c->m.refiner_layers, sizeof(*c->refiner));
 	for (int64_t i = 0; i < c->m.refiner_layers; i++)
 		declare_refiner_block(&c->refiner[i], ps, unit, h, i);
