@@ -7,8 +7,8 @@
  * Words past the end of K and rows past the end of a panel are zero.
  *
  * The register tile is 32 x 32: four accumulators, two tiles of A and two of B.  The driver keeps a chunk of a panel of
- * B in L1 and streams panels of A from L2.  Both chunks and a tile of C must fit L1: 2 x 128 kc + 4096 bytes <= 48 KiB,
- * kc <= 176 words.
+ * B in L1 and streams panels of A from L2, where the prefetchers of the CPU follow them.  Both chunks and a tile of C
+ * must fit L1: 2 x 128 kc + 4096 bytes <= 48 KiB, kc <= 176 words.
  */
 #ifndef VFM_DEVICE_CPU_CPU_GEMM_TILE_H
 #define VFM_DEVICE_CPU_CPU_GEMM_TILE_H
@@ -19,7 +19,6 @@
 enum {
 	TROWS = 32,  /* rows of a panel of A, columns of a panel of B */
 	STEP = 16,   /* words of a step */
-	AHEAD = 4,   /* distance of the prefetch of panels of A, in steps */
 	TWORDS = 512 /* words of a step of a panel */
 };
 
@@ -209,9 +208,6 @@ static void tile_32x32(const struct vfm_panel_product *p)
 		TILE_LOAD(7, b + 16, SB);
 		TILE_MAC(1, 4, 7);
 		TILE_LOAD(5, a + TWORDS / 2, SA);
-#pragma GCC unroll 32
-		for (int i = 0; i < TWORDS; i += 16) /* the next panel of A follows this one */
-			__builtin_prefetch(a + AHEAD * TWORDS + i, 0, 3);
 		TILE_MAC(2, 5, 6);
 		TILE_MAC(3, 5, 7);
 		vfm_tail_run(p->tail, part);
