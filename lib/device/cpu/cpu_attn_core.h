@@ -266,15 +266,15 @@ static void attn_fwd(const struct attn_call *c, const struct attn_item *it, void
 			struct fwd_block *b = &x->b[i];
 			int nv = vecs(b->n);
 
-			multiply_tile(&(struct attn_product){
-				BY_ROW, n, nv, words(d), x->k, b->qt, ATTN_LD, x->s, ATTN_LD, false});
+			multiply_tile(
+				&(struct attn_product){BY_ROW, n, nv, words(d), x->k, b->qt, x->s, ATTN_LD, false});
 			if (bias)
 				add_bias(x, bias + j - (it->q_first + i * ATTN_FQ), n, b->n, scale2);
 			softmax_step(x, b, n, nv, d, bias ? 1 : scale2, j == 0);
 			if (PAIR)
 				pad_steps(x->p, words(n), nv);
 			multiply_tile(&(struct attn_product){
-				BY_COL, d, nv, words(n), x->v, PAIR ? x->p : x->s, ATTN_LD, b->ot, ATTN_LD, run > 0});
+				BY_COL, d, nv, words(n), x->v, PAIR ? x->p : x->s, b->ot, ATTN_LD, run > 0});
 			if (run + bk == bk * ATTN_RUN || j + n == nk)
 				end_run(b, d, j == run);
 		}
@@ -546,21 +546,20 @@ static void attn_bwd(const struct attn_call *c, const struct attn_item *it, void
 			const float *k = x->k + j / bk * A_WORDS, *v = x->v + j / bk * A_WORDS;
 			const float *ks = PAIR ? x->ks + j / bk * A_WORDS : k;
 
-			multiply_tile(&(struct attn_product){
-				BY_ROW, n, nv, words(d), k, x->qt, ATTN_LD, x->s, ATTN_LD, false});
-			multiply_tile(&(struct attn_product){
-				BY_ROW, n, nv, words(d), v, x->dot, ATTN_LD, x->ds, ATTN_LD, false});
+			multiply_tile(&(struct attn_product){BY_ROW, n, nv, words(d), k, x->qt, x->s, ATTN_LD, false});
+			multiply_tile(
+				&(struct attn_product){BY_ROW, n, nv, words(d), v, x->dot, x->ds, ATTN_LD, false});
 			dsoftmax(x, n, nv, fabsf(c->scale) * (float)LOG2E);
 			multiply_tile(&(struct attn_product){BY_ROW, n, dvec, words(nv * VW), SPLIT ? x->p_split : x->s,
-				x->dos, ATTN_LD, x->dv + j * ldd, ldd, run > 0});
+				x->dos, x->dv + j * ldd, ldd, run > 0});
 			multiply_tile(&(struct attn_product){BY_ROW, n, dvec, words(nv * VW),
-				SPLIT ? x->ds_split : x->ds, x->qs, ATTN_LD, x->dk + j * ldd, ldd, run > 0});
+				SPLIT ? x->ds_split : x->ds, x->qs, x->dk + j * ldd, ldd, run > 0});
 			if (PAIR)
 				pad_steps(x->dss, words(n), nv);
 			if (j == 0 && it->prev >= 0)
 				get_dq(c, it, first / ATTN_BQ, x, done);
-			multiply_tile(&(struct attn_product){BY_COL, d, nv, words(n), ks, PAIR ? x->dss : x->ds,
-				ATTN_LD, x->dqt, ATTN_LD, j > 0 || it->prev >= 0});
+			multiply_tile(&(struct attn_product){BY_COL, d, nv, words(n), ks, PAIR ? x->dss : x->ds, x->dqt,
+				ATTN_LD, j > 0 || it->prev >= 0});
 		}
 		put_dq(c, it, first / ATTN_BQ, nl, x, done);
 	}

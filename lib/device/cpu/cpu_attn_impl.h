@@ -19,8 +19,7 @@ enum {
 	ATTN_BRUN = 8,  /* blocks of queries per run of the backward */
 	ATTN_KS = 512,  /* most keys of a backward item; they share its packed queries */
 	ATTN_QS = 1024, /* queries of a backward item, roughly, if several items share the keys */
-	ATTN_LD =
-		144, /* words between rows: 9 cache lines, an odd number, so that the rows of a tile are in different sets */
+	ATTN_LD = 144,  /* words between rows of an operand: 9 cache lines, odd, so that they fall into all sets */
 };
 
 /* [tokens, heads, d] seen as bytes. */

@@ -65,10 +65,9 @@ enum side {
 
 struct attn_product {
 	enum side side;
-	int m, nv, k; /* rows, at least 1; lanes, in vectors; words */
-	const float *a, *b;
-	int ldb;
-	float *c; /* (add ? c : 0) + a b */
+	int m, nv, k;       /* rows, at least 1; lanes, in vectors; words */
+	const float *a, *b; /* b: [k][LD], or panels with ATTN_SPLIT */
+	float *c;           /* (add ? c : 0) + a b */
 	int ldc;
 	bool add;
 };
@@ -120,13 +119,13 @@ static void multiply_tile(const struct attn_product *p)
  * the first products, so that none waits for its product.  due may be NULL. */
 static inline void tile_whole(const struct attn_product *p, const float *a, const float *b, float *c, float *due)
 {
-	const size_t sa = ATTN_LD * 4, sb = (size_t)p->ldb * 4, sc = (size_t)p->ldc * 4;
+	const size_t ld = ATTN_LD * 4, sc = (size_t)p->ldc * 4;
 	const int low = 16 * p->ldc;
 
-	TILE_LOAD(4, a, sa);
-	TILE_LOAD(6, b, sb);
-	TILE_LOAD(7, b + 16, sb);
-	TILE_LOAD(5, a + 16 * ATTN_LD, sa);
+	TILE_LOAD(4, a, ld);
+	TILE_LOAD(6, b, ld);
+	TILE_LOAD(7, b + 16, ld);
+	TILE_LOAD(5, a + 16 * ATTN_LD, ld);
 	NEXT_TILE(0, 0);
 	TILE_MAC(0, 4, 6);
 	NEXT_TILE(1, 16);
@@ -136,14 +135,14 @@ static inline void tile_whole(const struct attn_product *p, const float *a, cons
 	NEXT_TILE(3, low + 16);
 	TILE_MAC(3, 5, 7);
 	for (int k = KWORDS; k < p->k; k += KWORDS) {
-		const float *bk = b + (size_t)k * (size_t)p->ldb;
+		const float *bk = b + (size_t)k * ATTN_LD;
 
-		TILE_LOAD(4, a + k, sa);
-		TILE_LOAD(6, bk, sb);
+		TILE_LOAD(4, a + k, ld);
+		TILE_LOAD(6, bk, ld);
 		TILE_MAC(0, 4, 6);
-		TILE_LOAD(7, bk + 16, sb);
+		TILE_LOAD(7, bk + 16, ld);
 		TILE_MAC(1, 4, 7);
-		TILE_LOAD(5, a + 16 * ATTN_LD + k, sa);
+		TILE_LOAD(5, a + 16 * ATTN_LD + k, ld);
 		TILE_MAC(2, 5, 6);
 		TILE_MAC(3, 5, 7);
 	}
@@ -160,7 +159,7 @@ static inline void store_whole(float *c, size_t sc)
 /* Computes and stores up to three tiles of C.  All rows of a tile are written: C has room for them. */
 static void tile_edge(const struct attn_product *p, bool rows2, bool cols2, const float *a, const float *b, float *c)
 {
-	const size_t sa = ATTN_LD * 4, sb = (size_t)p->ldb * 4, sc = (size_t)p->ldc * 4;
+	const size_t ld = ATTN_LD * 4, sc = (size_t)p->ldc * 4;
 	const int low = 16 * p->ldc;
 
 	TILE_ZERO(0);
@@ -174,17 +173,17 @@ static void tile_edge(const struct attn_product *p, bool rows2, bool cols2, cons
 			TILE_LOAD(2, c + low, sc);
 	}
 	for (int k = 0; k < p->k; k += KWORDS) {
-		const float *bk = b + (size_t)k * (size_t)p->ldb;
+		const float *bk = b + (size_t)k * ATTN_LD;
 
-		TILE_LOAD(4, a + k, sa);
-		TILE_LOAD(6, bk, sb);
+		TILE_LOAD(4, a + k, ld);
+		TILE_LOAD(6, bk, ld);
 		TILE_MAC(0, 4, 6);
 		if (cols2) {
-			TILE_LOAD(7, bk + 16, sb);
+			TILE_LOAD(7, bk + 16, ld);
 			TILE_MAC(1, 4, 7);
 		}
 		if (rows2) {
-			TILE_LOAD(5, a + 16 * ATTN_LD + k, sa);
+			TILE_LOAD(5, a + 16 * ATTN_LD + k, ld);
 			TILE_MAC(2, 5, 6);
 		}
 	}
@@ -229,12 +228,12 @@ static void product_end(void)
 {
 }
 
-typedef void tile_fn(int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add);
+typedef void tile_fn(int k, const float *a, const float *b, float *c, int ldc, bool add);
 
 /* sm, sk: words between neighbours in m and in k of A; r, nv, sm and sk are compile-time constants at each call.  The
  * loop over k is unrolled for the reason given in cpu_gemm.inc.h. */
 static inline __attribute__((always_inline)) void tile(
-	int r, int nv, int sm, int sk, int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)
+	int r, int nv, int sm, int sk, int k, const float *a, const float *b, float *c, int ldc, bool add)
 {
 	vf acc[12][4], bv[4];
 
@@ -244,7 +243,7 @@ static inline __attribute__((always_inline)) void tile(
 		for (int j = 0; j < nv; j++)
 			acc[i][j] = v_set(0);
 #pragma GCC unroll 4
-	for (int p = 0; p < k; p++, a += sk, b += ldb) {
+	for (int p = 0; p < k; p++, a += sk, b += ATTN_LD) {
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
 			bv[j] = v_load(b + j * VW);
@@ -268,13 +267,13 @@ static inline __attribute__((always_inline)) void tile(
 }
 
 #define TILE(r, nv)                                                                                                    \
-	static void tile_row_##r##_##nv(int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)   \
+	static void tile_row_##r##_##nv(int k, const float *a, const float *b, float *c, int ldc, bool add)            \
 	{                                                                                                              \
-		tile(r, nv, ATTN_LD, 1, k, a, b, ldb, c, ldc, add);                                                    \
+		tile(r, nv, ATTN_LD, 1, k, a, b, c, ldc, add);                                                         \
 	}                                                                                                              \
-	static void tile_col_##r##_##nv(int k, const float *a, const float *b, int ldb, float *c, int ldc, bool add)   \
+	static void tile_col_##r##_##nv(int k, const float *a, const float *b, float *c, int ldc, bool add)            \
 	{                                                                                                              \
-		tile(r, nv, 1, ATTN_LD, k, a, b, ldb, c, ldc, add);                                                    \
+		tile(r, nv, 1, ATTN_LD, k, a, b, c, ldc, add);                                                         \
 	}
 #define TILES_4(M, nv)  M(1, nv) M(2, nv) M(3, nv) M(4, nv)
 #define TILES_6(M, nv)  TILES_4(M, nv) M(5, nv) M(6, nv)
@@ -305,7 +304,7 @@ static void multiply_tile(const struct attn_product *p)
 			int r = (p->m - m0 + rows - y - 1) / (rows - y);
 
 			tiles[v][r][p->side](p->k, p->a + m0 * (p->side == BY_ROW ? ATTN_LD : 1), p->b + v0 * VW,
-				p->ldb, p->c + (int64_t)m0 * p->ldc + v0 * VW, p->ldc, p->add);
+				p->c + (int64_t)m0 * p->ldc + v0 * VW, p->ldc, p->add);
 			m0 += r;
 		}
 		v0 += v;
