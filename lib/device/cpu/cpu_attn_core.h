@@ -56,7 +56,7 @@ static inline int block_queries(const struct attn_item *it, int64_t i, int most)
 static void prefetch_rows(const struct attn_view *v, int d, int64_t t0, int64_t nt, int64_t head0, int64_t first, int n)
 {
 	const int bytes = d * (v->bf16 ? 2 : 4);
-	char *rows[ATTN_BK];
+	char *rows[ATTN_BQ];
 
 	row_ptrs(v, t0, nt, head0, first, n, rows);
 	for (int i = 0; i < n; i++)
@@ -91,10 +91,10 @@ static void unpack_lanes(char *const *rows, bool bf16, int n, int d, const float
 /* ---- forward -------------------------------------------------------------- */
 
 struct fwd_block {
-	float qt[SPLIT ? 2 * PANEL : ATTN_D * ATTN_LD]; /* Q^T [words of d][LD] */
-	float ot[ATTN_D * ATTN_LD];                     /* O^T [d][LD] of a run, not yet divided by l */
-	float m[ATTN_FQ];                               /* running max of scale log2(e) s */
-	float l[ATTN_FQ];                               /* sum of 2^(scale log2(e) s - m) over a run */
+	float qt[SPLIT ? ATTN_FQ / 32 * PANEL : ATTN_D * ATTN_LD]; /* Q^T [words of d][LD] */
+	float ot[ATTN_D * ATTN_LD];                                /* O^T [d][LD] of a run, not yet divided by l */
+	float m[ATTN_FQ];                                          /* running max of scale log2(e) s */
+	float l[ATTN_FQ];                                          /* sum of 2^(scale log2(e) s - m) over a run */
 	/* the same for the earlier runs */
 	float all_ot[ATTN_D * ATTN_LD], all_m[ATTN_FQ], all_l[ATTN_FQ];
 	int n;
@@ -103,7 +103,7 @@ struct fwd_scratch {
 	float k[A_WORDS];
 	float v[A_WORDS];
 	float s[ATTN_BK * ATTN_LD];
-	float p[SPLIT ? 2 * PANEL : PAIR ? ATTN_BK / 2 * ATTN_LD : LINE];
+	float p[SPLIT ? ATTN_FQ / 32 * PANEL : PAIR ? ATTN_BK / 2 * ATTN_LD : LINE];
 	struct fwd_block b[ATTN_NQB];
 } ALIGNED;
 
@@ -300,12 +300,12 @@ struct bwd_scratch {
 	float all_dk[ATTN_KS * ATTN_LD], all_dv[ATTN_KS * ATTN_LD]; /* of the earlier runs */
 	float s[ATTN_BK * ATTN_LD];  /* S^T, then P^T [key][BQ]; with pairs P^T rows of bf16 */
 	float ds[ATTN_BK * ATTN_LD]; /* dP^T, then dS^T; with pairs rows of bf16 */
-	float p_split[SPLIT ? A_WORDS : LINE], ds_split[SPLIT ? A_WORDS : LINE]; /* P^T and dS^T rows in parts */
-	float dss[SPLIT ? 4 * PANEL : PAIR ? ATTN_BK / 2 * ATTN_LD : LINE];      /* dS^T as steps */
-	float qt[SPLIT ? 4 * PANEL : ATTN_D * ATTN_LD];                          /* Q^T: lanes */
-	float dot[SPLIT ? 4 * PANEL : ATTN_D * ATTN_LD];                         /* dO^T: lanes */
-	float qs[SPLIT ? 4 * PANEL : ATTN_BQ * ATTN_LD];                         /* Q as steps */
-	float dos[SPLIT ? 4 * PANEL : ATTN_BQ * ATTN_LD];                        /* dO as steps */
+	float p_split[SPLIT ? A_WORDS : LINE], ds_split[SPLIT ? A_WORDS : LINE];       /* P^T and dS^T rows in parts */
+	float dss[SPLIT ? ATTN_BQ / 32 * PANEL : PAIR ? ATTN_BK / 2 * ATTN_LD : LINE]; /* dS^T as steps */
+	float qt[SPLIT ? ATTN_BQ / 32 * PANEL : ATTN_D * ATTN_LD];                     /* Q^T: lanes */
+	float dot[SPLIT ? ATTN_BQ / 32 * PANEL : ATTN_D * ATTN_LD];                    /* dO^T: lanes */
+	float qs[SPLIT ? A_WORDS : ATTN_BQ * ATTN_LD];                                 /* Q as steps */
+	float dos[SPLIT ? A_WORDS : ATTN_BQ * ATTN_LD];                                /* dO as steps */
 	float dqt[ATTN_D * ATTN_LD];
 	float neg_lse2[ATTN_BQ], delta[ATTN_BQ]; /* -lse log2(e); sum over d of dO O */
 } ALIGNED;

@@ -12,14 +12,14 @@
 enum {
 	ATTN_D = 128,   /* maximum head dim */
 	ATTN_FQ = 64,   /* queries of a tile of the forward, one a vector lane */
-	ATTN_BQ = 128,  /* queries of a tile of the backward */
+	ATTN_BQ = 128,  /* queries of a tile of the backward, at most ATTN_D */
 	ATTN_BK = 128,  /* keys of a tile */
 	ATTN_NQB = 8,   /* query blocks of a forward item, which share the packed keys */
 	ATTN_RUN = 16,  /* blocks of keys per run, summed before they are added to the total */
 	ATTN_BRUN = 8,  /* blocks of queries per run of the backward */
 	ATTN_KS = 512,  /* most keys of a backward item; they share its packed queries */
 	ATTN_QS = 1024, /* queries of a backward item, roughly, if several items share the keys */
-	ATTN_LD = 144,  /* words between rows of an operand: 9 cache lines, odd, so that they fall into all sets */
+	ATTN_LD = 144,  /* words between rows of an operand: an odd number of cache lines uses all sets */
 };
 
 /* [tokens, heads, d] seen as bytes. */

@@ -104,7 +104,7 @@ static void multiply_tile(const struct attn_product *p)
 }
 
 #else
-/* Stores tile t of those due, and begins that of c. */
+/* Stores tile t at due, and begins its next sum, at c. */
 #define NEXT_TILE(t, at)                                                                                               \
 	do {                                                                                                           \
 		if (due)                                                                                               \
@@ -115,8 +115,8 @@ static void multiply_tile(const struct attn_product *p)
 			TILE_ZERO(t);                                                                                  \
 	} while (0)
 
-/* Computes 32 x 32 of C in tiles 0 to 3, which remain to be stored: the stores of the ones before, at due, run between
- * the first products, so that none waits for its product.  due may be NULL. */
+/* Computes 32 x 32 of C in tiles 0 to 3, and leaves them there.  Their previous sums are stored at due, which may be
+ * NULL, between the first products: a store right after its product would wait for it. */
 static inline void tile_whole(const struct attn_product *p, const float *a, const float *b, float *c, float *due)
 {
 	const size_t ld = ATTN_LD * 4, sc = (size_t)p->ldc * 4;
@@ -148,12 +148,14 @@ static inline void tile_whole(const struct attn_product *p, const float *a, cons
 	}
 }
 
-static inline void store_whole(float *c, size_t sc)
+static inline void store_whole(float *c, int ldc)
 {
+	const size_t sc = (size_t)ldc * 4;
+
 	TILE_STORE(0, c, sc);
 	TILE_STORE(1, c + 16, sc);
-	TILE_STORE(2, c + 4 * sc, sc);
-	TILE_STORE(3, c + 4 * sc + 16, sc);
+	TILE_STORE(2, c + 16 * ldc, sc);
+	TILE_STORE(3, c + 16 * ldc + 16, sc);
 }
 
 /* Computes and stores up to three tiles of C.  All rows of a tile are written: C has room for them. */
@@ -196,7 +198,6 @@ static void tile_edge(const struct attn_product *p, bool rows2, bool cols2, cons
 
 static void multiply_tile(const struct attn_product *p)
 {
-	const size_t sc = (size_t)p->ldc * 4;
 	float *due = NULL;
 
 	for (int v = 0; v < p->nv; v += 2)
@@ -210,12 +211,12 @@ static void multiply_tile(const struct attn_product *p)
 				continue;
 			}
 			if (due)
-				store_whole(due, sc);
+				store_whole(due, p->ldc);
 			due = NULL;
 			tile_edge(p, p->m - i > 16, p->nv - v > 1, a, b, c);
 		}
 	if (due)
-		store_whole(due, sc);
+		store_whole(due, p->ldc);
 }
 #endif
 

@@ -27,8 +27,8 @@ static void declare_layer(
 static void declare_few(
 	struct vfm_linear *l, struct vfm_params *ps, int unit, int64_t in, int64_t out, const char *name)
 {
-	vfm_linear_declare(
-		l, ps, &(struct vfm_linear_desc){.unit = unit, .in = in, .out = out, .few = true}, "%s", name);
+	declare_layer(l, ps, unit, in, out, name);
+	l->few = true;
 }
 
 static void declare_text(struct vfm_embedders *c, struct vfm_params *ps, int unit)
